@@ -1,0 +1,1 @@
+"""The machinery of the benchmarks: what is timed, in which processes, and how it is told."""

@@ -1,0 +1,69 @@
+"""Every error odyssey raises on purpose. Each message says who, what came, what was wanted, what to do."""
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "DeviceMemoryError",
+    "MissingGradientError",
+    "MutationError",
+    "NonFiniteError",
+    "NotDifferentiableError",
+    "OdysseyError",
+    "ShapeError",
+    "TapeConsumedError",
+    "TapeError",
+    "TapeMismatchError",
+    "UntrackedError",
+]
+
+
+class OdysseyError(Exception):
+    """Base of every error below."""
+
+
+class ShapeError(OdysseyError, ValueError):
+    """Sizes or axes do not fit together."""
+
+
+class DTypeError(OdysseyError, TypeError):
+    """A type of number, or of object, that has no meaning here."""
+
+
+class TapeError(OdysseyError, RuntimeError):
+    """A tape was asked for something it cannot answer."""
+
+
+class TapeMismatchError(TapeError):
+    """Values of two recordings met in one operation."""
+
+
+class TapeConsumedError(TapeError):
+    """The tape's nodes were already spent by an earlier sweep."""
+
+
+class UntrackedError(TapeError):
+    """A value that depends on a trainable leaf was computed while nothing recorded."""
+
+
+class MutationError(TapeError):
+    """An array changed between its recording and the sweep that needs it."""
+
+
+class NonFiniteError(OdysseyError, FloatingPointError):
+    """The first NaN or infinity met by a tape in its careful mode."""
+
+
+class NotDifferentiableError(OdysseyError):
+    """The op has no derivative with respect to this operand."""
+
+
+class MissingGradientError(OdysseyError):
+    """An optimizer met a parameter whose gradient was never computed."""
+
+
+class DeviceError(OdysseyError, RuntimeError):
+    """The device is unknown, or not available on this machine."""
+
+
+class DeviceMemoryError(OdysseyError, MemoryError):
+    """The device has less free memory than was asked for."""

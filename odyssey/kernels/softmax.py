@@ -1,0 +1,183 @@
+"""Softmax of every row of a matrix: exp(x - max) / sum(exp(x - max)).
+
+The largest element of a row is subtracted first, so that exp cannot overflow. What is left is
+NumPy's formula, special values included: a row with a NaN or +inf, or of -inf alone, becomes NaN;
+-inf among finite numbers becomes 0. Nothing is raised for values.
+
+Floating-point policy: IEEE, no fast-math. Sums are taken in a fixed order, so that equal inputs
+give equal bits: in blocks of 128 columns on the CPU, by a tree over the threads on the GPU. Both
+keep the error of a sum over n columns to about 128 + n/128, or n/256 + 8, roundings.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.kernels import cuda as device
+from odyssey.kernels.elementwise import T, bind, compile_scalar, kernel_dtype
+
+__all__ = ["cpu_softmax", "cuda_ptx", "cuda_softmax"]
+
+# Free names of the GPU kernel, to which `bind` gives their values; declared here for checkers.
+cuda: Any = None
+threads: int = 0
+
+
+def cpu_softmax(x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+    """Write the softmax of each row of x into out, on the CPU.
+
+    Args:
+        x: (rows, columns), float32 or float64; copied first where it is not C-contiguous.
+        out: of the same shape and dtype, C-contiguous; may be x itself.
+
+    Raises:
+        ShapeError: x is not a matrix, or out has another shape, or is not C-contiguous.
+        DTypeError: see `bind`; or out has another dtype.
+
+    >>> out = np.empty((1, 2))
+    >>> cpu_softmax(np.array([[0.0, np.log(3.0)]]), out)
+    >>> out.round(12)
+    array([[0.25, 0.75]])
+    """
+    _check("cpu_softmax", x, out)
+    if x.size:
+        _cpu_rows(x.dtype)(np.ascontiguousarray(x), out)
+
+
+def cuda_softmax(x: Any, out: Any) -> None:
+    """Write the softmax of each row of x into out, on the GPU or in its simulator.
+
+    Args:
+        x: (rows, columns), float32 or float64, on the host or on the device.
+        out: of the same shape and dtype, C-contiguous, on the host or on the device. With a
+            device `out` the call does not wait.
+
+    Raises:
+        ShapeError: x is not a matrix, or out has another shape, or is not C-contiguous.
+        DTypeError: see `bind`; or out has another dtype.
+        DeviceError: there is neither a usable GPU nor the simulator.
+    """
+    _check("cuda_softmax", x, out)
+    kernel = _cuda_rows(x.dtype)
+    rows, columns = x.shape
+    if out.size:  # a grid of no blocks cannot be launched
+        flat = x.reshape(out.size), out.reshape(out.size)
+        device.launch(kernel, rows, flat[:1], flat[1], (rows, columns))
+
+
+def cuda_ptx(dtype: DTypeLike) -> str:
+    """PTX of the kernel that `cuda_softmax` launches; no GPU is needed.
+
+    Raises:
+        DTypeError: see `bind`.
+        DeviceError: see `odyssey.kernels.cuda.ptx`.
+    """
+    from numba import from_dtype, types
+
+    dtype = kernel_dtype(dtype)
+    array = types.Array(from_dtype(dtype), 1, "C")
+    return device.ptx(_cuda_kernel(dtype), (array, array, types.int64, types.int64))
+
+
+def _check(who: str, x: Any, out: Any) -> None:
+    kernel_dtype(x.dtype)
+    if out.dtype != x.dtype:
+        raise DTypeError(f"{who}: x is {x.dtype} and out {out.dtype}; they must be the same")
+    if len(x.shape) != 2 or tuple(out.shape) != tuple(x.shape):
+        raise ShapeError(
+            f"{who}: x {tuple(x.shape)}, out {tuple(out.shape)}; "
+            "both must be (rows, columns); reshape to a matrix whose rows are the axis"
+        )
+    if not out.flags["C_CONTIGUOUS"]:
+        raise ShapeError(f"{who}: out is not C-contiguous; write into a fresh array")
+
+
+def exp_below(x: Any, largest: Any) -> Any:
+    """The weight of an element before its row is normalised; `bind` compiles it into a kernel."""
+    return math.exp(x - largest)
+
+
+def _cpu_kernel(x: Any, out: Any) -> None:
+    # A NaN that the comparison below passes over still reaches the sum, and with it the row.
+    for row in range(x.shape[0]):
+        largest = x[row, 0]
+        for j in range(1, x.shape[1]):
+            if x[row, j] > largest:
+                largest = x[row, j]
+        total = T(0)
+        for start in range(0, x.shape[1], 128):
+            partial = T(0)
+            for j in range(start, min(start + 128, x.shape[1])):
+                out[row, j] = exp_below(x[row, j], largest)
+                partial += out[row, j]
+            total += partial
+        for j in range(x.shape[1]):
+            out[row, j] /= total
+
+
+def _cuda_rows_kernel(x: Any, out: Any, rows: Any, columns: Any) -> None:
+    # Trees in shared memory and not warp shuffles, which the simulator lacks. The loop over rows
+    # is the same for all threads of a block, so that every thread reaches every barrier.
+    scratch = cuda.shared.array(threads, T)
+    lane = cuda.threadIdx.x
+    for row in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
+        first = row * columns + lane
+        end = (row + 1) * columns
+        largest = T(-math.inf)
+        for j in range(first, end, threads):
+            if x[j] > largest:
+                largest = x[j]
+        scratch[lane] = largest
+        cuda.syncthreads()
+        half = threads // 2
+        while half > 0:
+            if lane < half and scratch[lane + half] > scratch[lane]:
+                scratch[lane] = scratch[lane + half]
+            cuda.syncthreads()
+            half //= 2
+        largest = scratch[0]
+        cuda.syncthreads()  # all have read the maximum before its place is used again
+        partial = T(0)
+        for j in range(first, end, threads):
+            value = T(exp_below(x[j], largest))
+            out[j] = value
+            partial += value
+        scratch[lane] = partial
+        cuda.syncthreads()
+        half = threads // 2
+        while half > 0:
+            if lane < half:
+                scratch[lane] += scratch[lane + half]
+            cuda.syncthreads()
+            half //= 2
+        total = scratch[0]
+        cuda.syncthreads()
+        for j in range(first, end, threads):
+            out[j] /= total
+
+
+@lru_cache(maxsize=2)
+def _cpu_rows(dtype: np.dtype[Any]) -> Any:
+    from numba import from_dtype, njit, types
+
+    element = from_dtype(dtype)
+    readable = types.Array(element, 2, "C", readonly=True)
+    writable = types.Array(element, 2, "C")
+    kernel = bind(_cpu_kernel, dtype, exp_below=compile_scalar(exp_below, dtype))
+    return njit([types.void(readable, writable)], error_model="numpy", nogil=True)(kernel)
+
+
+@lru_cache(maxsize=2)
+def _cuda_rows(dtype: np.dtype[Any]) -> Any:
+    return device.build(_cuda_kernel(dtype))
+
+
+def _cuda_kernel(dtype: np.dtype[Any]) -> Any:
+    names = {"exp_below": compile_scalar(exp_below, dtype), "threads": device.threads_per_block()}
+    return bind(_cuda_rows_kernel, dtype, **names, **device.kernel_globals())

@@ -1,0 +1,28 @@
+"""The ops: ``od.ops.<name>(arrays..., options..., tape=None)`` for every row of the table."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from odyssey.ops import elementwise, indexing, matrix, neural, reductions, shape
+from odyssey.ops.operators import Operators
+from odyssey.ops.scope import no_grad
+from odyssey.ops.table import OPS, PASS, Row, op
+from odyssey.ops.values import Symbol
+
+__all__ = ["OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
+
+_FAMILIES = (elementwise, indexing, matrix, neural, reductions, shape)
+
+for _row in OPS.values():
+    for _name in (_row.name, *_row.aliases):
+        globals()[_name] = _row.call
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Every op is an attribute of this module; say so when a name is none."""
+    near = difflib.get_close_matches(name, OPS)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")

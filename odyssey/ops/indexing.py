@@ -1,0 +1,168 @@
+"""Reading and writing parts of an array, functionally: results never alias their operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.elementwise import mul
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.table import op, publish
+from odyssey.ops.values import NUMBERS, Symbol, Value
+from odyssey.spec import Spec
+
+_MASK = np.array([[True, False, True], [False, True, True]])
+_KEYS = (
+    sample((4, 3), key=1),
+    sample((4, 3), key=(slice(None, None, -2), slice(0, 2))),
+    sample((4, 3), key=(..., np.newaxis, 0)),
+    sample((4, 3), key=np.array([0, 2, 2, -1])),
+    sample((2, 3), key=_MASK),
+    sample((4, 3), key=(np.array([[0], [2]]), np.array([0, 0]))),
+    sample((4, 3), key=(slice(1, 1), 0)),
+    sample((), key=()),
+    sample((3,), key=(np.array([], dtype=np.intp),)),
+)
+
+
+def plain_key(key: Any) -> Any:
+    """Replace the constant Variables in an index by their arrays; refuse what cannot index."""
+    if isinstance(key, tuple):
+        return tuple(plain_key(part) for part in key)
+    if isinstance(key, list):
+        return np.asarray([plain_key(part) for part in key], dtype=None if key else np.intp)
+    if isinstance(key, Symbol):
+        raise DTypeError(f"getitem: the index {key!r} has no value while a graph is traced")
+    if isinstance(key, Value):
+        key = key._data
+    if isinstance(key, np.ndarray):
+        if key.dtype.kind not in "biu":
+            raise DTypeError(
+                f"getitem: an index array has dtype {key.dtype}; use integers or booleans"
+            )
+        # A tape keeps the index; its owner may write to it meanwhile.
+        return key.copy()
+    return key
+
+
+def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
+    return (plain_key(key), *rest)
+
+
+def _picked(spec: Spec, key: Any, who: str) -> Spec:
+    """The spec of ``x[key]``, found on a stand-in that repeats one element and holds no data."""
+    stand_in = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
+    try:
+        return Spec(np.shape(stand_in[key]), spec.dtype)
+    except IndexError as error:
+        raise ShapeError(f"{who}: {error}; x has shape {spec.shape}, the index is {key!r}") from None
+
+
+@op(
+    linear=True,
+    prepare=_prepare,
+    infer=lambda x, key: _picked(x, key, "getitem"),
+    vjp={"x": lambda g, x_spec, key: add_at(g, key, x_spec)},
+    samples=_KEYS,
+)
+def getitem(x: Any, /, key: Any) -> Any:
+    """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
+    part = x[key]
+    return part.copy() if isinstance(part, np.ndarray) and part.base is not None else part
+
+
+def _only_slices(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(
+        part is None or part is Ellipsis or isinstance(part, (slice, int)) for part in parts
+    )
+
+
+@op(
+    linear=True,
+    prepare=_prepare,
+    infer=lambda x, key, spec: Spec(spec.shape, x.dtype),
+    vjp={"x": lambda g, key: getitem(g, key)},
+    samples=[
+        sample((3,), key=1, spec=Spec((4, 3), np.dtype(np.float64))),
+        sample((4, 3), key=np.array([0, 2, 2, -1]), spec=Spec((4, 3), np.dtype(np.float64))),
+    ],
+)
+def add_at(x: Any, /, key: Any, spec: Spec) -> Any:
+    """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
+    out = np.zeros(spec.shape, np.asarray(x).dtype)
+    if _only_slices(key):
+        out[key] = x
+    else:
+        np.add.at(out, key, x)
+    return out
+
+
+def _setitem_spec(x: Spec, v: Any, key: Any) -> Spec:
+    part = _picked(x, key, "setitem")
+    shape = getattr(v, "shape", ())
+    try:
+        # As in NumPy, leading axes of length 1 of the value are dropped.
+        fits = np.broadcast_shapes(shape, part.shape) == part.shape or (
+            set(shape[: len(shape) - part.ndim]) <= {1}
+            and np.broadcast_shapes(shape[len(shape) - part.ndim :], part.shape) == part.shape
+        )
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"setitem: v {shape} does not broadcast to x[key] {part.shape}")
+    return x
+
+
+def _written(g: Any, x_spec: Spec, key: Any) -> Any:
+    """What of ``g`` reaches the value: where a key names a place twice, the last one wrote it."""
+    part = getitem(g, key)
+    if _only_slices(key):
+        return part
+    order = np.arange(part.size).reshape(part.shape)
+    last = np.zeros(x_spec.shape, np.intp)
+    last[key] = order
+    return part if (last[key] == order).all() else mul(part, last[key] == order)
+
+
+@op(
+    prepare=_prepare,
+    infer=_setitem_spec,
+    vjp={
+        "x": lambda g, key: setitem(g, 0, key),
+        "v": lambda g, x_spec, key: _written(g, x_spec, key),
+    },
+    jvp={
+        "x": lambda t, key: setitem(t, 0, key),
+        "v": lambda t, x_spec, key: setitem(zeros(x_spec, t), t, key),
+    },
+    kinks="where the key names a place twice, the last value has the gradient",
+    samples=[
+        sample((4, 3), (3,), key=1),
+        sample((4, 3), (), key=(slice(None), 0)),
+        sample((4, 3), (2, 3), key=np.array([0, 2])),
+        sample((2, 3), (4,), key=_MASK),
+        sample((4, 3), (3, 3), key=np.array([0, 2, 0])),
+    ],
+    rejects=[
+        reject((4, 3), (2,), key=1, match="does not broadcast"),
+        reject(np.arange(3), (), key=1, error=DTypeError, match="would lose"),
+    ],
+)
+def setitem(x: Any, v: Any, /, key: Any) -> Any:
+    """A copy of ``x`` in which ``x[key]`` is ``v``."""
+    out = np.array(x)
+    if not np.can_cast(np.result_type(v), out.dtype, "same_kind") and type(v) not in NUMBERS:
+        raise DTypeError(f"setitem: a value of {np.result_type(v)} would lose in x of {out.dtype}")
+    out[key] = v
+    return out
+
+
+def zeros(spec: Spec, like: Any) -> Any:
+    """Zeros of the shape of ``spec`` and the dtype of ``like``; a plain array."""
+    return np.zeros(spec.shape, like.dtype)
+
+
+publish(globals())

@@ -1,0 +1,137 @@
+"""The operators and methods that turn expressions on Variables and Symbols into ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.ops import elementwise as e
+from odyssey.ops import indexing, matrix, reductions, shape
+from odyssey.ops.table import OPS
+
+__all__ = ["Operators"]
+
+_UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
+_FUNCTIONS = {fn: row for row in OPS.values() for fn in row.numpy}
+
+
+class Operators:
+    """Arithmetic, comparison, indexing, NumPy's methods and NumPy's functions, as ops."""
+
+    __slots__ = ()
+
+    # Let NumPy's operators give way to ours instead of looping over elements.
+    __array_priority__ = 1000
+
+    __add__ = __radd__ = e.add
+    __sub__ = e.subtract
+    __mul__ = __rmul__ = e.multiply
+    __truediv__ = e.divide
+    __pow__ = e.power
+    __matmul__ = matrix.matmul
+    __neg__ = e.negative
+    __abs__ = e.absolute
+    __gt__, __ge__, __lt__, __le__ = e.greater, e.greater_equal, e.less, e.less_equal
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return e.equal(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return e.not_equal(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return e.subtract(other, self)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return e.divide(other, self)
+
+    def __rpow__(self, other: Any) -> Any:
+        return e.power(other, self)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return matrix.matmul(other, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __getitem__(self, key: Any) -> Any:
+        return indexing.getitem(self, key)
+
+    # -------------------------------------------------------------- NumPy's methods
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Sum over ``axis``; see ``ops.sum``."""
+        return reductions.sum(self, axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Mean over ``axis``; see ``ops.mean``."""
+        return reductions.mean(self, axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Largest element over ``axis``; see ``ops.max``."""
+        return reductions.max(self, axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Smallest element over ``axis``; see ``ops.min``."""
+        return reductions.min(self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
+        return reductions.argmax(self, axis, keepdims=keepdims)
+
+    def reshape(self, *lengths: Any) -> Any:
+        """The elements under another shape, as ``reshape(2, 3)`` or ``reshape((2, 3))``."""
+        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order, as ``transpose(1, 0)`` or ``transpose((1, 0))``."""
+        single = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return shape.transpose(self, single)
+
+    def astype(self, dtype: Any) -> Any:
+        """The numbers in another dtype; see ``ops.astype``."""
+        return shape.astype(self, dtype)
+
+    def conj(self) -> Any:
+        """The complex conjugate; see ``ops.conj``."""
+        return e.conj(self)
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return shape.transpose(self)
+
+    @property
+    def real(self) -> Any:
+        """The real part; see ``ops.real``."""
+        return e.real(self)
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part; see ``ops.imag``."""
+        return e.imag(self)
+
+    # -------------------------------------------------------------- NumPy's functions
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        row = _UFUNCS.get(ufunc)
+        if row is None or method != "__call__" or named:
+            what = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            extra = f" with {', '.join(named)}=" if row is not None and named else ""
+            raise DTypeError(
+                f"np.{what}{extra} is not in odyssey's table of differentiable ops; "
+                "use an op of od.ops, or .detach().numpy() where no gradient is needed"
+            )
+        return row.call(*inputs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        row = _FUNCTIONS.get(func)
+        if row is None:
+            raise DTypeError(
+                f"np.{func.__name__} is not in odyssey's table of differentiable ops; "
+                "use an op of od.ops, or .detach().numpy() where no gradient is needed"
+            )
+        return row.call(*args, **kwargs)

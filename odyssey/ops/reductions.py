@@ -1,0 +1,165 @@
+"""Ops that fold axes away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.ops.elementwise import div, equal, logical_and, logical_or, mul, not_equal
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
+from odyssey.ops.table import op, publish
+from odyssey.spec import Shape, Spec
+
+_FOLDS = (
+    sample((2, 3)),
+    sample((2, 3), axis=1),
+    sample((2, 3, 4), axis=(0, -1), keepdims=True),
+    sample(()),
+    sample((2, 3), axis=()),
+)
+_NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+
+
+def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool) -> Shape:
+    """The shape of a reduction of ``shape`` over ``axis``."""
+    axes = normalize_axes(who, axis, len(shape))
+    if keepdims:
+        return tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return tuple(n for k, n in enumerate(shape) if k not in axes)
+
+
+def count(spec: Spec, axis: Any) -> int:
+    """How many elements of ``spec`` a reduction over ``axis`` folds into one."""
+    length = 1
+    for k in normalize_axes("mean", axis, spec.ndim):
+        length *= spec.shape[k]
+    return length
+
+
+def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    """Give a reduced value the shape that it was reduced from, repeating it."""
+    if not keepdims and axis is not None:
+        g = reshape(g, reduced_shape("spread", x_spec.shape, axis, True))
+    elif not keepdims and g.ndim:
+        g = reshape(g, (1,) * x_spec.ndim)
+    return broadcast_to(g, x_spec.shape)
+
+
+def _infer(name: str, dtype: Any) -> Any:
+    def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
+        return Spec(reduced_shape(name, x.shape, axis, keepdims), dtype(x.dtype))
+
+    return infer
+
+
+def _sum_dtype(dtype: Any) -> Any:
+    return np.add.reduce(np.ones(1, dtype)).dtype
+
+
+@op(
+    linear=True,
+    numpy=[np.sum],
+    infer=_infer("sum", _sum_dtype),
+    vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
+    samples=[*_FOLDS, sample((0, 3), axis=0), sample((0,))],
+    rejects=[_NO_AXIS],
+)
+def sum(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """Sum over ``axis``, by default over all elements."""
+    return np.add.reduce(x, axis, keepdims=keepdims)
+
+
+@op(
+    linear=True,
+    numpy=[np.mean],
+    infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype),
+    vjp={
+        "x": lambda g, x_spec, axis, keepdims: spread(
+            div(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
+        )
+    },
+    samples=_FOLDS,
+    rejects=[_NO_AXIS],
+)
+def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """Arithmetic mean over ``axis``, by default over all elements."""
+    return np.mean(x, axis, keepdims=keepdims)
+
+
+def max_one(n: int) -> int:
+    """``n``, but 1 for 0: the gradient of a mean of nothing is empty, not a division by zero."""
+    return n or 1
+
+
+def _share(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    """For each element its part of the extremum: ties share evenly; a NaN among them takes it."""
+    peak = spread(out, x_spec, axis, keepdims)
+    both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
+    hits = astype(logical_or(equal(x, peak), both_nan), x_spec.dtype)
+    return div(hits, sum(hits, axis, keepdims=True))
+
+
+def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    return mul(spread(g, x_spec, axis, keepdims), _share(x, out, x_spec, axis, keepdims))
+
+
+def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    return sum(mul(t, _share(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
+
+
+def _extremum_infer(name: str) -> Any:
+    def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
+        shape = reduced_shape(name, x.shape, axis, keepdims)
+        if count(x, axis) == 0:
+            raise ShapeError(
+                f"{name}: x {x.shape} has no elements over axis {axis!r}; nothing has no {name}"
+            )
+        return Spec(shape, x.dtype)
+
+    return infer
+
+
+_EXTREMA: dict[str, Any] = {
+    "vjp": {"x": _extremum_rule},
+    "jvp": {"x": _extremum_forward},
+    "kinks": "ties share the gradient evenly",
+    "samples": [sample(*s.operands, spread=True, **s.options) for s in _FOLDS[:-1]],
+}
+
+
+@op(
+    numpy=[np.max, np.amax],
+    infer=_extremum_infer("max"),
+    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no max")],
+    **_EXTREMA,
+)
+def max(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """Largest element over ``axis``, by default of all elements; NaN if one is NaN."""
+    return np.maximum.reduce(x, axis, keepdims=keepdims)
+
+
+@op(
+    numpy=[np.min, np.amin],
+    infer=_extremum_infer("min"),
+    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no min")],
+    **_EXTREMA,
+)
+def min(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
+    return np.minimum.reduce(x, axis, keepdims=keepdims)
+
+
+def _argmax_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    return Spec(reduced_shape("argmax", x.shape, axis, keepdims), np.dtype(np.intp))
+
+
+@op(numpy=[np.argmax], infer=_argmax_spec, samples=[sample((2, 3)), sample((2, 3), axis=1)])
+def argmax(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+    """Index of the first largest element over ``axis``; a constant."""
+    return np.argmax(x, axis, keepdims=keepdims)
+
+
+publish(globals())

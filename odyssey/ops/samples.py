@@ -1,0 +1,67 @@
+"""Cases that test a row: what to call it on, and what it must refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import OdysseyError, ShapeError
+from odyssey.spec import Array
+
+__all__ = ["Reject", "Sample", "reject", "sample"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: an array, or the shape of a random one, for each operand; and the options.
+
+    ``low`` and ``high`` bound the random values. Values are distinct and differ by a margin
+    where ``spread`` is set, so that finite differences do not step over a tie.
+    """
+
+    operands: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    low: float = -2.0
+    high: float = 2.0
+    spread: bool = False
+
+    def arrays(self, rng: np.random.Generator, dtype: Any = np.float64) -> list[Any]:
+        """Draw the operands: tuples are shapes, everything else is passed as it is."""
+        return [self._draw(o, rng, dtype) if isinstance(o, tuple) else o for o in self.operands]
+
+    def _draw(self, shape: tuple[int, ...], rng: np.random.Generator, dtype: Any) -> Array:
+        size = int(np.prod(shape))
+        if self.spread:
+            steps = np.linspace(self.low, self.high, size + 2)[1:-1]
+            values = rng.permutation(steps).reshape(shape)
+        else:
+            values = rng.uniform(self.low, self.high, shape)
+        if np.dtype(dtype).kind == "c":
+            values = values + 1j * rng.uniform(self.low, self.high, shape)
+        return np.asarray(values).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Reject:
+    """One call that must fail, with the error's type and a piece of its message."""
+
+    operands: tuple[Any, ...]
+    options: dict[str, Any]
+    error: type[OdysseyError]
+    match: str
+
+
+def sample(
+    *operands: Any, low: float = -2.0, high: float = 2.0, spread: bool = False, **options: Any
+) -> Sample:
+    """Declare a sample: shapes or arrays, then the op's options."""
+    return Sample(operands, options, low, high, spread)
+
+
+def reject(
+    *operands: Any, error: type[OdysseyError] = ShapeError, match: str, **options: Any
+) -> Reject:
+    """Declare a call that must raise ``error`` with ``match`` in its message."""
+    return Reject(operands, options, error, match)

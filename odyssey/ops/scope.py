@@ -1,0 +1,77 @@
+"""What surrounds a call: the entered tapes and pauses of this context, and the trace in progress.
+
+Scopes live in context variables, so each thread and each async task has its own. They are a
+stack of recordings and pauses; an entry leaves the stack by its own end, not by its position,
+because a suspended generator can leave its scopes in its caller's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from odyssey.ops.values import Mark
+
+__all__ = ["TRACE", "Pause", "enter", "innermost", "leave", "no_grad", "scopes"]
+
+_SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=(None,))
+scopes = _SCOPES.get
+
+# The graph under construction, or None: set by ``compile`` while it traces a function.
+TRACE: ContextVar[Any] = ContextVar("odyssey_trace", default=None)
+
+
+class Pause(Mark):
+    """The scope of one ``no_grad`` block."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        super().__init__("no_grad")
+        self.over = False
+
+
+def enter(scope: Any) -> None:
+    """Make ``scope`` the innermost one of this context."""
+    _SCOPES.set((*scopes(), scope))
+
+
+def leave(scope: Any) -> None:
+    """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
+    stack = list(scopes())
+    for position in reversed(range(len(stack))):
+        if stack[position] is scope:
+            del stack[position]
+            _SCOPES.set(tuple(stack))
+            return
+
+
+def innermost() -> Any:
+    """Return the innermost scope that has not ended, or None."""
+    stack = scopes()
+    if stack[-1] is None or not stack[-1].over:
+        return stack[-1]
+    alive = tuple(scope for scope in stack if scope is None or not scope.over)
+    _SCOPES.set(alive)
+    return alive[-1]
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing in this block: results are constants, whatever tape is entered or passed.
+
+    >>> import odyssey as od
+    >>> w = od.Variable(2.0, requires_grad=True)
+    >>> with od.no_grad():
+    ...     (w * w).requires_grad
+    False
+    """
+    pause = Pause()
+    enter(pause)
+    try:
+        yield
+    finally:
+        pause.over = True
+        leave(pause)

@@ -1,0 +1,176 @@
+"""Ops that move elements without changing them, and the cast."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.table import PASS, op, publish
+from odyssey.spec import Shape, Spec
+
+Axes = int | tuple[int, ...] | None
+
+
+def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return ``axis`` (None, an int or a tuple) as sorted, non-negative, distinct ints."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    try:
+        result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
+    except TypeError:
+        raise DTypeError(f"{who}: axis is {axis!r}; pass an int or a tuple of ints") from None
+    if -1 in result or len(result) != len(axes):
+        raise ShapeError(
+            f"{who}: axis {axis!r} does not fit an array of {ndim} axes; "
+            f"axes are distinct ints from {-ndim} to {ndim - 1}"
+        )
+    return tuple(result)
+
+
+# ------------------------------------------------------------------ identity and cast
+
+
+@op(
+    linear=True,
+    infer=lambda x: x,
+    vjp={"x": PASS},
+    samples=[sample((2, 3)), sample(()), sample((0,))],
+)
+def identity(x: Any, /) -> Any:
+    """The same value, under a name of its own."""
+    return np.array(x)[()]
+
+
+def _astype_spec(x: Spec, dtype: Any) -> Spec:
+    return Spec(x.shape, np.dtype(dtype))
+
+
+@op(
+    linear=True,
+    infer=_astype_spec,
+    vjp={"x": PASS},
+    samples=[sample((2, 3), dtype=np.float64), sample((), dtype=np.float64)],
+)
+def astype(x: Any, /, dtype: Any) -> Any:
+    """The same numbers in another ``dtype``; complex to real keeps the real part."""
+    x = np.asarray(x)
+    if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        x = x.real
+    return x.astype(dtype)[()]
+
+
+# ------------------------------------------------------------------ reshape and transpose
+
+
+def _reshaped(size: int, shape: Any) -> Shape | None:
+    """The full shape that ``shape``, with at most one -1, gives to ``size`` elements."""
+    lengths = [operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    known = 1
+    for n in lengths:
+        known *= n if n != -1 else 1
+    if lengths.count(-1) == 1 and known > 0 and size % known == 0:
+        lengths[lengths.index(-1)] = size // known
+        return tuple(lengths)
+    return tuple(lengths) if known == size and min(lengths, default=0) >= 0 else None
+
+
+def _reshape_spec(x: Spec, shape: Any) -> Spec:
+    full = _reshaped(x.size, shape)
+    if full is None:
+        raise ShapeError(
+            f"reshape: {x.shape} has {x.size} elements, which do not fill {shape!r}; "
+            "at most one length may be -1"
+        )
+    return Spec(full, x.dtype)
+
+
+@op(
+    linear=True,
+    numpy=[np.reshape],
+    infer=_reshape_spec,
+    vjp={"x": lambda g, x_spec: reshape(g, x_spec.shape)},
+    samples=[
+        sample((2, 3), shape=(3, 2)),
+        sample((2, 3), shape=-1),
+        sample((), shape=(1, 1)),
+        sample((0, 3), shape=(3, 0)),
+    ],
+    rejects=[reject((2, 3), shape=(4, 2), match="6 elements")],
+)
+def reshape(x: Any, /, shape: Any) -> Any:
+    """The same elements in row-major order under another shape; one length may be -1."""
+    return np.reshape(x, shape)
+
+
+def _inverse(axes: Any) -> Any:
+    return None if axes is None else tuple(np.argsort([a % len(axes) for a in axes]).tolist())
+
+
+def _transpose_spec(x: Spec, axes: Any) -> Spec:
+    if axes is None:
+        return Spec(x.shape[::-1], x.dtype)
+    normalize_axes("transpose", axes, x.ndim)
+    if len(axes) != x.ndim:
+        raise ShapeError(f"transpose: axes {axes!r} must name each of the {x.ndim} axes of x once")
+    return Spec(tuple(x.shape[a] for a in axes), x.dtype)
+
+
+@op(
+    linear=True,
+    numpy=[np.transpose],
+    infer=_transpose_spec,
+    vjp={"x": lambda g, axes: transpose(g, _inverse(axes))},
+    samples=[
+        sample((2, 3)),
+        sample((2, 3, 4), axes=(1, -1, 0)),
+        sample(()),
+        sample((0, 2)),
+    ],
+    rejects=[reject((2, 3), axes=(0, 0), match="axes are distinct")],
+)
+def transpose(x: Any, /, axes: Any = None) -> Any:
+    """The axes in another order, by default reversed."""
+    return np.transpose(x, axes)
+
+
+def swap_last(x: Any) -> Any:
+    """Transpose the last two axes."""
+    if x.ndim == 2:
+        return transpose(x)
+    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def _broadcast_spec(x: Spec, shape: Any) -> Spec:
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    try:
+        if np.broadcast_shapes(x.shape, shape) == shape:
+            return Spec(shape, x.dtype)
+    except ValueError:
+        pass
+    raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {shape}")
+
+
+@op(
+    linear=True,
+    numpy=[np.broadcast_to],
+    infer=_broadcast_spec,
+    # The sweep sums the cotangent back to the operand's shape.
+    vjp={"x": PASS},
+    samples=[
+        sample((3, 1), shape=(2, 3, 4)),
+        sample((), shape=(2,)),
+        sample((1, 0), shape=(2, 0)),
+    ],
+    rejects=[reject((3,), shape=(2, 4), match="does not broadcast")],
+)
+def broadcast_to(x: Any, /, shape: Any) -> Any:
+    """The value repeated along new axes and axes of length 1, without copying."""
+    return np.broadcast_to(x, shape)
+
+
+publish(globals())

@@ -1,0 +1,395 @@
+"""The table: one row per op, and the decorator that writes a row.
+
+A row is declared by decorating its meaning, a NumPy function whose positional-only parameters
+are the arrays and whose other parameters are static options::
+
+    @op(ufunc=np.exp, vjp={"x": lambda g, out: mul(g, out)})
+    def exp(x, /):
+        \"\"\"Elementwise exponential, ``e**x``.\"\"\"
+        return np.exp(x)
+
+A rule names what it asks for: ``g`` first, then any of the arrays, ``out``, ``<array>_spec`` and
+the options. The names are read here, once. What the tape keeps of a call is exactly what the
+rules of its tracked operands ask for.
+
+Rules are plain transposes of the derivative, without conjugates: the sweep conjugates complex
+cotangents when they enter and leave it, so the rule of ``multiply`` is ``g * y`` for complex
+numbers too. Gradients of broadcast operands are summed back, and cast, by the sweep.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.kernels import T
+from odyssey.ops import dispatch
+from odyssey.ops.samples import Reject, Sample
+from odyssey.spec import Spec, spec_of
+
+__all__ = ["OPS", "PASS", "REQUIRED", "Row", "T", "asked", "op", "publish"]
+
+Rule = Callable[..., Any]
+_ROWS: dict[str, Row] = {}
+OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
+"""Every built-in op by name; read-only, and sealed once ``odyssey.ops`` is imported."""
+
+
+def PASS(g: Any) -> Any:
+    """The rule of an operand whose derivative is one."""
+    return g
+
+
+class Row:
+    """One op: its meaning, its derivative, its kernels, and the cases that test it."""
+
+    __slots__ = (
+        "aliases",
+        "arrays",
+        "call",
+        "closed",
+        "defaults",
+        "doc",
+        "elementwise",
+        "infer",
+        "jvp",
+        "kernel",
+        "kinks",
+        "linear",
+        "module",
+        "name",
+        "needs",
+        "numpy",
+        "optional",
+        "options",
+        "prepare",
+        "pulls",
+        "pushes",
+        "reference",
+        "rejects",
+        "samples",
+        "scalar",
+        "signature",
+        "ufunc",
+        "vjp",
+    )
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    # -------------------------------------------------------------- calling
+
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Split the arguments of a call into operands and options."""
+        count = len(self.arrays)
+        if not named and len(args) == count and REQUIRED not in self.defaults:
+            return args, self.defaults
+        try:
+            bound = self.signature.bind(*args, **named)
+        except TypeError as error:
+            raise DTypeError(
+                f"{self.name}: {error}; the signature is {self.name}{self.signature}"
+            ) from None
+        bound.apply_defaults()
+        values = tuple(bound.arguments.values())
+        options = values[count:]
+        return values[:count], self.prepare(*options) if self.prepare else options
+
+    def keep(
+        self,
+        recording: Any,
+        inputs: Sequence[Any],
+        values: Sequence[Any],
+        options: tuple[Any, ...],
+    ) -> tuple[Any, ...]:
+        """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
+        wanted: set[str] = set()
+        for needs, id in zip(self.needs, inputs, strict=True):
+            if id is not None:
+                wanted |= needs
+        kept = []
+        for k, name in enumerate((*self.arrays, "out")):
+            if name not in wanted:
+                kept.append(None)
+            elif name == "out" or inputs[k] is not None:
+                kept.append(values[k])
+            else:
+                kept.append(recording.hold(values[k]))
+        return (*kept, *options)
+
+    def failure(
+        self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
+    ) -> Exception:
+        """The error to raise when the kernel refused ``values``: in our words where we have them."""
+        if isinstance(error, OdysseyError):
+            return error
+        specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
+        try:
+            self.infer(*specs, *options)
+        except OdysseyError as better:
+            return better
+        came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
+        given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
+        kind = DTypeError if isinstance(error, TypeError) else ShapeError
+        return kind(f"{self.name}: {error}; came {came}{given}")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The names that the row's rules ask for, in the order of ``backward``'s arguments."""
+        specs = [f"{name}_spec" for name in self.arrays]
+        order = [*self.arrays, "out", *specs, *self.options]
+        wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
+        return tuple(name for name in order if name in wanted)
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED = _Required()
+
+
+def op(
+    *,
+    vjp: Mapping[str, Rule | None] | None = None,
+    jvp: Mapping[str, Rule] | None = None,
+    elementwise: bool = False,
+    closed: bool | None = None,
+    linear: bool = False,
+    ufunc: np.ufunc | None = None,
+    kernel: Callable[..., Any] | None = None,
+    infer: Callable[..., Spec] | None = None,
+    prepare: Callable[..., tuple[Any, ...]] | None = None,
+    scalar: Callable[..., Any] | None = None,
+    numpy: Sequence[Any] = (),
+    aliases: Sequence[str] = (),
+    kinks: str = "",
+    samples: Sequence[Sample] = (),
+    rejects: Sequence[Reject] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an op: decorate its NumPy reference, whose positional-only parameters are arrays.
+
+    The decorated name becomes the op: call it with arrays, Variables or Symbols.
+
+    Args:
+        vjp: For each differentiable array its reverse rule ``rule(g, ...)``. A rule is written
+            with ops, gets what its parameters name (an array, ``out``, ``<array>_spec``, an
+            option) and returns the cotangent of that array. An array that is missing here, or
+            maps to None, is not differentiable, and asking for its gradient raises.
+        jvp: For each array its forward rule ``rule(t, ...)``, which may ask only for what the
+            reverse rule asks for. Derived for elementwise and linear ops.
+        elementwise: The op works element by element on broadcast operands, so the reverse rule,
+            which multiplies by the derivative, is the forward rule as well.
+        closed: The result of floating operands has their dtype; defaults to ``elementwise``.
+        linear: The op is linear in its single array: the forward rule is the op itself.
+        ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
+        kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
+        infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
+            Derived for elementwise ops.
+        prepare: ``prepare(*options) -> options``: checks the options and makes them immutable.
+        scalar: The op on numbers, for generated kernels; may name ``math`` and ``T``, the dtype.
+        numpy: NumPy functions whose calls on Variables mean this op.
+        aliases: Short names for the same op.
+        kinks: What the derivative is at ties and kinks, in words.
+        samples: Cases to test the row on.
+        rejects: Cases that must fail, with their messages.
+
+    Returns:
+        A decorator; the op itself is declared by applying it.
+
+    >>> import odyssey as od
+    >>> @od.op(elementwise=True, vjp={"x": lambda g, x: od.ops.mul(g, od.ops.mul(3.0, x * x))})
+    ... def cube(x, /):
+    ...     return x * x * x
+    >>> w = od.Variable(2.0, requires_grad=True)
+    >>> with od.GradientTape() as tape:
+    ...     y = cube(w)
+    >>> float(tape.gradient(y, w))
+    12.0
+    """
+
+    def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
+        row = Row()
+        row.reference, row.module = reference, reference.__module__
+        row.kernel = kernel or ufunc or reference
+        row.prepare = prepare
+        row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
+        row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
+        row.numpy, row.kinks = tuple(numpy), kinks
+        row.samples, row.rejects = tuple(samples), tuple(rejects)
+        _read_signature(row)
+        _read_rules(row, vjp or {}, jvp or {})
+        uses_specs = any(name.endswith("_spec") for needs in row.needs for name in needs)
+        row.closed = (elementwise if closed is None else closed) and not uses_specs
+        row.infer = infer or _infer_by_running(row)
+        row.call = _callable(row)
+        return row.call
+
+    return declare
+
+
+def publish(namespace: dict[str, Any]) -> None:
+    """Enter the ops of a module of this package into the table."""
+    for value in list(namespace.values()):
+        row = getattr(value, "row", None)
+        if row is not None and value.__module__ == namespace["__name__"]:
+            _ROWS[row.name] = row
+
+
+# ------------------------------------------------------------------ reading a declaration
+
+
+def _read_signature(row: Row) -> None:
+    signature = inspect.signature(row.reference)
+    parameters = list(signature.parameters.values())
+    arrays = [p for p in parameters if p.kind is p.POSITIONAL_ONLY]
+    options = [p for p in parameters if p.kind is not p.POSITIONAL_ONLY]
+    if not arrays:
+        raise OdysseyError(
+            f"op {row.name}: no array parameters; write the arrays before a '/', "
+            f"as in def {row.name}(x, /)"
+        )
+    row.signature = signature
+    row.arrays = tuple(p.name for p in arrays)
+    row.optional = frozenset(p.name for p in arrays if p.default is None)
+    row.options = tuple(p.name for p in options)
+    row.defaults = tuple(REQUIRED if p.default is p.empty else p.default for p in options)
+
+
+def asked(rule: Rule) -> tuple[str, ...]:
+    """The names of a rule's parameters after the cotangent."""
+    return tuple(inspect.signature(rule).parameters)[1:]
+
+
+def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> None:
+    known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
+    for rules in (vjp, jvp):
+        for name, rule in rules.items():
+            wrong = [name] if name not in row.arrays else []
+            wrong += [asked for asked in (asked(rule) if rule else ()) if asked not in known]
+            if wrong:
+                raise OdysseyError(
+                    f"op {row.name}: the rule of {name!r} names {', '.join(wrong)}; "
+                    f"known are {', '.join(sorted(known))}"
+                )
+    row.vjp = {name: vjp.get(name) for name in row.arrays}
+    row.jvp = {name: _forward_rule(row, name, jvp) for name in row.arrays}
+    row.needs = tuple(
+        frozenset(asked(rule)) - set(row.options) if (rule := row.vjp[name]) else frozenset()
+        for name in row.arrays
+    )
+    for name, needs in zip(row.arrays, row.needs, strict=True):
+        rule = row.jvp[name]
+        more = set(asked(rule)) - needs - set(row.options) if rule else set()
+        if more - {f"{array}_spec" for array in row.arrays}:
+            raise OdysseyError(
+                f"op {row.name}: the forward rule of {name!r} asks for {', '.join(sorted(more))}, "
+                "which its reverse rule does not keep"
+            )
+    row.pulls = tuple(_picker(row, row.vjp[name]) for name in row.arrays)
+    row.pushes = tuple(_picker(row, row.jvp[name]) for name in row.arrays)
+    if not row.module.startswith("odyssey."):
+        row.pulls = tuple(pull and _copying(pull) for pull in row.pulls)
+    if row.linear and not jvp:
+        first = len(row.arrays) + 1
+        row.pushes = (lambda t, kept, specs: row.call(t, *(kept or ())[first:]),)
+
+
+def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
+    if name in jvp:
+        return jvp[name]
+    if row.elementwise:
+        return row.vjp[name]
+    return None
+
+
+def _picker(row: Row, rule: Rule | None) -> Rule | None:
+    """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
+    if rule is None or rule is PASS:
+        return rule
+    positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
+    of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
+    names = asked(rule)
+    if not names:
+        return lambda g, kept, specs: rule(g)
+    if len(names) == 1 and names[0] in positions:
+        a = positions[names[0]]
+        return lambda g, kept, specs: rule(g, kept[a])
+    if len(names) == 2 and set(names) <= set(positions):
+        a, b = (positions[name] for name in names)
+        return lambda g, kept, specs: rule(g, kept[a], kept[b])
+    picks = [(name in of_specs, of_specs.get(name, positions.get(name))) for name in names]
+    return lambda g, kept, specs: rule(
+        g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]
+    )
+
+
+def _copying(pull: Rule) -> Rule:
+    """Let a rule that returns a saved array return a copy: gradients share memory with nothing."""
+    if pull is PASS:
+        return pull
+
+    def copying(g: Any, kept: Any, specs: Any) -> Any:
+        r = pull(g, kept, specs)
+        return r.copy() if any(r is value for value in kept or ()) else r
+
+    return copying
+
+
+def _infer_by_running(row: Row) -> Callable[..., Spec]:
+    """The shape and dtype rule of an elementwise op: broadcast, and run on ones for the dtype."""
+    def infer(*specs: Any) -> Spec:
+        operands, options = specs[: len(row.arrays)], specs[len(row.arrays) :]
+        shapes = [spec.shape for spec in operands if isinstance(spec, Spec)]
+        try:
+            shape = np.broadcast_shapes(*shapes)
+        except ValueError:
+            came = ", ".join(
+                f"{name} {spec.shape}"
+                for name, spec in zip(row.arrays, operands, strict=True)
+                if isinstance(spec, Spec)
+            )
+            raise ShapeError(
+                f"{row.name}: shapes do not broadcast, {came}; "
+                "from the right, sizes must be equal or one of them 1"
+            ) from None
+        ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in operands]
+        try:
+            return Spec(shape, row.kernel(*ones, *options).dtype)
+        except TypeError as error:
+            raise DTypeError(f"{row.name}: {error}; came {', '.join(map(str, operands))}") from None
+
+    if not row.elementwise:
+        def refuse(*specs: Any) -> Spec:
+            raise OdysseyError(
+                f"{row.name}: cannot be traced, the row has no infer=; declare one in op(...)"
+            )
+
+        return refuse
+    return infer
+
+
+def _callable(row: Row) -> Callable[..., Any]:
+    # The shortcuts know the specs of Variables only; a rule may want that of a plain operand.
+    others = {f"{name}_spec" for name in row.arrays}
+    own = all(
+        needs & others <= {f"{name}_spec"}
+        for name, needs in zip(row.arrays, row.needs, strict=True)
+    )
+    plain = own and not row.options and not row.optional
+    make = {1: dispatch.unary, 2: dispatch.binary}.get(len(row.arrays)) if plain else None
+    call: Any = (make or dispatch.with_options)(row)
+    call.__name__ = call.__qualname__ = row.name
+    call.__module__ = row.module
+    call.__doc__ = row.doc
+    parameters = list(row.signature.parameters.values())
+    tape = inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None)
+    call.__signature__ = row.signature.replace(parameters=[*parameters, tape])
+    call.row = row
+    return call

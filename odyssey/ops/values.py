@@ -1,0 +1,132 @@
+"""What flows through the table: plain numbers and arrays, Values (Variables, seen from below), Symbols."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import numpy as np
+
+from odyssey.spec import Spec, spec_of
+
+__all__ = [
+    "CONSTANT",
+    "LEAF",
+    "NUMBERS",
+    "PLAIN",
+    "UNTRACKED",
+    "Info",
+    "Mark",
+    "Symbol",
+    "Value",
+    "free_id",
+    "make_value",
+]
+
+# Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
+free_id = itertools.count(1).__next__
+
+NUMBERS = frozenset({int, float, complex, bool})
+PLAIN = NUMBERS | {np.ndarray} | set(np.sctypeDict.values()) - {np.object_, np.str_, np.bytes_}
+
+
+class Mark:
+    """Where a Value stands that is on no recording. It hands out no ids, like a closed recording."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def next_id(self) -> NoReturn:
+        """Send the caller to the general path, as a recording does that is off."""
+        raise StopIteration
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+CONSTANT = Mark("constant")
+LEAF = Mark("trainable leaf")
+UNTRACKED = Mark("untracked")
+
+
+class Info:
+    """What leaves and a few constants carry besides their data.
+
+    Attributes:
+        name: For messages.
+        grad: The accumulated gradient, or None.
+        loan: A weak reference to the ``Gradients`` that shares ``grad``'s memory, or None.
+        version: How often ``assign`` wrote to the data.
+        home: A weak reference to the tape that made the leaf, or None.
+        note: Why a constant is one: a word and the ids that it was computed from.
+    """
+
+    __slots__ = ("grad", "home", "loan", "name", "note", "version")
+
+    def __init__(self, name: str | None = None, note: tuple[str, tuple[int, ...]] | None = None):
+        self.name = name
+        self.note = note
+        self.grad: Any = None
+        self.loan: Any = None
+        self.home: Any = None
+        self.version = 0
+
+
+class Value:
+    """The part of a Variable that ops read: its data, its spec, and its place on a recording.
+
+    ``_recording`` is a recording or one of the three marks; ``_info`` is an Info, or None.
+    """
+
+    __slots__ = ("__weakref__", "_data", "_id", "_info", "_recording", "_spec")
+
+    _data: Any
+    _spec: Spec
+    _recording: Any
+    _id: int
+    _info: Any
+
+
+V = TypeVar("V", bound=Value)
+
+
+def make_value(
+    cls: type[V], data: Any, recording: Any, id: int, spec: Spec | None = None, info: Any = None
+) -> V:
+    """Build a Value without running its class's public constructor."""
+    value = cls.__new__(cls)
+    value._data = data
+    value._spec = spec_of(data) if spec is None else spec
+    value._recording = recording
+    value._id = id
+    value._info = info
+    return value
+
+
+class Graph(Protocol):
+    """What a Symbol asks of the graph that it lives in."""
+
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
+        """Append one instruction and return its result."""
+
+
+class Symbol:
+    """A value of a graph under construction: shape and dtype, no data."""
+
+    __slots__ = ("graph", "id", "spec")
+
+    def __init__(self, spec: Spec, graph: Graph, id: int) -> None:
+        self.spec = spec
+        self.graph = graph
+        self.id = id
+
+    shape = property(lambda self: self.spec.shape)
+    dtype = property(lambda self: self.spec.dtype)
+    ndim = property(lambda self: len(self.spec.shape))
+    size = property(lambda self: self.spec.size)
+
+    def __repr__(self) -> str:
+        return f"%{self.id}: {self.spec}"

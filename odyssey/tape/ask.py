@@ -1,0 +1,392 @@
+"""What is asked of a tape: check the question, sweep, hand over the answer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odyssey.errors import (
+    DTypeError,
+    ShapeError,
+    TapeConsumedError,
+    TapeError,
+    TapeMismatchError,
+    UntrackedError,
+)
+from odyssey.ops.elementwise import add
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.spec import Spec
+from odyssey.tape.gradients import Gradients
+from odyssey.tape.recording import RawNode
+from odyssey.tape.sweep import (
+    SPARE,
+    Visit,
+    dependents,
+    drain,
+    first_after,
+    flip,
+    pull,
+    push,
+    recorded,
+)
+from odyssey.tree import flatten, leaves
+from odyssey.variable import Variable
+
+if TYPE_CHECKING:
+    from odyssey.tape.gradient_tape import GradientTape
+
+__all__ = ["backward", "gradient", "id_of", "jvp"]
+
+
+# ------------------------------------------------------------------ the three questions
+
+
+def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradients:
+    """See ``GradientTape.backward``."""
+    r = tape._recording
+    graph = tape._followed()
+    seeds = _seeds(tape, "backward", output, grad, graph)
+    if not any(leaf._recording is LEAF for leaf in r.leaves.values()) and not r.watched:
+        raise TapeError(
+            f"backward: {output!r} depends on no trainable leaf of this tape; "
+            "make parameters with requires_grad=True"
+        )
+    keep = tape.persistent or retain
+    draining = _may_drain(tape, keep or graph)
+    reached: dict[int, Any] = {}
+
+    def visit(id: int, g: Any) -> Any:
+        # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
+        if not draining or getrefcount(id) > SPARE:
+            reached[id] = flip(g)
+        return g
+
+    with_hooks = _hooked(tape, visit) if r.hooks else visit
+    rest = _pull(tape, seeds, graph=graph, draining=draining, visit=with_hooks)
+    gradients = _deliver(tape, rest, reached, seeds)
+    if not keep:
+        tape._consume()
+    return gradients
+
+
+def gradient(
+    tape: GradientTape, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
+) -> Any:
+    """See ``GradientTape.gradient``."""
+    if unused not in ("error", "zero", "none"):
+        raise TapeError(f"gradient: unused={unused!r}; choose 'error', 'zero' or 'none'")
+    graph = create_graph or tape._followed()
+    seeds = _seeds(tape, "gradient", output, grad, graph)
+    flat, rebuild = flatten(sources)
+    ids = [id_of(tape, "gradient", source, leaf_may_be_new=True) for source in flat]
+    r = tape._recording
+    keep = tape.persistent or create_graph
+    start = first_after(r, ids)
+    wanted = dependents(islice(r.nodes, start, None), ids)
+    if unused == "error" and (missing := _unreached(tape, flat, ids, seeds, wanted)) is not None:
+        raise TapeError(
+            f"gradient: the output does not depend on {missing!r}; tape.explain(output, source) "
+            "says why; pass unused='zero' or 'none' if that is meant"
+        )
+    found: dict[int, Any] = {}
+    asked = set(ids)
+
+    def visit(id: int, g: Any) -> Any:
+        if id in asked:
+            found[id] = g
+        return g
+
+    draining = _may_drain(tape, keep or graph)
+    seeds = {id: g for id, g in seeds.items() if id in wanted}
+    hooked = _hooked(tape, visit) if r.hooks else visit
+    rest = _pull(
+        tape, seeds, graph=graph, draining=draining, visit=hooked, wanted=wanted, start=start
+    )
+    found = {**{id: _called(tape, id, g) for id, g in rest.items() if id in asked}, **found}
+    taken = {id(g) for g in seeds.values()}
+    results = [
+        _answer(found.get(i), source, unused, taken) for i, source in zip(ids, flat, strict=True)
+    ]
+    if not keep:
+        tape._consume()
+    return rebuild(results)
+
+
+def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
+    """See ``GradientTape.jvp``."""
+    _refuse_consumed(tape, "jvp")
+    graph = tape._followed()
+    outputs, rebuild = flatten(output)
+    out_ids = [id_of(tape, "jvp", value) for value in outputs]
+    flat, given = leaves(sources), leaves(tangents) if not _one(sources) else [tangents]
+    if len(flat) != len(given):
+        raise ShapeError(f"jvp: {len(flat)} sources came with {len(given)} tangents")
+    moving: dict[int, Any] = {}
+    ids = [id_of(tape, "jvp", source, leaf_may_be_new=True) for source in flat]
+    for i, source, t in zip(ids, flat, given, strict=True):
+        t = _cotangent("jvp", "tangent", source._spec, t, graph)
+        moving[i] = add(moving[i], t) if i in moving else t
+    r = tape._recording
+    r.verify()
+    start = first_after(r, ids)
+    # A source that is itself a result has the tangent that was asked for, not a computed one.
+    nodes = (n for n in _seen(tape, islice(r.nodes, start, len(r.nodes))) if n[1] not in ids)
+    if graph:
+        with tape._recording_again():
+            push(recorded(list(nodes), r), moving)
+    else:
+        push(nodes, moving)
+    for i, value in zip(out_ids, outputs, strict=True):
+        if i not in moving:
+            raise TapeError(f"jvp: {value!r} does not depend on the sources")
+    taken: set[int] = {id(t) for t in given}
+    return rebuild([_own(moving[i], taken) for i in out_ids])
+
+
+# ------------------------------------------------------------------ checking the question
+
+
+def _refuse_consumed(tape: GradientTape, who: str) -> None:
+    if tape.consumed:
+        raise TapeConsumedError(
+            f"{who}: an earlier sweep consumed this tape; make it with persistent=True, "
+            "or sweep with retain=True, to sweep again"
+        )
+
+
+def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
+    """Return the id of a value on this tape; raise, saying what it is instead."""
+    r = tape._recording
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value in r.leaves or value in r.manual or any(n[1] == value for n in r.nodes):
+            return value
+        raise TapeError(f"{who}: this tape knows no id {value}")
+    if not isinstance(value, Variable):
+        raise TapeError(f"{who}: {_short(value)} is no Variable; only Variables are on a tape")
+    where = value._recording
+    if where is r:
+        if not tape._covers(value._id):
+            raise TapeError(
+                f"{who}: {value!r} was computed while this tape did not record, by a tape around it"
+            )
+        return value._id
+    if where is LEAF:
+        if leaf_may_be_new or value._id in r.leaves:
+            return value._id
+        raise TapeError(f"{who}: the leaf {value!r} was not used on this tape")
+    if where is CONSTANT:
+        note = value._info.note if value._info is not None else None
+        why = f" (it was made by {note[0]})" if note else ""
+        raise TapeError(
+            f"{who}: {value!r} is a constant{why}, so it depends on no trainable leaf; "
+            "compute it from Variables with requires_grad=True, inside the tape's block"
+        )
+    if where is UNTRACKED:
+        raise UntrackedError(
+            f"{who}: {value!r} was computed while nothing recorded; "
+            "compute it inside 'with GradientTape() as tape:'"
+        )
+    if where.dead and tape.consumed:
+        _refuse_consumed(tape, who)
+    raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
+
+
+def _one(tree: Any) -> bool:
+    return isinstance(tree, Variable)
+
+
+def _seeds(tape: GradientTape, who: str, output: Any, grad: Any, graph: bool) -> dict[int, Any]:
+    """The cotangents that a sweep starts from, by id."""
+    _refuse_consumed(tape, who)
+    outputs = leaves(output)
+    if not outputs:
+        raise TapeError(f"{who}: the output is an empty tree")
+    ids = [id_of(tape, who, value) for value in outputs]
+    if grad is None:
+        grads = [None] * len(outputs)
+    else:
+        grads = [grad] if not isinstance(output, (dict, list, tuple)) else leaves(grad)
+    if len(grads) != len(outputs):
+        raise ShapeError(f"{who}: {len(outputs)} outputs came with {len(grads)} cotangents")
+    seeds: dict[int, Any] = {}
+    for i, value, given in zip(ids, outputs, grads, strict=True):
+        spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
+        g = flip(_one_seed(who, spec) if given is None else _cotangent(who, "cotangent", spec, given, graph))
+        seeds[i] = add(seeds[i], g) if i in seeds else g
+    tape._recording.verify()
+    return seeds
+
+
+def _one_seed(who: str, spec: Spec | None) -> Any:
+    if spec is None or spec.size != 1:
+        shape = "unknown" if spec is None else spec.shape
+        raise ShapeError(
+            f"{who}: the output has shape {shape}; only one element can do without a cotangent, "
+            "so reduce it, or pass grad= of that shape"
+        )
+    return np.ones(spec.shape, spec.dtype) if spec.shape else spec.dtype.type(1)
+
+
+def _cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+    """Check a cotangent or tangent against the value that it belongs to, and cast it."""
+    if isinstance(given, Variable) and not graph:
+        given = given._data
+    if not isinstance(given, (Variable, Symbol)):
+        given = np.asarray(given)
+    if spec is None:
+        return given
+    if given.shape != spec.shape:
+        raise ShapeError(
+            f"{who}: the {what} has shape {given.shape}, its value {spec.shape}; they must match"
+        )
+    if given.dtype == spec.dtype:
+        return given
+    if given.dtype.kind not in "biuf" and spec.dtype.kind != "c" or given.dtype.kind not in "biufc":
+        raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
+    return given.astype(spec.dtype)
+
+
+def _unreached(
+    tape: GradientTape, flat: list[Any], ids: list[int], seeds: dict[int, Any], wanted: set[int]
+) -> Any:
+    """The first source that no seed depends on, or None; a sweep over ids alone."""
+    found = {i for i in seeds if i in wanted}
+    for row, id, inputs, _, _ in reversed(tape._recording.nodes):
+        if id in found and tape._covers(id):
+            found.update(i for i, rule in zip(inputs, row.pulls, strict=True) if i in wanted)
+    return next((v for v, i in zip(flat, ids, strict=True) if i not in found), None)
+
+
+# ------------------------------------------------------------------ sweeping
+
+
+def _may_drain(tape: GradientTape, kept: bool) -> bool:
+    """Whether the sweep may free nodes as it goes: nobody else's, and nothing that can fail."""
+    r = tape._recording
+    return not (kept or r.barrier or r.hooks or r.careful or len(r.open) > 1)
+
+
+def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
+    """Without the nodes that others recorded while this tape did not."""
+    all_nodes = tape._recording.nodes
+    if not tape._gaps or not all_nodes or all_nodes[-1][1] < tape._gaps[0][0]:
+        return nodes
+    return (node for node in nodes if tape._covers(node[1]))
+
+
+def _pull(
+    tape: GradientTape,
+    seeds: dict[int, Any],
+    *,
+    graph: bool,
+    draining: bool,
+    visit: Visit,
+    wanted: set[int] | None = None,
+    start: int = 0,
+) -> dict[int, Any]:
+    """Sweep backward from ``seeds``; return the cotangents of what no node produced."""
+    r = tape._recording
+    cotangents = dict(seeds)
+    audit = r.careful.check_gradient if r.careful else None
+    pulling = partial(pull, cotangents=cotangents, wanted=wanted, visit=visit, audit=audit)
+    if graph:
+        nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
+        with tape._recording_again():
+            pulling(recorded(nodes, r))
+    elif draining:
+        pulling(_seen(tape, drain(r.nodes, start)))
+    else:
+        pulling(_seen(tape, islice(reversed(r.nodes), len(r.nodes) - start)))
+    return cotangents
+
+
+def _hooked(tape: GradientTape, visit: Visit) -> Visit:
+    """Let the functions given to ``on_gradient`` see, and replace, cotangents of results."""
+
+    def hooked(id: int, g: Any) -> Any:
+        return visit(id, _called(tape, id, g))
+
+    return hooked
+
+
+def _called(tape: GradientTape, id: int, g: Any) -> Any:
+    for fn in tape._recording.hooks.pop(id, ()):
+        new = fn(flip(g))
+        if new is not None:
+            if np.shape(new) != g.shape:
+                raise ShapeError(
+                    f"on_gradient: the function returned shape {np.shape(new)} for {g.shape}"
+                )
+            g = flip(new if isinstance(new, (Variable, Symbol)) else np.asarray(new, g.dtype))
+    return g
+
+
+# ------------------------------------------------------------------ handing over the answer
+
+
+def _own(g: Any, taken: set[int]) -> Any:
+    """Return ``g`` as memory that nobody else has; ``taken`` are the ids of arrays given out."""
+    if isinstance(g, (Variable, Symbol)):
+        return g
+    if type(g) is not np.ndarray:
+        return np.asarray(g)
+    if g.base is not None or id(g) in taken or not g.flags.writeable:
+        g = g.copy()
+    taken.add(id(g))
+    return g
+
+
+def _answer(g: Any, source: Any, unused: str, taken: set[int]) -> Any:
+    if g is None:
+        return np.zeros(source.shape, source.dtype) if unused == "zero" else None
+    _check_result(g, source)
+    return _own(flip(g), taken)
+
+
+def _check_result(g: Any, source: Value) -> None:
+    """A rule from outside may have returned anything."""
+    spec = source._spec
+    if g.shape != spec.shape or g.dtype != spec.dtype:
+        raise ShapeError(
+            f"a rule gave a gradient of {g.dtype}{list(g.shape)} for {source!r}; "
+            "check the rules of your own ops with od.testing.check_gradients"
+        )
+
+
+def _deliver(
+    tape: GradientTape, rest: dict[int, Any], reached: dict[int, Any], seeds: dict[int, Any]
+) -> Gradients:
+    """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
+    r = tape._recording
+    found: list[tuple[Variable, Any]] = []
+    for i, leaf in r.leaves.items():
+        if i in rest and leaf._recording is LEAF and isinstance(leaf, Variable):
+            g = _called(tape, i, rest[i]) if r.hooks else rest[i]
+            _check_result(g, leaf)
+            found.append((leaf, flip(g)))
+    ends: list[Variable] = []
+    by_id = reached
+    gradients = Gradients(by_id, ends)
+    loan: Callable[[], Any] = weakref.ref(gradients)
+    taken = {id(g) for g in (*reached.values(), *seeds.values())}
+    for leaf, g in found:
+        g = _own(g, taken)
+        by_id[leaf._id] = g
+        ends.append(leaf)
+        leaf._accumulate(g, loan if isinstance(g, np.ndarray) else None)
+    for i, ref in r.watched.items():
+        watched = ref()
+        if watched is not None and i in reached:
+            ends.append(watched)  # type: ignore[arg-type]
+    return gradients

@@ -1,0 +1,78 @@
+"""The careful mode of a tape: source lines, checksums, and the first value that is not finite."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import MutationError, NonFiniteError
+
+__all__ = ["Careful"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def user_line() -> str:
+    """Return ``file:line`` of the innermost caller outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _checksum(array: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+
+
+def _all_finite(array: Any) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+class Careful:
+    """What a recording notes about each node when it is checked; by output id."""
+
+    __slots__ = ("lines", "sums")
+
+    def __init__(self) -> None:
+        self.lines: dict[int, str] = {}
+        self.sums: dict[int, list[tuple[int, int]]] = {}
+
+    def check(self, node: Any, data: Any) -> None:
+        """Note a new node; raise if its value is not finite."""
+        row, id, _, kept, _ = node
+        self.lines[id] = user_line()
+        self.sums[id] = [
+            (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, np.ndarray)
+        ]
+        if isinstance(data, (np.ndarray, np.generic)) and not _all_finite(data):
+            raise NonFiniteError(
+                f"{row.name} at {self.lines[id]} gave the first value that is not finite; "
+                "its operands are finite"
+            )
+
+    def verify(self, nodes: Any) -> None:
+        """Raise if an array that a node saved changed since."""
+        for row, id, _, kept, _ in nodes:
+            for k, before in self.sums.get(id, ()):
+                if _checksum(kept[k]) != before:
+                    name = (*row.arrays, "out")[k]
+                    raise MutationError(
+                        f"{row.name} at {self.line(id)} saved {name}, which was written to since; "
+                        "pass a copy, or sweep before writing"
+                    )
+
+    def line(self, id: int) -> str:
+        """Where the node with this output was recorded."""
+        return self.lines.get(id, "an unknown line")
+
+    def check_gradient(self, row: Any, id: int, name: str, g: Any) -> None:
+        """Raise if the gradient that a rule computed is not finite."""
+        if isinstance(g, (np.ndarray, np.generic)) and not _all_finite(g):
+            raise NonFiniteError(
+                f"the gradient of {row.name} at {self.line(id)} with respect to {name} is the "
+                "first that is not finite"
+            )

@@ -1,0 +1,421 @@
+"""The tape that users hold: one view of a recording, with its own rules of when it records."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from odyssey.errors import TapeError
+from odyssey.ops.scope import TRACE, enter, innermost, leave
+from odyssey.ops.shape import identity
+from odyssey.ops.values import CONSTANT, LEAF, Symbol
+from odyssey.tape import ask, manual, report
+from odyssey.tape.careful import Careful
+from odyssey.tape.gradients import Gradients
+from odyssey.tape.recording import Recording, TapeNode
+from odyssey.tree import map_tree
+from odyssey.variable import Variable
+
+__all__ = ["GradientTape"]
+
+
+class GradientTape:
+    """Records ops on Variables, and differentiates what it recorded.
+
+    Inside ``with GradientTape() as tape:`` every op on a trainable leaf, or on what came from
+    one, appends a node. ``backward``, ``gradient`` and ``jvp`` sweep over the nodes. A tape
+    that is opened inside another joins its recording, so sweeps can be differentiated.
+
+    Args:
+        persistent: Keep the nodes after a sweep, for more sweeps.
+        check: Be careful and slow: note source lines, find saved arrays that were written to,
+            verify manual records, and report the first value or gradient that is not finite.
+
+    >>> w = Variable(3.0, requires_grad=True)
+    >>> with GradientTape() as tape:
+    ...     y = w * w
+    >>> float(tape.gradient(y, w))
+    6.0
+    """
+
+    def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
+        self.persistent = persistent
+        self._check = check
+        self._enabled = False
+        self._blocks: list[tuple[Recording, bool]] = []
+        self._start()
+
+    def _start(self) -> None:
+        """Begin an empty recording of this tape's own."""
+        self._recording = Recording(weakref.ref(self), TRACE.get() is not None)
+        self._recording.open[id(self)] = weakref.ref(self)
+        if self._check:
+            self._recording.careful = Careful()
+        self._consumed = False
+        self._pauses = 0
+        # Ids at which this tape stopped or started, while others went on with the recording.
+        self._gaps: list[list[int]] = []
+        # Tapes that recorded when this one joined them, and so follow its sweeps.
+        self._around: list[weakref.ref[GradientTape]] = []
+
+    # -------------------------------------------------------------- recording or not
+
+    def __enter__(self) -> GradientTape:
+        if self._consumed:
+            self._start()
+        outer = innermost()
+        if isinstance(outer, Recording) and outer.on and outer is not self._recording:
+            self._join(outer)
+        self._blocks.append((self._recording, self._enabled))
+        self.enable()
+        self._recording.entered += 1
+        enter(self._recording)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        recording, was_enabled = self._blocks.pop()
+        recording.entered -= 1
+        leave(recording)
+        if recording is self._recording and not was_enabled:
+            self.disable()
+        if kind is not None:
+            self.clear()
+
+    def _join(self, outer: Recording) -> None:
+        """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
+        own = self._recording
+        if own.nodes or own.on or own is outer:
+            return
+        self._around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
+        for leaf in own.leaves.values():
+            outer.place(leaf)
+        outer.constants.update(own.constants)
+        own.spend("joined another")
+        self._recording, self._gaps = outer, []
+        outer.open[id(self)] = weakref.ref(self)
+        if self._check and outer.careful is None:
+            outer.careful = Careful()
+            outer.turn(0)
+
+    def enable(self) -> None:
+        """Record what is passed to this tape by hand or lives on it; a consumed tape starts empty."""
+        if self._consumed:
+            self._start()
+        if not self._enabled:
+            self._enabled = True
+            self._resume()
+
+    def disable(self) -> None:
+        """Record nothing more until enabled or entered again."""
+        if self._enabled:
+            self._enabled = False
+            self._stop()
+
+    def _resume(self) -> None:
+        if self._gaps and len(self._gaps[-1]) == 1:
+            self._gaps[-1].append(self._recording.new_id())
+        if not self._recording.dead:
+            self._recording.turn(+1)
+
+    def _stop(self) -> None:
+        if not self._recording.dead:
+            self._recording.turn(-1)
+            self._gaps.append([self._recording.new_id()])
+
+    @property
+    def enabled(self) -> bool:
+        """Whether this tape records now."""
+        return self._enabled and not self._pauses and not self._recording.dead
+
+    @contextmanager
+    def no_recording(self) -> Iterator[None]:
+        """Pause this tape in a block; what is computed there is constant to it."""
+        recording, was_enabled = self._recording, self._enabled
+        self._pauses += 1
+        recording.paused += 1
+        if was_enabled and self._pauses == 1:
+            self._stop()
+        try:
+            yield
+        finally:
+            if recording is self._recording and not recording.dead:
+                self._pauses -= 1
+                recording.paused -= 1
+                if self._enabled and not self._pauses:
+                    self._resume()
+
+    # -------------------------------------------------------------- what is on it
+
+    def __len__(self) -> int:
+        return 0 if self._consumed else len(self._recording.nodes)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def nodes(self) -> list[TapeNode]:
+        """The nodes in order of recording; a copy for reading."""
+        return [] if self._consumed else [TapeNode.read(node) for node in self._recording.nodes]
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Ids of everything this tape knows: leaves, watched values, constants and results."""
+        r = self._recording
+        results = [] if self._consumed else [node[1] for node in r.nodes]
+        return frozenset((*r.leaves, *r.constants, *results))
+
+    def variable(self, data: Any, name: str | None = None) -> Variable:
+        """Return a trainable leaf whose uses this tape records, entered or not, while enabled."""
+        return Variable(data, requires_grad=True, name=name, tape=self)
+
+    def constant(self, data: Any) -> Variable:
+        """Return a constant whose id this tape knows, for manual records."""
+        return self._adopt(Variable(data))
+
+    def _adopt(self, variable: Variable) -> Variable:
+        if self._consumed:
+            self._start()
+        if variable._recording is LEAF:
+            variable._own_info().home = weakref.ref(self)
+            self._recording.place(variable)
+        else:
+            self._recording.constants[variable.id] = variable
+        return variable
+
+    def watch(self, tree: Any) -> Any:
+        """Return the tree with each leaf as a Variable of this tape, whose gradient can be asked.
+
+        Args:
+            tree: Arrays, numbers or Variables in any nest of containers. They stay untouched;
+                what the gradient of a watched trainable leaf is, reaches the leaf as well.
+
+        Raises:
+            DTypeError: for integers, which have no gradient.
+        """
+        if not self.enabled:
+            raise TapeError(f"watch: {self._recording!r} records nothing now; enter or enable it")
+        return map_tree(self._watch_one, tree)
+
+    def _watch_one(self, value: Any) -> Variable:
+        known = isinstance(value, Variable) and value._recording is not CONSTANT
+        if not known:
+            data = value._data if isinstance(value, Variable) else value
+            if isinstance(data, Symbol):
+                raise TapeError("watch: arguments of a traced function are watched as Variables")
+            value = Variable(data, requires_grad=True)
+        watched: Variable = identity(value, tape=self)
+        if not known:
+            # The stand-in leaf is nobody's: its own gradient is never asked for.
+            self._recording.leaves.pop(value.id)
+            self._recording.versions.pop(value.id)
+        self._recording.watched[watched.id] = weakref.ref(watched)
+        return watched
+
+    def clear(self) -> None:
+        """Drop every node, and forget every leaf; unlock every array."""
+        enabled = self._enabled
+        self.disable()
+        self._part("cleared")
+        self._start()
+        if enabled:
+            self.enable()
+
+    def clear_grads(self) -> None:
+        """Set the gradient of every leaf of this tape to None."""
+        for leaf in self._recording.leaves.values():
+            leaf.zero_grad()  # type: ignore[attr-defined]
+
+    def _part(self, why: str) -> None:
+        """Give up this tape's share of its recording; the last one empties it."""
+        r = self._recording
+        r.open.pop(id(self), None)
+        if not r.open:
+            r.spend(why)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_around"):
+            if self._enabled and not self._pauses and not self._recording.dead:
+                self._recording.turn(-1)
+            self._part("dropped")
+
+    # -------------------------------------------------------------- recording by hand
+
+    def record(self, op: Any, inputs: Any, output: Any, **saved: Any) -> None:
+        """Append a node by hand; ``record_<op>(x, y, out)`` is the same with the op in the name.
+
+        Args:
+            op: An op, or its name.
+            inputs: Variables, or ids that this tape knows.
+            output: A constant, which becomes this node's result, or an id that no node produced.
+            saved: What the op's rules ask for and the inputs cannot tell, and its options.
+
+        Raises:
+            TapeError: for a tape that does not record, an unknown input, an output that is known.
+        """
+        manual.record(self, op, inputs, output, saved)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("record_"):
+            manual.find_row(name.removeprefix("record_"))
+            return partial(manual.record_positional, self, name.removeprefix("record_"))
+        raise AttributeError(f"GradientTape has no attribute {name!r}")
+
+    # -------------------------------------------------------------- sweeps
+
+    def backward(self, output: Any, grad: Any = None, *, retain: bool = False) -> Gradients:
+        """Add the gradients of ``output`` to the ``.grad`` of every trainable leaf that it used.
+
+        Args:
+            output: A Variable recorded here, or a tree of them.
+            grad: Its cotangent, of its shape; may be left out where there is one element.
+            retain: Keep the nodes for another sweep.
+
+        Returns:
+            This sweep's cotangents, by Variable.
+
+        Raises:
+            TapeConsumedError, TapeError, ShapeError, DTypeError, MutationError: and then nothing
+            has changed.
+        """
+        return ask.backward(self, output, grad, retain)
+
+    def gradient(
+        self,
+        output: Any,
+        sources: Any,
+        grad: Any = None,
+        *,
+        unused: str = "error",
+        create_graph: bool = False,
+    ) -> Any:
+        """Return the gradients of ``output`` with respect to ``sources``; touch no ``.grad``.
+
+        Args:
+            output: A Variable recorded here, or a tree of them.
+            sources: A Variable (leaf, watched, or intermediate) or a tree of them.
+            grad: The cotangent of ``output``; may be left out where there is one element.
+            unused: What a source gets that ``output`` does not depend on: ``"error"`` raises,
+                ``"zero"`` gives zeros, ``"none"`` gives None.
+            create_graph: Record the sweep, so that its results can be differentiated; keeps
+                the tape.
+
+        Returns:
+            Arrays in the shape of ``sources``; Variables when the sweep was recorded.
+
+        Raises:
+            TapeConsumedError, TapeError, ShapeError, DTypeError, MutationError: and then nothing
+            has changed.
+
+        >>> x = Variable(2.0, requires_grad=True)
+        >>> with GradientTape(persistent=True) as tape:
+        ...     y = x * x * x
+        >>> slope = tape.gradient(y, x, create_graph=True)
+        >>> float(slope), float(tape.gradient(slope, x))
+        (12.0, 12.0)
+        """
+        return ask.gradient(self, output, sources, grad, unused, create_graph)
+
+    def jvp(self, output: Any, sources: Any, tangents: Any) -> Any:
+        """Return how ``output`` changes when ``sources`` move along ``tangents``.
+
+        A forward sweep over the same nodes; it keeps the tape, and is recorded while a tape that
+        encloses this one records.
+
+        Args:
+            output: A Variable recorded here, or a tree of them.
+            sources: A Variable or a tree of them.
+            tangents: Arrays of the shapes of ``sources``, in the same tree.
+
+        Returns:
+            Tangents in the shape of ``output``.
+
+        Raises:
+            TapeConsumedError: after a sweep that consumed the tape.
+
+        >>> x = Variable([1.0, 2.0], requires_grad=True)
+        >>> with GradientTape() as tape:
+        ...     y = (x * x).sum()
+        >>> float(tape.jvp(y, x, [1.0, 10.0]))
+        42.0
+        """
+        return ask.jvp(self, output, sources, tangents)
+
+    def on_gradient(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
+        """Call ``fn(g)`` once, when the cotangent of ``variable`` is complete in the next sweep.
+
+        What it returns, unless None, replaces the cotangent, and must have its shape.
+        """
+        id = ask.id_of(self, "on_gradient", variable)
+        self._recording.hooks.setdefault(id, []).append(fn)
+
+    # -------------------------------------------------------------- what sweeps ask of a tape
+
+    @property
+    def paused(self) -> bool:
+        """Whether a ``no_recording`` block of this tape is open."""
+        return self._pauses > 0
+
+    @property
+    def consumed(self) -> bool:
+        """Whether a sweep spent this tape's nodes."""
+        return self._consumed
+
+    def _covers(self, id: int) -> bool:
+        """Whether ``id`` was recorded while this tape was recording."""
+        return not any(gap[0] <= id < (gap[1] if len(gap) > 1 else id + 1) for gap in self._gaps)
+
+    def _followed(self) -> bool:
+        """Whether a tape that recorded when this one was entered still does."""
+        around = (ref() for ref in self._around)
+        return any(t is not None and t.enabled for t in around)
+
+    @contextmanager
+    def _recording_again(self) -> Iterator[None]:
+        """Record in this block what a sweep runs, though this tape may have been left."""
+        was_enabled = self._enabled
+        recording = self._recording
+        recording.entered += 1
+        enter(recording)
+        if not was_enabled and not self._followed():
+            self._enabled = True
+            self._resume()
+        try:
+            yield
+        finally:
+            recording.entered -= 1
+            leave(recording)
+            if self._enabled and not was_enabled:
+                self.disable()
+
+    def _consume(self) -> None:
+        """End this tape's recording after a sweep."""
+        self.disable()
+        self._consumed = True
+        self._part("consumed")
+
+    # -------------------------------------------------------------- reports
+
+    def explain(self, output: Variable, source: Variable) -> str:
+        """Return how ``output`` depends on ``source``: the path of ops, or what broke it."""
+        return report.explain(self, output, source)
+
+    def memory(self) -> report.Memory:
+        """Return what this tape holds in memory, by node and in total."""
+        return report.memory(self)
+
+    def to_dot(self) -> str:
+        """Return the graph in Graphviz's language."""
+        return report.to_dot(self)
+
+    def to_mermaid(self) -> str:
+        """Return the graph in Mermaid's language."""
+        return report.to_mermaid(self)
+
+    def __repr__(self) -> str:
+        return repr(self._recording)
+
+    def _repr_html_(self) -> str:
+        return report.to_html(self)

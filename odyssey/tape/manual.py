@@ -1,0 +1,148 @@
+"""Recording by hand: nodes that somebody else computed, checked before they are stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odyssey.errors import TapeError
+from odyssey.ops.table import OPS, Row
+from odyssey.ops.values import CONSTANT, Value
+from odyssey.spec import Spec, spec_of
+from odyssey.variable import Variable
+
+if TYPE_CHECKING:
+    from odyssey.tape.gradient_tape import GradientTape
+
+__all__ = ["find_row", "record", "record_positional"]
+
+
+def find_row(op: Any) -> Row:
+    """Return the row of an op, given as the op, its name, or one of its short names."""
+    row: Any = getattr(op, "row", None)
+    if row is None and isinstance(op, str):
+        row = OPS.get(op) or next((r for r in OPS.values() if op in r.aliases), None)
+    if row is None:
+        raise AttributeError(f"record: there is no op {op!r} in the table od.ops.OPS")
+    found: Row = row
+    return found
+
+
+def record_positional(tape: GradientTape, op: str, *ids: Any, **saved: Any) -> None:
+    """``record_<op>``: the inputs, then the output."""
+    if not ids:
+        raise TapeError(f"record_{op}: pass the inputs and then the output")
+    record(tape, op, ids[:-1], ids[-1], saved)
+
+
+def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
+    """See ``GradientTape.record``."""
+    row = find_row(op)
+    r = tape._recording
+    if not tape.enabled:
+        raise TapeError(f"record: {r!r} records nothing now; enter or enable it")
+    if len(inputs) != len(row.arrays):
+        raise TapeError(
+            f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
+        )
+    ids, values, specs = [], dict(saved), []
+    for name, given in zip(row.arrays, inputs, strict=True):
+        id, value, spec = _input(tape, row, given)
+        ids.append(id)
+        specs.append(spec)
+        if value is not None:
+            values.setdefault(name, value)
+    id = _output(tape, row, ids, output)
+    if isinstance(output, Value):
+        values.setdefault("out", output._data)
+    kept, specs = _complete(row, ids, values, specs)
+    node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, output, specs, kept)))
+    if r.careful is not None:
+        _recompute(row, values, kept, output)
+    r.add(node, None, None)
+    r.manual.add(id)
+    if isinstance(output, Value):
+        output._recording = r
+
+
+def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
+    """The id, value and spec of an input, as far as they are known."""
+    r = tape._recording
+    if not isinstance(given, Value):
+        known = r.leaves.get(given) or r.constants.get(given)
+        if known is None:
+            if not any(node[1] == given for node in r.nodes):
+                raise TapeError(
+                    f"record: {row.name} names the input id {given!r}, which this tape does not "
+                    "know; make inputs with tape.variable or tape.constant, or pass Variables"
+                )
+            return given, None, r.spec_of_id(given)
+        given = known
+    return r.place(given), given._data, given._spec
+
+
+def _output(tape: GradientTape, row: Row, inputs: list[Any], output: Any) -> int:
+    """The id of the output; raises where storing it would make a cycle or a second producer."""
+    r = tape._recording
+    id = output._id if isinstance(output, Value) else output
+    if not isinstance(id, int) or isinstance(id, bool):
+        raise TapeError(f"record: the output is {output!r}; pass a constant Variable or an id")
+    if id in inputs:
+        raise TapeError(f"record: {row.name} would make a cycle, {id} is its input and its output")
+    if id in r.leaves or any(node[1] == id for node in r.nodes):
+        raise TapeError(
+            f"record: the output {id} of {row.name} is already a leaf or a result on this tape; "
+            "a second producer could close a cycle; pass a constant or a new id"
+        )
+    if isinstance(output, Value) and output._recording is not CONSTANT:
+        raise TapeError(f"record: the output {output!r} is no constant")
+    if not isinstance(output, Value) and id in r.constants:
+        r.constants[id]._recording = r
+    return id
+
+
+def _complete(
+    row: Row, ids: list[Any], values: dict[str, Any], specs: list[Any]
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """What the node keeps, and its specs; raises where a rule would lack something."""
+    wanted = {n for needs, i in zip(row.needs, ids, strict=True) if i is not None for n in needs}
+    for k, name in enumerate(row.arrays):
+        if specs[k] is None and name in values:
+            specs[k] = spec_of(np.asarray(values[name]))
+        given = values.get(f"{name}_spec")
+        specs[k] = given if given is not None else specs[k]
+    have = {f"{n}_spec" for n, s in zip(row.arrays, specs, strict=True) if s is not None}
+    options = dict(zip(row.options, row.defaults, strict=True)) | values
+    missing = sorted(wanted - have - set(values))
+    missing += [name for name in row.options if repr(options[name]) == "<required>"]
+    if missing:
+        raise TapeError(
+            f"record: the rules of {row.name} ask for {', '.join(missing)}; "
+            f"pass {missing[0]}=... or Variables in place of ids"
+        )
+    unknown = set(values) - {*row.arrays, "out", *row.options, *(f"{n}_spec" for n in row.arrays)}
+    if unknown:
+        raise TapeError(f"record: {row.name} has nothing called {', '.join(sorted(unknown))}")
+    arrays = [values.get(n) if n in wanted else None for n in (*row.arrays, "out")]
+    arrays = [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    return (*arrays, *(options[name] for name in row.options)), specs
+
+
+def _spec_of_output(row: Row, output: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
+    if isinstance(output, Value):
+        return output._spec
+    if any(spec is None for spec in specs):
+        return next((spec for spec in specs if spec is not None), None)
+    return row.infer(*specs, *kept[len(row.arrays) + 1 :])
+
+
+def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], output: Any) -> None:
+    """In the careful mode: the output must be what the op makes of the inputs."""
+    if not isinstance(output, Variable) or not all(name in values for name in row.arrays):
+        return
+    made = row.kernel(*(values[name] for name in row.arrays), *kept[len(row.arrays) + 1 :])
+    if np.shape(made) != output.shape or not np.allclose(made, output._data, equal_nan=True):
+        raise TapeError(
+            f"record: {row.name} of these inputs gives {made!r}, the output holds {output._data!r}"
+        )

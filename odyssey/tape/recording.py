@@ -1,0 +1,286 @@
+"""A recording: the nodes of one nest of tapes, and everything that is kept for their sweep."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from odyssey.errors import MutationError, TapeMismatchError, UntrackedError
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
+from odyssey.spec import Spec
+from odyssey.tape.locks import lock, unlock
+
+if TYPE_CHECKING:
+    from odyssey.tape.careful import Careful
+
+__all__ = ["RawNode", "Recording", "TapeNode"]
+
+RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
+"""row, output id, input ids, what the rules asked for, specs of inputs and output.
+
+A bare tuple: it is built once an op, and a class would double the cost of recording. The last
+two are None where they would say nothing.
+"""
+
+# Each recording draws its ids from the process's counter in blocks; when one is used up it
+# looks for dead branches. Far above the ids of leaves, and above CPython's shared small ints.
+BLOCK = 1024
+_FIRST = 1 << 40
+_BLOCKS = itertools.count()
+
+# Copying an array of this size costs less than locking and unlocking it.
+SMALL = 2048
+
+_CLOSED = Mark("closed")
+_PAUSED = Mark("no_recording")
+
+
+class Recording:
+    """The nodes of one nest of tapes, in topological order, and what keeps them sound.
+
+    Variables point here, never the other way, except to leaves: a recording that was spent is
+    an empty shell, however many Variables still point at it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_limit",
+        "append",
+        "barrier",
+        "careful",
+        "constants",
+        "cuts",
+        "dead",
+        "entered",
+        "held",
+        "hooks",
+        "leaves",
+        "maker",
+        "manual",
+        "next_id",
+        "nodes",
+        "on",
+        "open",
+        "paused",
+        "traced",
+        "versions",
+        "watched",
+    )
+
+    pause = _PAUSED
+
+    def __init__(self, maker: Callable[[], Any], traced: bool) -> None:
+        self.nodes: list[RawNode] = []
+        self.append = self.nodes.append
+        self.leaves: dict[int, Value] = {}
+        self.versions: dict[int, int] = {}
+        self.watched: dict[int, weakref.ref[Value]] = {}
+        self.constants: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
+        self.hooks: dict[int, list[Callable[..., Any]]] = {}
+        self.held: dict[int, Any] = {}
+        self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self.careful: Careful | None = None
+        self.maker = maker
+        self.traced = traced
+        self.on = self.paused = self.entered = 0
+        self.open: dict[int, weakref.ref[Any]] = {}
+        self.dead = ""
+        self.barrier = False
+        self.manual: set[int] = set()
+        self._limit = BLOCK
+        self._block: Iterator[int] = iter(())
+        self.next_id: Callable[[], int] = _CLOSED.next_id
+
+    @property
+    def over(self) -> bool:
+        """Whether every block that entered it was left."""
+        return self.entered == 0
+
+    def tape_of(self, id: int) -> Any:
+        """The innermost tape that recorded ``id``; a spent recording names its first tape."""
+        covering = (tape for tape in reversed(self.tapes()) if tape._covers(id))
+        return next(covering, self.maker())
+
+    def tapes(self) -> list[Any]:
+        """The living tapes that share this recording."""
+        return [tape for ref in self.open.values() if (tape := ref()) is not None]
+
+    def __repr__(self) -> str:
+        state = self.dead or ("recording" if self.on else "not recording")
+        return f"<tape {id(self):x}, {state}, {len(self.nodes)} nodes>"
+
+    # -------------------------------------------------------------- ids
+
+    def turn(self, change: int) -> None:
+        """Count one more or one fewer tape that wants this recording on."""
+        self.on += change
+        self._open_or_close()
+
+    def _open_or_close(self) -> None:
+        """Let the shortcuts of dispatch in while recording needs nothing but speed."""
+        fast = self.on and self.careful is None and not self.traced
+        self.next_id = self._block.__next__ if fast else _CLOSED.next_id
+
+    def new_id(self) -> int:
+        """Return an id that no value of this process has."""
+        id = next(self._block, None)
+        if id is None:
+            if len(self.nodes) >= self._limit:
+                self._limit = max(BLOCK, 2 * self.prune())
+            first = _FIRST + BLOCK * next(_BLOCKS)
+            self._block = iter(range(first, first + BLOCK))
+            self._open_or_close()
+            id = next(self._block)
+        return id
+
+    def prune(self) -> int:
+        """Drop nodes whose result nobody can ask about any more; return how many are left.
+
+        A result is known by its id, one int object that its Variable, the nodes that use it and
+        the sweep's tables share. When only the node itself holds it, the branch is dead.
+        """
+        nodes, kept = self.nodes, []
+        while nodes:
+            node = nodes.pop()
+            if _holders(node) > _ALONE:
+                kept.append(node)
+        nodes.extend(reversed(kept))
+        return len(nodes)
+
+    # -------------------------------------------------------------- operands
+
+    def place(self, value: Value) -> int | None:
+        """Return the id of an operand, or None for a constant; raise where a gradient would be lost."""
+        where = value._recording
+        if where is self:
+            return value._id
+        if where is LEAF:
+            if value._id not in self.leaves:
+                self.leaves[value._id] = value
+                self.versions[value._id] = value._info.version
+            return value._id
+        if where is CONSTANT:
+            if value._info is not None and value._info.note is not None:
+                self.cuts[value._id] = value._info.note
+            return None
+        if where is UNTRACKED:
+            raise UntrackedError(
+                f"{value!r} was computed from a trainable leaf while nothing recorded, so its "
+                "gradient is lost; compute it under the tape, or detach() it to use it as a constant"
+            )
+        raise TapeMismatchError(
+            f"an operand lives on {where!r}, while {self!r} records; "
+            "carry its value over with detach() or detach_into(tape)"
+        )
+
+    def hold(self, array: Any) -> Any:
+        """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
+        if type(array) is not np.ndarray or id(array) in self.held:
+            return array
+        # A view stays writable through its base, which may not be ours to lock.
+        if array.nbytes <= SMALL or array.base is not None:
+            return array.copy()
+        lock(array)
+        self.held[id(array)] = array
+        return array
+
+    def add(self, node: RawNode, values: Any, data: Any) -> None:
+        """Append a node, on the general path."""
+        row, _, inputs, _, _ = node
+        # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
+        foreign = not row.module.startswith("odyssey.ops.")
+        if foreign or any(i is not None and p is None for i, p in zip(inputs, row.pulls, strict=True)):
+            self.barrier = True
+        self.append(node)
+        if self.careful is not None:
+            self.careful.check(node, data)
+
+    # -------------------------------------------------------------- before and after a sweep
+
+    def verify(self) -> None:
+        """Raise if anything that a node needs changed since it was recorded."""
+        for id, leaf in self.leaves.items():
+            if leaf._info.version != self.versions[id]:
+                raise MutationError(
+                    f"{leaf!r} was assigned after this tape recorded its use; "
+                    "sweep before assigning, or record again"
+                )
+        if self.careful is not None:
+            self.careful.verify(self.nodes)
+
+    def spec_of_id(self, id: int) -> Spec | None:
+        """The spec of a value on this recording, found from the nodes; None where it is unknown."""
+        made = {node[1]: node for node in self.nodes}
+        while id in made:
+            _, _, inputs, _, specs = made[id]
+            if specs is not None:
+                spec: Spec = specs[-1]
+                return spec
+            id = next(i for i in inputs if i is not None)
+        known = self.leaves.get(id) or self.constants.get(id)
+        return known._spec if known is not None else None
+
+    def release(self) -> None:
+        """Give every locked array back."""
+        while self.held:
+            unlock(self.held.popitem()[1])
+
+    def spend(self, why: str) -> None:
+        """Drop everything: what is left is a shell that says why it is empty."""
+        self.dead = why
+        self.on = self.paused = 0
+        self.next_id = _CLOSED.next_id
+        self.nodes.clear()
+        self.leaves.clear()
+        self.versions.clear()
+        self.watched.clear()
+        self.constants.clear()
+        self.manual.clear()
+        self.hooks.clear()
+        self.cuts.clear()
+        self.careful = None
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _holders(node: Any) -> int:
+    output = node[1]
+    return getrefcount(output)
+
+
+# Measured, not written down: CPython's count of the same references differs between versions.
+_ALONE = _holders((None, object()))
+
+
+class TapeNode(NamedTuple):
+    """One recorded call, for people to read.
+
+    Attributes:
+        op: Its name.
+        inputs: Ids of its operands; None for those that need no gradient.
+        output: Id of its result.
+        saved: What its rules asked for, by name.
+    """
+
+    op: str
+    inputs: tuple[int | None, ...]
+    output: int
+    saved: dict[str, Any]
+
+    @classmethod
+    def read(cls, node: RawNode) -> TapeNode:
+        """Build from the tuple that a recording holds."""
+        row, output, inputs, kept, _ = node
+        names = (*row.arrays, "out", *row.options)
+        saved = dict(zip(names, kept, strict=False)) if kept is not None else {}
+        arrays = len(row.arrays) + 1
+        shown = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
+        return cls(row.name, inputs, output, shown)

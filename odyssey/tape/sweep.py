@@ -1,0 +1,172 @@
+"""The two sweeps over a recording's nodes: cotangents backward, tangents forward.
+
+Both are one loop over a flat list. Cotangents and tangents live in a dictionary by id; a
+cotangent leaves it when its node is reached, so at most the frontier is held.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from sys import getrefcount
+from typing import Any
+
+from odyssey.errors import NotDifferentiableError
+from odyssey.ops.elementwise import add, conj
+from odyssey.ops.fit import expand, fit
+from odyssey.ops.table import PASS
+from odyssey.ops.values import make_value
+from odyssey.tape.recording import RawNode, Recording
+from odyssey.variable import Variable
+
+__all__ = ["dependents", "drain", "flip", "pull", "push", "recorded"]
+
+Visit = Callable[[int, Any], Any]
+Audit = Callable[[Any, int, str, Any], None]
+
+
+def pull(
+    nodes: Iterable[RawNode],
+    cotangents: dict[int, Any],
+    *,
+    wanted: set[int] | None = None,
+    visit: Visit | None = None,
+    audit: Audit | None = None,
+) -> None:
+    """Propagate ``cotangents`` through ``nodes``, which come last first.
+
+    Args:
+        nodes: The nodes, in reverse order of recording.
+        cotangents: By id; ends up with those of the ids that no node produced.
+        wanted: Ids whose cotangents are needed; None for all.
+        visit: Called with the id and complete cotangent of each node; returns the one to use.
+        audit: Called with the row, id, operand and gradient after each rule.
+    """
+    for row, id, inputs, kept, specs in nodes:
+        g = cotangents.pop(id, None)
+        if g is None:
+            continue
+        if visit is not None:
+            g = visit(id, g)
+        k = 0
+        for rule, i in zip(row.pulls, inputs):  # noqa: B905 - equal by construction, and hot
+            if i is not None and (wanted is None or i in wanted):
+                if rule is PASS:
+                    r = g
+                elif rule is None:
+                    raise _no_rule(row, row.arrays[k])
+                else:
+                    r = rule(g, kept, specs)
+                if specs is not None:
+                    spec = specs[k]
+                    if r.shape != spec.shape or r.dtype is not spec.dtype:
+                        r = fit(r, spec)
+                if audit is not None:
+                    audit(row, id, row.arrays[k], r)
+                cotangents[i] = add(cotangents[i], r) if i in cotangents else r
+            k += 1
+
+
+def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:
+    """Propagate ``tangents`` through ``nodes``, which come in order of recording."""
+    for row, id, inputs, kept, specs in nodes:
+        total = None
+        for k, i in enumerate(inputs):
+            t = None if i is None else tangents.get(i)
+            if t is None:
+                continue
+            rule = row.pushes[k]
+            if rule is None:
+                raise _no_rule(row, row.arrays[k])
+            t = t if rule is PASS else rule(t, kept, specs)
+            total = t if total is None else add(total, t)
+        if total is not None:
+            tangents[id] = total if specs is None else expand(total, specs[-1])
+
+
+def _no_rule(row: Any, name: str) -> NotDifferentiableError:
+    return NotDifferentiableError(
+        f"{row.name}: not differentiable with respect to {name}; "
+        f"pass it detached, as {name}.detach(), if its gradient is not meant"
+    )
+
+
+# ------------------------------------------------------------------ which nodes, and how
+
+
+def drain(nodes: list[RawNode], start: int = 0) -> Iterator[RawNode]:
+    """Yield nodes from the last to number ``start``, freeing each as soon as it was used."""
+    while len(nodes) > start:
+        yield nodes.pop()
+
+
+def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
+    """The number of the first node that can depend on ``ids``: later ids, later nodes."""
+    nodes, made = recording.nodes, []
+    if recording.manual:
+        return 0
+    for id in ids:
+        if id is None or id in recording.leaves:
+            return 0
+        made.append(id)
+    return bisect_left(nodes, min(made), key=lambda node: node[1]) if made else len(nodes)
+
+
+def dependents(nodes: Iterable[RawNode], sources: Iterable[int]) -> set[int]:
+    """The ids among ``nodes`` that depend on ``sources``, and the sources."""
+    found = set(sources)
+    for node in nodes:
+        for i in node[2]:
+            if i in found:
+                found.add(node[1])
+                break
+    return found
+
+
+def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode]:
+    """Yield nodes whose saved arrays are Variables again, so that running their rules records."""
+    for row, id, inputs, kept, specs in nodes:
+        if kept is not None:
+            places = (*inputs, id)
+            kept = tuple(
+                make_value(Variable, value, recording, places[k])
+                if k < len(places) and value is not None and places[k] is not None
+                else value
+                for k, value in enumerate(kept)
+            )
+        yield row, id, inputs, kept, specs
+
+
+def flip(g: Any) -> Any:
+    """Conjugate where complex: rules are plain transposes, gradients are conjugated ones."""
+    return conj(g) if g is not None and g.dtype.kind == "c" else g
+
+
+# ------------------------------------------------------------------ whom a sweep still concerns
+
+
+def shared_id(id: int, spare: int) -> bool:
+    """Whether someone other than the sweep holds ``id``: a Variable that is alive."""
+    return getrefcount(id) > spare
+
+
+def _measure_spare() -> int:
+    """How many holders ``shared_id`` counts in a draining sweep when there is no Variable."""
+    counts: list[int] = []
+
+    def visit(id: int, g: Any) -> Any:
+        counts.append(getrefcount(id))
+        return g
+
+    class _Nothing:
+        pulls = ()
+
+    def _node() -> Any:
+        return (_Nothing, object(), (), None, None)
+
+    nodes = [_node()]
+    pull(drain(nodes), {nodes[0][1]: 0.0}, visit=visit)
+    return counts[0]
+
+
+SPARE = _measure_spare()

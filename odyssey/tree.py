@@ -1,0 +1,97 @@
+"""Trees: any nest of dicts, lists, tuples, named tuples and dataclasses, seen as a flat list of leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from odyssey.errors import OdysseyError
+
+__all__ = ["flatten", "leaves", "map_tree", "paths", "unflatten"]
+
+
+def _children(node: Any) -> list[tuple[str, Any]] | None:
+    """The named children of a container, or None for a leaf. Dictionaries keep their order."""
+    if isinstance(node, dict):
+        return [(f"[{key!r}]", value) for key, value in node.items()]
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        return [(f".{key}", getattr(node, key)) for key in node._fields]
+    if isinstance(node, (list, tuple)):
+        return [(f"[{i}]", value) for i, value in enumerate(node)]
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return [(f".{f.name}", getattr(node, f.name)) for f in dataclasses.fields(node)]
+    return None
+
+
+def _rebuild(node: Any, values: list[Any]) -> Any:
+    if isinstance(node, dict):
+        same = dict(zip(node, values, strict=True))
+        return same if type(node) is dict else type(node)(same)
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        return type(node)(*values)
+    if isinstance(node, (list, tuple)):
+        return type(node)(values)
+    names = [f.name for f in dataclasses.fields(node)]
+    return dataclasses.replace(node, **dict(zip(names, values, strict=True)))
+
+
+def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each leaf with its path.
+
+    >>> list(paths({"w": [1, 2]}))
+    [("['w'][0]", 1), ("['w'][1]", 2)]
+    """
+    children = _children(tree)
+    if children is None:
+        yield prefix, tree
+    else:
+        for name, child in children:
+            yield from paths(child, prefix + name)
+
+
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of ``tree`` in order."""
+    return [leaf for _, leaf in paths(tree)]
+
+
+def unflatten(tree: Any, values: list[Any]) -> Any:
+    """Return a tree of the shape of ``tree`` with ``values`` as its leaves.
+
+    Raises:
+        OdysseyError: when there are more or fewer values than leaves.
+    """
+    supply = iter(values)
+    missing = object()
+
+    def build(node: Any) -> Any:
+        children = _children(node)
+        if children is None:
+            value = next(supply, missing)
+            if value is missing:
+                raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree")
+            return value
+        return _rebuild(node, [build(child) for _, child in children])
+
+    result = build(tree)
+    if next(supply, missing) is not missing:
+        raise OdysseyError(f"unflatten: {len(values)} values are too many for this tree")
+    return result
+
+
+def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the leaves of ``tree`` and a function that puts new leaves in their places."""
+    return leaves(tree), lambda values: unflatten(tree, values)
+
+
+def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply ``fn`` to the corresponding leaves of trees of one structure.
+
+    >>> map_tree(lambda a, b: a + b, {"w": 1, "b": (2, 3)}, {"w": 10, "b": (20, 30)})
+    {'w': 11, 'b': (22, 33)}
+    """
+    columns = [leaves(tree), *(leaves(other) for other in others)]
+    lengths = {len(column) for column in columns}
+    if len(lengths) > 1:
+        raise OdysseyError(f"map_tree: the trees have {sorted(lengths)} leaves; they must match")
+    return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])

@@ -1,0 +1,471 @@
+"""Variable: an array with a gradient slot and a place on a tape."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from odyssey.errors import (
+    DeviceError,
+    DTypeError,
+    MutationError,
+    ShapeError,
+    TapeError,
+    UntrackedError,
+)
+from odyssey.ops.indexing import setitem
+from odyssey.ops.operators import Operators
+from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.values import (
+    CONSTANT,
+    LEAF,
+    UNTRACKED,
+    Info,
+    Mark,
+    Symbol,
+    Value,
+    free_id,
+    make_value,
+)
+from odyssey.spec import Array, Shape, spec_of
+
+if TYPE_CHECKING:
+    from odyssey.tape import GradientTape
+
+__all__ = ["Variable"]
+
+# Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
+_ACCUMULATION = threading.Lock()
+
+
+class Variable(Value, Operators):
+    """An array with a gradient slot, whose uses a tape records.
+
+    Args:
+        data: Anything that NumPy takes for an array of numbers. A trainable Variable owns a copy
+            of it; a constant one refers to it.
+        requires_grad: Whether this is a trainable leaf; needs floating or complex data.
+        tape: A tape that records the uses of this leaf, without being entered or passed.
+        name: For messages and reports.
+        dtype: The dtype to convert to; by default that of the data.
+        device: ``"cpu"``.
+
+    Raises:
+        DTypeError: for data that is no array of numbers, or of integers that require gradients.
+        DeviceError: for a device that is not available.
+
+    >>> w = Variable([1.0, 2.0], requires_grad=True, name="w")
+    >>> w
+    Variable([1., 2.], shape=(2,), dtype=float64, name='w', requires_grad=True)
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        data: Any,
+        requires_grad: bool = False,
+        *,
+        tape: GradientTape | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        device: str | None = None,
+    ) -> None:
+        _check_device(device)
+        if isinstance(data, Variable):
+            data = data.numpy()
+        try:
+            array = np.array(data, dtype) if requires_grad else np.asarray(data, dtype)
+        except (TypeError, ValueError) as error:
+            raise DTypeError(f"Variable: the data is no array of numbers: {error}") from error
+        if array.dtype.kind not in "biufc":
+            raise DTypeError(
+                f"Variable: data of dtype {array.dtype} came; pass numbers, for example float64"
+            )
+        if requires_grad:
+            _check_trainable(array.dtype)
+        self._data = array
+        self._spec = spec_of(array)
+        self._recording = LEAF if requires_grad else CONSTANT
+        self._id = free_id()
+        self._info = Info(name) if requires_grad or name is not None else None
+        if tape is not None:
+            tape._adopt(self)
+
+    # -------------------------------------------------------------- data
+
+    @property
+    def data(self) -> Array:
+        """The array: a read-only view, but for constants, which are what was passed in."""
+        if isinstance(self._data, Symbol):
+            return self._data  # type: ignore[return-value]
+        if self._recording is CONSTANT:
+            self._data = np.asarray(self._data)
+            constant: Array = self._data
+            return constant
+        view: Array = np.asarray(self._data).view()
+        view.flags.writeable = False
+        return view
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.assign(value)
+
+    def assign(self, value: Any) -> Variable:
+        """Write ``value`` into this leaf's array, in place; tapes that still need the old one notice.
+
+        Args:
+            value: An array or number that broadcasts to this shape, of a kind that casts safely.
+
+        Raises:
+            TapeError: for an intermediate. MutationError: where a tape holds the array locked.
+        """
+        if not isinstance(self._recording, Mark):
+            raise TapeError(f"assign: {self!r} is no leaf; build a new value with ops instead")
+        if isinstance(value, Value):
+            value = value._data
+        trace = TRACE.get()
+        if trace is not None:
+            trace.assign(self, value)
+            return self
+        array = np.asarray(value)
+        if not np.can_cast(array.dtype, self._data.dtype, "same_kind"):
+            raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
+        try:
+            if not self._data.flags.writeable:
+                raise MutationError(
+                    f"assign: the array of {self!r} is read-only, or a tape needs it unchanged; "
+                    "sweep or clear that tape first"
+                )
+            np.copyto(self._data, array)
+        except ValueError:
+            raise ShapeError(
+                f"assign: a value of shape {array.shape} does not fit {self!r}"
+            ) from None
+        if self._info is not None:
+            self._info.version += 1
+        return self
+
+    def numpy(self) -> Array:
+        """The data as a read-only array; the same as ``.data`` for constants."""
+        return self.data
+
+    def item(self) -> Any:
+        """The single element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
+        return np.asarray(self._data).item()
+
+    # -------------------------------------------------------------- what it is
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._spec.size
+
+    @property
+    def device(self) -> str:
+        """Where the data lives."""
+        return "cpu"
+
+    @property
+    def id(self) -> int:
+        """A number that no other Variable of this process has or had."""
+        return self._id
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this is no result on a tape."""
+        return isinstance(self._recording, Mark)
+
+    @property
+    def tape(self) -> GradientTape | None:
+        """The tape that this result was recorded on; None for a leaf, or when that tape is gone."""
+        if isinstance(self._recording, Mark):
+            return None
+        tape: GradientTape | None = self._recording.tape_of(self._id)
+        return tape
+
+    @property
+    def name(self) -> str | None:
+        """The name given, for messages."""
+        return self._info.name if self._info is not None else None
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        self._own_info().name = name
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient flows through this value; settable on a leaf, to freeze and thaw it."""
+        return self._recording is not CONSTANT
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        if self._recording is UNTRACKED or not self.is_leaf:
+            raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
+        if flag and self._recording is CONSTANT:
+            _check_trainable(self.dtype)
+            self._data = np.array(self._data)
+            self._own_info()
+        self._recording = LEAF if flag else CONSTANT
+
+    def _own_info(self) -> Info:
+        if self._info is None:
+            self._info = Info()
+        info: Info = self._info
+        return info
+
+    # -------------------------------------------------------------- gradient
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient, an array that nobody else holds; None before the first sweep."""
+        info = self._info
+        if info is None or info.grad is None:
+            return None
+        if info.loan is not None:
+            # The mapping that the sweep returned still shows this array: give it one of its own.
+            if info.loan() is not None:
+                info.grad = info.grad.copy()
+            info.loan = None
+        return info.grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None and not isinstance(value, (Variable, Symbol)):
+            value = np.array(value, self.dtype)
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
+        info = self._own_info()
+        info.grad, info.loan = value, None
+
+    def _accumulate(self, g: Any, loan: Any) -> None:
+        """Add a sweep's contribution to the gradient; ``g`` is memory that only ``loan`` shows."""
+        info = self._info
+        with _ACCUMULATION:
+            if info.grad is None:
+                info.grad, info.loan = g, loan
+            else:
+                info.grad, info.loan = info.grad + g, None
+
+    def zero_grad(self) -> None:
+        """Forget the gradient: ``grad`` is None again."""
+        if self._info is not None:
+            self._info.grad = self._info.loan = None
+
+    def backward(self, grad: Any = None) -> Any:
+        """Sweep the tape that recorded this value; see ``GradientTape.backward``."""
+        tape = self.tape
+        if tape is None:
+            raise TapeError(
+                f"backward: {self!r} is on no tape; compute it inside "
+                "'with GradientTape() as tape:' and keep that tape"
+            )
+        return tape.backward(self, grad)
+
+    def detach(self) -> Variable:
+        """The same value as a constant: no gradient flows back through it."""
+        data = self._data if isinstance(self._data, Symbol) else self.data
+        info = Info(self.name, note=("detach", (self._id,)))
+        return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
+
+    def detach_into(self, tape: GradientTape) -> Variable:
+        """A trainable leaf of another tape with the same value; no gradient flows back."""
+        return tape.variable(np.array(self._data), self.name)
+
+    # -------------------------------------------------------------- conversions
+
+    def to(self, device: str) -> Variable:
+        """This Variable on ``device``."""
+        _check_device(device)
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if self.requires_grad and (not self.is_leaf or _recording_now() or self._is_lost()):
+            raise TapeError(
+                "a Variable that requires a gradient does not become an array by itself, because "
+                f"the array would carry none; use .detach().numpy() on {self!r}"
+            )
+        return np.array(self.data, dtype, copy=copy)
+
+    def _is_lost(self) -> bool:
+        return self._recording is UNTRACKED
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.requires_grad:
+            raise TapeError(f"__dlpack__: detach() {self!r} first")
+        return self.data.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.data.__dlpack_device__()
+
+    def __len__(self) -> int:
+        if not self._spec.shape:
+            raise TypeError("len() of a Variable without axes")
+        return self._spec.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._spec.shape:
+            raise TypeError("iteration over a Variable without axes")
+        return (self[i] for i in range(len(self)))
+
+    def _number(self) -> Any:
+        if self.size != 1:
+            raise ShapeError(
+                f"a Variable of shape {self.shape} is no single number; use .any(), .all() or "
+                "an index"
+            )
+        if isinstance(self._data, Symbol):
+            raise TapeError("a value has no number while a graph is traced; use ops.where")
+        return np.asarray(self._data).reshape(())[()]
+
+    def __bool__(self) -> bool:
+        return bool(self._number())
+
+    def __float__(self) -> float:
+        return float(self._number())
+
+    def __int__(self) -> int:
+        return int(self._number())
+
+    def __complex__(self) -> complex:
+        return complex(self._number())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DTypeError(f"{self!r} is no integer, so it cannot be an index")
+        return int(self._number())
+
+    # -------------------------------------------------------------- writing
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._recording is LEAF:
+            if _recording_now():
+                raise TapeError(
+                    f"item assignment: {self!r} is a trainable leaf under a tape; "
+                    "write y = ops.setitem(w, value, key), or assign() outside the tape"
+                )
+            self.assign(setitem(np.array(self._data), _plain(value), key))
+            return
+        result = setitem(self, value, key)
+        self._data, self._spec = result._data, result._spec
+        self._recording, self._id = result._recording, result._id
+
+    def _refuse_in_place(self, sign: str, other: Any) -> NoReturn:
+        raise TapeError(
+            f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[0]} ..., or "
+            "assign() outside the tape"
+        )
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._in_place("+=", self + other, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._in_place("-=", self - other, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._in_place("*=", self * other, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._in_place("/=", self / other, other)
+
+    def _in_place(self, sign: str, result: Any, other: Any) -> Any:
+        """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
+        if self._recording is not LEAF:
+            return result
+        if _recording_now():
+            self._refuse_in_place(sign, other)
+        return self.assign(result)
+
+    # -------------------------------------------------------------- copies and pictures
+
+    def __copy__(self) -> Variable:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: Any) -> Variable:
+        self._refuse_unless_leaf("copy")
+        return _rebuild(np.array(self._data), self._recording is LEAF, self.name)
+
+    def __reduce__(self) -> Any:
+        self._refuse_unless_leaf("pickle")
+        return _rebuild, (np.asarray(self._data), self._recording is LEAF, self.name)
+
+    def _refuse_unless_leaf(self, what: str) -> None:
+        if not self.is_leaf or self._recording is UNTRACKED:
+            raise UntrackedError(
+                f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first"
+            )
+
+    def __repr__(self) -> str:
+        facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
+        if self.name is not None:
+            facts.append(f"name={self.name!r}")
+        if self._recording is LEAF:
+            facts.append("requires_grad=True")
+        elif self._recording is UNTRACKED:
+            facts.append("untracked")
+        elif self._recording is not CONSTANT:
+            facts.append(f"op={self._op_name()}")
+        return f"Variable({self._values()}, {', '.join(facts)})"
+
+    def _values(self) -> str:
+        if isinstance(self._data, Symbol):
+            return f"<{self._data!r}>"
+        return np.array2string(np.asarray(self._data), separator=", ", threshold=20, edgeitems=2)
+
+    def _op_name(self) -> str:
+        for node in reversed(self._recording.nodes):
+            if node[1] == self._id:
+                return str(node[0].name)
+        return "(spent)"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def _plain(value: Any) -> Any:
+    return value._data if isinstance(value, Value) else value
+
+
+def _rebuild(data: Array, requires_grad: bool, name: str | None) -> Variable:
+    return Variable(data, requires_grad, name=name)
+
+
+def _recording_now() -> bool:
+    top = innermost()
+    return top is not None and not isinstance(top, Pause) and bool(top.on)
+
+
+def _check_trainable(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "fc":
+        raise DTypeError(
+            f"Variable: {dtype} data cannot require gradients; pass dtype=float64, for example"
+        )
+
+
+def _check_device(device: str | None) -> None:
+    if device not in (None, "cpu"):
+        raise DeviceError(
+            f"device {device!r} is not available: this version computes on 'cpu'; "
+            "leave device out, or pass 'cpu'"
+        )

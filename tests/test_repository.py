@@ -1,0 +1,69 @@
+"""What the repository says about itself is true."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import odyssey
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+SETUP_COMMANDS = [
+    'pip install -e ".[examples]" && python -m odyssey train',
+    'pip install -e ".[test,examples]" && pytest',
+]
+
+
+def test_the_version_is_the_same_in_the_package_and_in_its_metadata():
+    assert odyssey.__version__ == PROJECT["version"]
+
+
+@pytest.mark.parametrize("command", SETUP_COMMANDS, ids=["try", "test"])
+@pytest.mark.parametrize("file", ["README.md", ".ci/run"])
+def test_the_set_up_commands_are_told_and_run_word_for_word(file, command):
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    assert command in [line.strip().removeprefix("$ ") for line in lines]
+
+
+def test_every_requirement_has_a_lower_and_an_upper_bound():
+    extras = PROJECT["optional-dependencies"].values()
+    for requirement in [*PROJECT["dependencies"], *(r for extra in extras for r in extra)]:
+        assert ">=" in requirement, requirement
+        assert ",<" in requirement, requirement
+
+
+def test_no_file_mentions_a_path_of_the_machine_it_was_written_on():
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    # Others are files that git does not know yet, but would not ignore.
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.split(b"\0")
+    # Joined here, so that this file does not hold what it looks for.
+    folders = [b"/".join([b"", *parts, b""]) for parts in ([b"work"], [b"tmp", b"v"], [b"root"])]
+    offenders = [
+        f"{path.relative_to(ROOT)}: {folder.decode()}"
+        for path in (ROOT / name.decode() for name in listed if name)
+        if path.is_file()  # a listed file may be deleted
+        for folder in folders
+        if folder in path.read_bytes()
+    ]
+    assert not offenders
+
+
+def test_importing_the_package_does_not_import_numba():
+    program = "import sys, odyssey; sys.exit('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_the_package_declares_its_types():
+    assert (Path(odyssey.__file__).parent / "py.typed").is_file()
