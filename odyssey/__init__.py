@@ -8,9 +8,48 @@
 4.0
 """
 
-from odyssey import backward, errors, ops
+from odyssey import backward, errors, losses, ops, optim, testing
+from odyssey.losses import (
+    LossAndGrad,
+    bce_loss_and_grad,
+    binary_cross_entropy,
+    ce_loss_and_grad,
+    compute_bce_gradient,
+    compute_ce_gradient,
+    compute_gradient,
+    compute_mse_gradient,
+    cross_entropy,
+    mean_squared_error,
+    mse_loss_and_grad,
+)
 from odyssey.ops import no_grad, op
-from odyssey.tape import GradientTape, Gradients, TapeNode
+from odyssey.tape import Gradients, GradientTape, TapeNode
 from odyssey.variable import Variable
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "GradientTape",
+    "Gradients",
+    "LossAndGrad",
+    "TapeNode",
+    "Variable",
+    "backward",
+    "bce_loss_and_grad",
+    "binary_cross_entropy",
+    "ce_loss_and_grad",
+    "compute_bce_gradient",
+    "compute_ce_gradient",
+    "compute_gradient",
+    "compute_mse_gradient",
+    "cross_entropy",
+    "errors",
+    "losses",
+    "mean_squared_error",
+    "mse_loss_and_grad",
+    "no_grad",
+    "op",
+    "ops",
+    "optim",
+    "testing",
+]

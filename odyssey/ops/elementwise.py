@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
+from odyssey.kernels import T
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.table import PASS, T, op, publish
+from odyssey.ops.table import PASS, op, publish
 
 _PAIRS = (
     sample((2, 3), (2, 3)),
@@ -201,7 +202,7 @@ def _sigmoid(x: Any) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: T(1) / (T(1) + math.exp(-x)) if x > 0 else math.exp(x) / (T(1) + math.exp(x)),
+    scalar=lambda x: T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x)),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
     samples=_one(),
 )
@@ -213,7 +214,7 @@ def sigmoid(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: T(0) if x <= 0 else x,
+    scalar=lambda x: T(0) if x <= T(0) else x,
     vjp={"x": lambda g, out: mul(g, greater(out, 0))},
     kinks="0 at 0",
     samples=_one(),
@@ -335,6 +336,49 @@ def imag(x: Any, /) -> Any:
 def where(condition: Any, x: Any, y: Any, /) -> Any:
     """Elementwise choice, ``x`` where ``condition`` holds and ``y`` elsewhere."""
     return np.where(condition, x, y)[()]
+
+
+def _winner(x: Any, y: Any) -> Any:
+    """1 where ``x`` is the larger, or NaN; one half at a tie; else 0."""
+    return where(equal(x, y), 0.5, logical_or(greater(x, y), not_equal(x, x)))
+
+
+def _loser(x: Any, y: Any) -> Any:
+    return where(equal(x, y), 0.5, logical_or(less(x, y), not_equal(x, x)))
+
+
+@op(
+    elementwise=True,
+    ufunc=np.maximum,
+    scalar=lambda x, y: x if x > y or x != x else y,
+    vjp={
+        "x": lambda g, x, y: mul(g, _winner(x, y)),
+        "y": lambda g, x, y: mul(g, _winner(y, x)),
+    },
+    kinks="a tie splits evenly",
+    samples=_PAIRS,
+    rejects=[_APART],
+)
+def maximum(x: Any, y: Any, /) -> Any:
+    """Elementwise larger of two; NaN if either is."""
+    return np.maximum(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.minimum,
+    scalar=lambda x, y: x if x < y or x != x else y,
+    vjp={
+        "x": lambda g, x, y: mul(g, _loser(x, y)),
+        "y": lambda g, x, y: mul(g, _loser(y, x)),
+    },
+    kinks="a tie splits evenly",
+    samples=_PAIRS,
+    rejects=[_APART],
+)
+def minimum(x: Any, y: Any, /) -> Any:
+    """Elementwise smaller of two; NaN if either is."""
+    return np.minimum(x, y)
 
 
 @op(elementwise=True, ufunc=np.equal, samples=_PAIRS, rejects=[_APART])

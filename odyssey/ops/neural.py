@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops.elementwise import mul, neg, sub
+from odyssey.ops.elementwise import div, log, maximum, mul, neg, sigmoid, sub
 from odyssey.ops.reductions import reduced_shape, spread, sum
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import normalize_axes
@@ -35,6 +35,19 @@ def _shifted(x: Any, axis: int) -> Any:
     return x - np.maximum.reduce(x, axis, keepdims=True, initial=-np.inf if not x.size else None)
 
 
+def _softmax(x: Any, axis: int) -> Any:
+    e = _shifted(x, axis)
+    np.exp(e, e)
+    e /= np.add.reduce(e, axis, keepdims=True)
+    return e
+
+
+def _log_softmax(x: Any, axis: int) -> Any:
+    z = _shifted(x, axis)
+    z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
+    return z
+
+
 @op(
     infer=_axis_checked("softmax"),
     vjp={"x": _softmax_rule},
@@ -44,10 +57,7 @@ def _shifted(x: Any, axis: int) -> Any:
 )
 def softmax(x: Any, /, axis: int = -1) -> Any:
     """Exponentials along ``axis`` divided by their sum."""
-    e = _shifted(x, axis)
-    np.exp(e, e)
-    e /= np.add.reduce(e, axis, keepdims=True)
-    return e
+    return _softmax(x, axis)
 
 
 @op(
@@ -63,9 +73,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 )
 def log_softmax(x: Any, /, axis: int = -1) -> Any:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
-    z = _shifted(x, axis)
-    z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
-    return z
+    return _log_softmax(x, axis)
 
 
 # ------------------------------------------------------------------ mean squared error
@@ -118,6 +126,57 @@ def _failure_of(infer: Any, *arrays: Any) -> OdysseyError:
     except OdysseyError as error:
         return error
     raise AssertionError("the spec rule accepted what the kernel refused")
+
+
+# ------------------------------------------------------------------ binary cross entropy
+
+
+def _clipped_logs(p: Any) -> tuple[Any, Any]:
+    """Logarithms of ``p`` and ``1 - p``, at least -100, so that a sure mistake stays finite."""
+    return maximum(log(p), -100.0), maximum(log(sub(1, p)), -100.0)
+
+
+def _binary_p_rule(g: Any, p: Any, y: Any) -> Any:
+    return mul(g, div(sub(p, y), maximum(mul(p, sub(1, p)), 1e-12)))
+
+
+def _binary_y_rule(g: Any, p: Any) -> Any:
+    yes, no = _clipped_logs(p)
+    return mul(g, sub(no, yes))
+
+
+_PROBABLE = (
+    sample((2, 3), (2, 3), low=0.1, high=0.9),
+    sample((3,), (3,), low=0.1, high=0.9),
+    sample((), (), low=0.1, high=0.9),
+)
+
+
+@op(
+    elementwise=True,
+    vjp={"p": _binary_p_rule, "y": _binary_y_rule},
+    kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
+    samples=_PROBABLE,
+)
+def binary_entropy(p: Any, y: Any, /) -> Any:
+    """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
+    p = np.asarray(p)
+    with np.errstate(divide="ignore"):
+        yes, no = np.maximum(np.log(p), -100), np.maximum(np.log(1 - p), -100)
+    return -(y * yes + (1 - y) * no)
+
+
+@op(
+    elementwise=True,
+    vjp={
+        "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
+        "y": lambda g, x: neg(mul(g, x)),
+    },
+    samples=[sample((2, 3), (2, 3)), sample((3,), (3,)), sample((), ())],
+)
+def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
+    """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
+    return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
 
 
 # ------------------------------------------------------------------ cross entropy
@@ -253,7 +312,7 @@ def softmax_cross_entropy(
     """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
     targets = np.asarray(targets)
     by_class = _target_spec(logits, targets, axis)
-    z = log_softmax.row.kernel(logits, axis)  # type: ignore[attr-defined]
+    z = _log_softmax(logits, axis)
     if by_class and not label_smoothing:
         k = _class_axis(logits, axis)
         safe, ignored = _checked_classes(targets, logits.shape[k], ignore_index)
@@ -313,7 +372,7 @@ def softmax_cross_entropy_slope(
     """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
     targets = np.asarray(targets)
     by_class = _target_spec(logits, targets, axis)
-    s = softmax.row.kernel(logits, axis)  # type: ignore[attr-defined]
+    s = _softmax(logits, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
     if by_class and not label_smoothing and s.ndim == 2 and axis in (1, -1):
         safe, ignored = _checked_classes(targets, s.shape[1], ignore_index)

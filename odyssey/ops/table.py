@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.kernels import T
 from odyssey.ops import dispatch
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
 
-__all__ = ["OPS", "PASS", "REQUIRED", "Row", "T", "asked", "op", "publish"]
+__all__ = ["OPS", "PASS", "REQUIRED", "Row", "asked", "op", "publish"]
 
 Rule = Callable[..., Any]
 _ROWS: dict[str, Row] = {}
@@ -382,7 +381,7 @@ def _callable(row: Row) -> Callable[..., Any]:
         needs & others <= {f"{name}_spec"}
         for name, needs in zip(row.arrays, row.needs, strict=True)
     )
-    plain = own and not row.options and not row.optional
+    plain = own and not row.options and not row.optional and all(row.vjp.values())
     make = {1: dispatch.unary, 2: dispatch.binary}.get(len(row.arrays)) if plain else None
     call: Any = (make or dispatch.with_options)(row)
     call.__name__ = call.__qualname__ = row.name

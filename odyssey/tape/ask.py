@@ -60,15 +60,17 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     keep = tape.persistent or retain
     draining = _may_drain(tape, keep or graph)
     reached: dict[int, Any] = {}
-
-    def visit(id: int, g: Any) -> Any:
+    rest = _pull(
+        tape,
+        seeds,
+        graph=graph,
+        draining=draining,
+        visit=partial(_called, tape) if r.hooks else None,
+        reached=reached,
         # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
-        if not draining or getrefcount(id) > SPARE:
-            reached[id] = flip(g)
-        return g
-
-    with_hooks = _hooked(tape, visit) if r.hooks else visit
-    rest = _pull(tape, seeds, graph=graph, draining=draining, visit=with_hooks)
+        spare=SPARE if draining else 0,
+    )
+    reached = {i: flip(g) for i, g in reached.items()}
     gradients = _deliver(tape, rest, reached, seeds)
     if not keep:
         tape._consume()
@@ -97,18 +99,23 @@ def gradient(
     found: dict[int, Any] = {}
     asked = set(ids)
 
-    def visit(id: int, g: Any) -> Any:
-        if id in asked:
-            found[id] = g
+    def visit(i: int, g: Any) -> Any:
+        g = _called(tape, i, g)
+        if i in asked:
+            found[i] = g
         return g
 
-    draining = _may_drain(tape, keep or graph)
-    seeds = {id: g for id, g in seeds.items() if id in wanted}
-    hooked = _hooked(tape, visit) if r.hooks else visit
+    only_leaves = not r.hooks and asked <= r.leaves.keys()
     rest = _pull(
-        tape, seeds, graph=graph, draining=draining, visit=hooked, wanted=wanted, start=start
+        tape,
+        {i: g for i, g in seeds.items() if i in wanted},
+        graph=graph,
+        draining=_may_drain(tape, keep or graph),
+        visit=None if only_leaves else visit,
+        wanted=wanted,
+        start=start,
     )
-    found = {**{id: _called(tape, id, g) for id, g in rest.items() if id in asked}, **found}
+    found |= {i: _called(tape, i, g) for i, g in rest.items() if i in asked}
     taken = {id(g) for g in seeds.values()}
     results = [
         _answer(found.get(i), source, unused, taken) for i, source in zip(ids, flat, strict=True)
@@ -291,7 +298,9 @@ def _pull(
     *,
     graph: bool,
     draining: bool,
-    visit: Visit,
+    visit: Visit | None,
+    reached: dict[int, Any] | None = None,
+    spare: int = 0,
     wanted: set[int] | None = None,
     start: int = 0,
 ) -> dict[int, Any]:
@@ -299,7 +308,15 @@ def _pull(
     r = tape._recording
     cotangents = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
-    pulling = partial(pull, cotangents=cotangents, wanted=wanted, visit=visit, audit=audit)
+    pulling = partial(
+        pull,
+        cotangents=cotangents,
+        reached=reached,
+        spare=spare,
+        wanted=wanted,
+        visit=visit,
+        audit=audit,
+    )
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
@@ -311,16 +328,8 @@ def _pull(
     return cotangents
 
 
-def _hooked(tape: GradientTape, visit: Visit) -> Visit:
-    """Let the functions given to ``on_gradient`` see, and replace, cotangents of results."""
-
-    def hooked(id: int, g: Any) -> Any:
-        return visit(id, _called(tape, id, g))
-
-    return hooked
-
-
 def _called(tape: GradientTape, id: int, g: Any) -> Any:
+    """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
     for fn in tape._recording.hooks.pop(id, ()):
         new = fn(flip(g))
         if new is not None:

@@ -29,6 +29,8 @@ def pull(
     nodes: Iterable[RawNode],
     cotangents: dict[int, Any],
     *,
+    reached: dict[int, Any] | None = None,
+    spare: int = 0,
     wanted: set[int] | None = None,
     visit: Visit | None = None,
     audit: Audit | None = None,
@@ -38,6 +40,9 @@ def pull(
     Args:
         nodes: The nodes, in reverse order of recording.
         cotangents: By id; ends up with those of the ids that no node produced.
+        reached: Gets the complete cotangent of each result that more than ``spare`` places refer
+            to, which is how a living Variable shows.
+        spare: See ``reached``.
         wanted: Ids whose cotangents are needed; None for all.
         visit: Called with the id and complete cotangent of each node; returns the one to use.
         audit: Called with the row, id, operand and gradient after each rule.
@@ -48,6 +53,8 @@ def pull(
             continue
         if visit is not None:
             g = visit(id, g)
+        if reached is not None and getrefcount(id) > spare:
+            reached[id] = g
         k = 0
         for rule, i in zip(row.pulls, inputs):  # noqa: B905 - equal by construction, and hot
             if i is not None and (wanted is None or i in wanted):
@@ -63,7 +70,7 @@ def pull(
                         r = fit(r, spec)
                 if audit is not None:
                     audit(row, id, row.arrays[k], r)
-                cotangents[i] = add(cotangents[i], r) if i in cotangents else r
+                cotangents[i] = cotangents[i] + r if i in cotangents else r
             k += 1
 
 
@@ -145,28 +152,19 @@ def flip(g: Any) -> Any:
 # ------------------------------------------------------------------ whom a sweep still concerns
 
 
-def shared_id(id: int, spare: int) -> bool:
-    """Whether someone other than the sweep holds ``id``: a Variable that is alive."""
-    return getrefcount(id) > spare
-
-
 def _measure_spare() -> int:
-    """How many holders ``shared_id`` counts in a draining sweep when there is no Variable."""
-    counts: list[int] = []
+    """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
 
-    def visit(id: int, g: Any) -> Any:
-        counts.append(getrefcount(id))
-        return g
-
-    class _Nothing:
+    class Nothing:
         pulls = ()
 
-    def _node() -> Any:
-        return (_Nothing, object(), (), None, None)
-
-    nodes = [_node()]
-    pull(drain(nodes), {nodes[0][1]: 0.0}, visit=visit)
-    return counts[0]
+    for spare in range(16):
+        nodes: list[Any] = [(Nothing, object(), (), None, None)]
+        reached: dict[Any, Any] = {}
+        pull(drain(nodes), {nodes[0][1]: 0.0}, reached=reached, spare=spare)
+        if not reached:
+            return spare
+    raise AssertionError("references to a result cannot be counted on this interpreter")
 
 
 SPARE = _measure_spare()

@@ -1,0 +1,212 @@
+"""Checks that users and our own tests share: gradients against differences, kernel counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import OdysseyError
+from odyssey.ops.table import OPS
+from odyssey.ops.values import Value
+from odyssey.tape import GradientTape
+from odyssey.tree import leaves, map_tree, unflatten
+from odyssey.variable import Variable
+
+__all__ = ["check_gradients", "count_kernels"]
+
+
+def check_gradients(
+    fn: Callable[..., Any],
+    *args: Any,
+    order: int = 2,
+    modes: Sequence[str] = ("reverse", "forward"),
+    tolerance: float = 1e-6,
+    step: float = 1e-5,
+    complex_step: bool = False,
+    seed: int = 0,
+) -> float:
+    """Compare derivatives of ``fn`` with differences along random directions, in float64.
+
+    The outputs are projected on a random cotangent, the arguments moved along a random
+    direction: one number each for reverse mode, forward mode and the central difference. For
+    second order the same is done to the gradient that the reverse mode computed.
+
+    Args:
+        fn: A function of arrays or trees of them, written with ops.
+        args: Where to differentiate: floating or complex arrays, or trees of them.
+        order: Up to which derivative.
+        modes: Of ``"reverse"`` and ``"forward"``.
+        tolerance: Largest relative error; the difference itself is good to about 1e-9.
+        step: Length of the difference's step.
+        complex_step: Differentiate numerically along the imaginary axis, which is exact to
+            rounding, where ``fn`` is real and analytic. Used for the first order.
+        seed: Of the random directions.
+
+    Returns:
+        The largest relative error seen.
+
+    Raises:
+        AssertionError: naming order and mode, with both numbers.
+
+    >>> import odyssey as od
+    >>> check_gradients(lambda x: od.ops.exp(x).sum(), np.array([0.0, 1.0])) < 1e-6
+    True
+    """
+    unknown = set(modes) - {"reverse", "forward"}
+    if unknown or order < 1:
+        raise OdysseyError(f"check_gradients: modes={modes!r}, order={order}; see its docstring")
+    rng = np.random.default_rng(seed)
+    point = [map_tree(_double, arg) for arg in args]
+    worst = 0.0
+    for k in range(1, order + 1):
+        probe = _Probe(fn, point, rng)
+        expected = probe.difference(step, complex_step and k == 1)
+        for mode in modes:
+            got = probe.reverse() if mode == "reverse" else probe.forward()
+            error = abs(got - expected) / max(probe.scale, abs(expected), 1e-12)
+            if not error <= tolerance:
+                raise AssertionError(
+                    f"check_gradients: derivative of order {k} in {mode} mode is {got!r}, "
+                    f"differences give {expected!r}; relative error {error:.1e} > {tolerance:.0e}"
+                )
+            worst = max(worst, error)
+        fn = probe.gradient_function()
+    return worst
+
+
+def _double(x: Any) -> Any:
+    x = np.asarray(x.numpy() if isinstance(x, Variable) else x)
+    if x.dtype.kind not in "fc":
+        raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _random_like(x: Any, rng: np.random.Generator) -> Any:
+    values = rng.uniform(0.5, 1.5, x.shape) * rng.choice([-1.0, 1.0], x.shape)
+    if x.dtype.kind == "c":
+        values = values + 1j * rng.uniform(-1.0, 1.0, x.shape)
+    return np.asarray(values, x.dtype)
+
+
+def _inner(a: list[Any], b: list[Any]) -> float:
+    """Real inner product of two lists of arrays."""
+    return float(sum(np.sum(np.conj(x) * y).real for x, y in zip(a, b, strict=True)))
+
+
+def _value(x: Any) -> Any:
+    return np.asarray(x._data if isinstance(x, Value) else x)
+
+
+class _Probe:
+    """One function at one point, with a random cotangent and a random direction."""
+
+    def __init__(self, fn: Callable[..., Any], point: list[Any], rng: np.random.Generator) -> None:
+        self.fn = fn
+        self.point = point
+        self.direction = [_random_like(x, rng) for x in leaves(point)]
+        self.outputs = [_value(y) for y in leaves(fn(*point))]
+        self.cotangent = [_random_like(y, rng) for y in self.outputs]
+        # Relative to the size of the terms that were summed, which may cancel in the sum.
+        self.scale = 0.0
+
+    def _at(self, shift: complex) -> list[Any]:
+        moved = [x + shift * v for x, v in zip(leaves(self.point), self.direction, strict=True)]
+        return [_value(y) for y in leaves(self.fn(*unflatten(self.point, moved)))]
+
+    def difference(self, step: float, complex_step: bool) -> float:
+        if complex_step:
+            imaginary = [y.imag / 1e-30 for y in self._at(1e-30j)]
+            return _inner(self.cotangent, imaginary)
+        # Fourth order: errors of step**4 and of rounding / step.
+        near = [(a - b) / (2 * step) for a, b in zip(self._at(step), self._at(-step), strict=True)]
+        far = [
+            (a - b) / (4 * step)
+            for a, b in zip(self._at(2 * step), self._at(-2 * step), strict=True)
+        ]
+        slopes = [(4 * n - f) / 3 for n, f in zip(near, far, strict=True)]
+        self.scale = float(
+            sum(np.abs(c * s).sum() for c, s in zip(self.cotangent, slopes, strict=True))
+        )
+        return _inner(self.cotangent, slopes)
+
+    def _record(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:
+        with GradientTape(**options) as tape:
+            watched = [tape.watch(arg) for arg in self.point]
+            outputs = leaves(self.fn(*watched))
+        return tape, leaves(watched), outputs
+
+    def reverse(self) -> float:
+        tape, sources, outputs = self._record()
+        pairs = [
+            (y, c)
+            for y, c in zip(outputs, self.cotangent, strict=True)
+            if isinstance(y, Variable) and y.requires_grad
+        ]
+        if not pairs:
+            return 0.0
+        gradients = tape.gradient(
+            [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
+        )
+        return _inner(gradients, self.direction)
+
+    def forward(self) -> float:
+        tape, sources, outputs = self._record()
+        total = 0.0
+        for y, c in zip(outputs, self.cotangent, strict=True):
+            if isinstance(y, Variable) and y.requires_grad:
+                total += _inner([c], [tape.jvp(y, sources, self.direction)])
+        return total
+
+    def gradient_function(self) -> Callable[..., Any]:
+        """The projected gradient as a function, to be checked in its turn."""
+
+        def gradient(*args: Any) -> Any:
+            with GradientTape() as tape:
+                watched = [tape.watch(arg) for arg in args]
+                outputs = leaves(self.fn(*watched))
+            pairs = [
+                (y, c)
+                for y, c in zip(outputs, self.cotangent, strict=True)
+                if isinstance(y, Variable) and y.requires_grad
+            ]
+            if not pairs:
+                return [np.zeros_like(_value(x)) for x in leaves(watched)]
+            return tape.gradient(
+                [y for y, _ in pairs], leaves(watched), [c for _, c in pairs], unused="zero"
+            )
+
+        return gradient
+
+
+@contextmanager
+def count_kernels() -> Iterator[Counter[str]]:
+    """Count the kernel calls of every op in a block, in the whole process: name to calls.
+
+    >>> import odyssey as od
+    >>> with count_kernels() as counts:
+    ...     _ = od.ops.exp(np.zeros(3))
+    >>> dict(counts)
+    {'exp': 1}
+    """
+    counts: Counter[str] = Counter()
+    rows = list(OPS.values())
+    kernels = [row.kernel for row in rows]
+
+    def counting(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel_counted(*args: Any) -> Any:
+            counts[name] += 1
+            return kernel(*args)
+
+        return kernel_counted
+
+    try:
+        for row, kernel in zip(rows, kernels, strict=True):
+            row.kernel = counting(row.name, kernel)
+        yield counts
+    finally:
+        for row, kernel in zip(rows, kernels, strict=True):
+            row.kernel = kernel
