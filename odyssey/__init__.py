@@ -9,6 +9,7 @@
 """
 
 from odyssey import backward, errors, losses, ops, optim, testing
+from odyssey.compile import compile
 from odyssey.losses import (
     LossAndGrad,
     bce_loss_and_grad,
@@ -38,6 +39,7 @@ __all__ = [
     "bce_loss_and_grad",
     "binary_cross_entropy",
     "ce_loss_and_grad",
+    "compile",
     "compute_bce_gradient",
     "compute_ce_gradient",
     "compute_gradient",

@@ -103,6 +103,9 @@ class Variable(Value, Operators):
         """The array: a read-only view, but for constants, which are what was passed in."""
         if isinstance(self._data, Symbol):
             return self._data  # type: ignore[return-value]
+        if (trace := TRACE.get()) is not None:
+            lifted: Array = trace.lift(self)
+            return lifted
         if self._recording is CONSTANT:
             self._data = np.asarray(self._data)
             constant: Array = self._data
@@ -243,6 +246,8 @@ class Variable(Value, Operators):
         info = self._info
         if info is None or info.grad is None:
             return None
+        if (trace := TRACE.get()) is not None:
+            return trace.meet_grad(self)
         if info.loan is not None:
             # The mapping that the sweep returned still shows this array: give it one of its own.
             if info.loan() is not None:
@@ -257,12 +262,16 @@ class Variable(Value, Operators):
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
         info = self._own_info()
+        if (trace := TRACE.get()) is not None:
+            trace.meet_grad(self)
         info.grad, info.loan = value, None
 
     def _accumulate(self, g: Any, loan: Any) -> None:
         """Add a sweep's contribution to the gradient; ``g`` is memory that only ``loan`` shows."""
         info = self._info
         with _ACCUMULATION:
+            if (trace := TRACE.get()) is not None:
+                trace.meet_grad(self)
             if info.grad is None:
                 info.grad, info.loan = g, loan
             else:
@@ -271,6 +280,8 @@ class Variable(Value, Operators):
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
         if self._info is not None:
+            if (trace := TRACE.get()) is not None:
+                trace.meet_grad(self)
             self._info.grad = self._info.loan = None
 
     def backward(self, grad: Any = None) -> Any:

@@ -262,7 +262,7 @@ def _entropy_rule(
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
     slope = softmax_cross_entropy_slope(logits, targets, *options)
-    return mul(spread(g, logits_spec, axis if reduction == "none" else None, False), slope)
+    return mul(spread(g, logits_spec, axis, False) if reduction == "none" else g, slope)
 
 
 def _entropy_forward(

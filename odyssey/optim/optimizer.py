@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import DTypeError, MissingGradientError, OdysseyError, ShapeError
-from odyssey.ops.scope import no_grad
+from odyssey.ops.scope import TRACE, no_grad
 from odyssey.ops.values import LEAF, Symbol, Value
 from odyssey.tree import paths
 from odyssey.variable import Variable
@@ -75,6 +75,7 @@ class Optimizer(ABC):
         if not self.params:
             raise OdysseyError(f"{who}: there are no parameters")
         self._paths = [path for path, _ in named]
+        # Constant Variables, so that a trace can take them up; None before the first step.
         self._state: list[Any] = [None] * len(self.params)
         self._packs: list[_Pack] = []
         self.learning_rate = learning_rate
@@ -133,23 +134,25 @@ class Optimizer(ABC):
         return g._data if isinstance(g, Value) else g
 
     def _pack(self) -> None:
-        """Move the parameters' data into packs."""
-        state = [self._state_of(k) for k in range(len(self.params))]
+        """Move the parameters' data, and what state there is, into packs."""
         groups: dict[Any, list[int]] = {}
         for k, p in enumerate(self.params):
             groups.setdefault((p.dtype, k if p.size >= BLOCK else None), []).append(k)
         self._packs = [_Pack(indices, self.params) for indices in groups.values()]
-        self._state = state
         for pack in self._packs:
-            self._pack_state(pack)
-
-    def _pack_state(self, pack: _Pack) -> None:
-        if any(self._state[k] is not None for k in pack.indices):
-            pack.state = np.zeros_like(pack.data)
+            if any(self._state[k] is not None for k in pack.indices):
+                pack.state = np.zeros_like(pack.data)
             for k, part in zip(pack.indices, pack.slices, strict=True):
                 if self._state[k] is not None:
-                    pack.state[part] = self._state[k].reshape(-1)
-                    self._state[k] = pack.state[part].reshape(self.params[k].shape)
+                    pack.state[part] = self._state[k]._data.reshape(-1)
+                    self._show_state(pack, k, part)
+
+    def _show_state(self, pack: _Pack, k: int, part: slice) -> None:
+        """Let the Variable that holds a parameter's state show its stretch of the pack."""
+        view = pack.state[part].reshape(self.params[k].shape)
+        if self._state[k] is None:
+            self._state[k] = Variable(view, name=f"{self.params[k].name or k}.state")
+        self._state[k]._data = view
 
     def _step_pack(self, pack: _Pack, grads: list[Any], update: Any) -> None:
         present = [grads[k] is not None for k in pack.indices]
@@ -172,7 +175,7 @@ class Optimizer(ABC):
             if here:
                 self.params[k]._info.version += 1
                 if not on and pack.state is not None:
-                    self._state[k] = pack.state[part].reshape(self.params[k].shape)
+                    self._show_state(pack, k, part)
 
     def _update(self, pack: _Pack, grads: Any, part: slice, started: bool, update: Any) -> None:
         """Update a stretch of a pack, block by block, so that temporaries stay in the cache."""
@@ -199,7 +202,7 @@ class Optimizer(ABC):
                     state.assign(new_state)
 
     def _state_variable(self, k: int) -> Variable | None:
-        """The state of a parameter as a constant Variable, which a trace can take up."""
+        """The state of a parameter, made of zeros if no step made it, as state of the trace."""
         if self.rule().update(np.zeros(1), None, np.zeros(1))[1] is None:
             return None
         if self._state[k] is None:
@@ -207,8 +210,10 @@ class Optimizer(ABC):
                 raise OdysseyError(
                     f"{type(self).__name__}: run one step uncompiled first, which starts the state"
                 )
-            self._state[k] = np.zeros(self.params[k].shape, self.params[k].dtype)
-        return Variable(self._state[k])
+            p = self.params[k]
+            self._state[k] = Variable(np.zeros(p.shape, p.dtype), name=f"{p.name or k}.state")
+        TRACE.get().lift(self._state[k], own=True)
+        return self._state[k]
 
     def zero_grad(self) -> None:
         """Set the gradient of every parameter to None."""
@@ -218,7 +223,7 @@ class Optimizer(ABC):
     # -------------------------------------------------------------- saving
 
     def _state_of(self, k: int) -> Any:
-        return None if self._state[k] is None else np.array(self._state[k])
+        return None if self._state[k] is None else np.array(self._state[k]._data)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings, and the state of each parameter in order, as copies."""
@@ -244,7 +249,7 @@ class Optimizer(ABC):
         for name, value in saved["settings"].items():
             setattr(self, name, value)
         self._state = [
-            None if s is None else np.array(s, p.dtype)
+            None if s is None else Variable(np.array(s, p.dtype))
             for s, p in zip(state, self.params, strict=True)
         ]
         self._packs = []

@@ -1,0 +1,97 @@
+"""Graphs: a flat list of table ops on numbered values, with inputs, state, constants and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.table import Row
+from odyssey.spec import Spec
+from odyssey.variable import Variable
+
+__all__ = ["Graph", "Instruction", "Ref", "State"]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value of the graph, as an operand."""
+
+    id: int
+
+    def __repr__(self) -> str:
+        return f"%{self.id}"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One call of an op: its operands are Refs, numbers or None; the result is number ``id``."""
+
+    row: Row
+    operands: tuple[Any, ...]
+    options: tuple[Any, ...]
+    id: int
+    spec: Spec
+
+    def __str__(self) -> str:
+        given = [repr(operand) for operand in self.operands]
+        given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
+        return f"%{self.id}: {self.spec} = {self.row.name}({', '.join(given)})"
+
+
+@dataclass
+class State:
+    """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
+
+    ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``.
+    """
+
+    variable: Variable
+    field: str
+    id: int
+    spec: Spec
+    update: Ref | None = None
+
+    @property
+    def label(self) -> str:
+        """The Variable's name, and the field where it is not the data."""
+        name = self.variable.name or f"variable{self.variable.id}"
+        return name if self.field == "data" else f"{name}.{self.field}"
+
+
+@dataclass
+class Graph:
+    """What a traced function computes; print it to read it.
+
+    Attributes:
+        inputs: Numbers and specs of the array arguments, in order.
+        states: Variables that the function captured, read when it runs, written when it ends.
+        constants: Arrays that the function captured.
+        instructions: In order of execution.
+        outputs: The leaves of the result: Refs, or values that no input reaches.
+        clears: Leaves whose gradient the function leaves at None.
+    """
+
+    inputs: list[tuple[int, Spec]] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    constants: dict[int, Any] = field(default_factory=dict)
+    instructions: list[Instruction] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    clears: list[Variable] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        head = ", ".join(f"%{id}: {spec}" for id, spec in self.inputs)
+        lines = [f"graph({head}):"]
+        lines += [f"  state %{s.id}: {s.spec} = {s.label}" for s in self.states]
+        lines += [
+            f"  constant %{id}: {Spec(np.shape(a), np.asarray(a).dtype)}"
+            for id, a in self.constants.items()
+        ]
+        lines += [f"  {instruction}" for instruction in self.instructions]
+        lines += [f"  {s.label} <- {s.update!r}" for s in self.states if s.update is not None]
+        lines.append(f"  return {', '.join(map(repr, self.outputs))}")
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.instructions)
