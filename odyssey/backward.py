@@ -30,7 +30,7 @@ __all__ = ["TABLE"]
 def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     """The value of every name that a rule asks for: as given, found from it, or by default."""
     values = dict(zip(row.options, row.defaults, strict=True)) | given
-    for name in row.arrays:
+    for name in (*row.arrays, "out"):
         if name in given:
             values[name] = np.asarray(given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))

@@ -139,7 +139,7 @@ def compute_mse_gradient(
     >>> compute_mse_gradient(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     array([ 0., -2.])
     """
-    predictions, targets = _floating(predictions), _floating(targets)
+    predictions, targets = _floating(_plain(predictions)), _floating(_plain(targets))
     _same_shape("compute_mse_gradient", predictions, targets)
     scale = _scale(predictions, reduction, weights)
     return _answer(2 * (predictions - targets) * scale, predictions)
@@ -158,7 +158,7 @@ def compute_bce_gradient(
     >>> compute_bce_gradient(np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     array([ 1., -1.])
     """
-    predictions, targets = _floating(predictions), _floating(targets)
+    predictions, targets = _floating(_plain(predictions)), _floating(_plain(targets))
     _same_shape("compute_bce_gradient", predictions, targets)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     rule = next(iter(row.row.vjp.values()))  # type: ignore[attr-defined]
@@ -181,7 +181,7 @@ def compute_ce_gradient(
     >>> compute_ce_gradient(np.zeros((1, 2)), np.array([1]))
     array([[ 0.5, -0.5]])
     """
-    logits, targets = _floating(logits), np.asarray(targets)
+    logits, targets = _floating(_plain(logits)), _plain(targets)
     _check_reduction(reduction)
     slope = ops.softmax_cross_entropy_slope(
         logits, targets, axis, label_smoothing, ignore_index, reduction
@@ -260,7 +260,10 @@ def _reduced(losses: Any, reduction: str, weights: Any, count: int | None = None
     if reduction == "mean" and count is None:
         return ops.mean(losses)
     total = ops.sum(losses)
-    return total if reduction == "sum" else ops.divide(total, count or np.nan)
+    if reduction == "sum":
+        return total
+    # A mean over nothing is NaN, but no element has a part in it: their gradient is 0.
+    return ops.divide(total, count) if count else ops.add(ops.multiply(total, 0.0), np.nan)
 
 
 def _scale(predictions: Any, reduction: str, weights: Any) -> Any:

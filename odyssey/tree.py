@@ -62,21 +62,31 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
         OdysseyError: when there are more or fewer values than leaves.
     """
     supply = iter(values)
-    missing = object()
-
-    def build(node: Any) -> Any:
-        children = _children(node)
-        if children is None:
-            value = next(supply, missing)
-            if value is missing:
-                raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree")
-            return value
-        return _rebuild(node, [build(child) for _, child in children])
-
-    result = build(tree)
-    if next(supply, missing) is not missing:
+    try:
+        result = _build(tree, supply)
+    except _TooFewError:
+        raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree") from None
+    if next(supply, _MISSING) is not _MISSING:
         raise OdysseyError(f"unflatten: {len(values)} values are too many for this tree")
     return result
+
+
+_MISSING = object()
+
+
+class _TooFewError(Exception):
+    pass
+
+
+# No closure of ``unflatten``: one that calls itself is a cycle, and would keep the values alive.
+def _build(node: Any, supply: Iterator[Any]) -> Any:
+    children = _children(node)
+    if children is not None:
+        return _rebuild(node, [_build(child, supply) for _, child in children])
+    value = next(supply, _MISSING)
+    if value is _MISSING:
+        raise _TooFewError
+    return value
 
 
 def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

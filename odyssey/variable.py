@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import operator
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -230,6 +231,9 @@ class Variable(Value, Operators):
             _check_trainable(self.dtype)
             self._data = np.array(self._data)
             self._own_info()
+        elif not flag and self._recording is LEAF:
+            # A tape may hold the leaf's array, and that of a constant can be written to.
+            self._data = np.array(self._data)
         self._recording = LEAF if flag else CONSTANT
 
     def _own_info(self) -> Info:
@@ -275,7 +279,7 @@ class Variable(Value, Operators):
             if info.grad is None:
                 info.grad, info.loan = g, loan
             else:
-                info.grad, info.loan = info.grad + g, None
+                info.grad, info.loan = _settled(info.grad) + g, None
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
@@ -382,31 +386,33 @@ class Variable(Value, Operators):
         self._data, self._spec = result._data, result._spec
         self._recording, self._id = result._recording, result._id
 
-    def _refuse_in_place(self, sign: str, other: Any) -> NoReturn:
-        raise TapeError(
-            f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[0]} ..., or "
-            "assign() outside the tape"
-        )
-
     def __iadd__(self, other: Any) -> Any:
-        return self._in_place("+=", self + other, other)
+        return self._in_place("+=", operator.add, other)
 
     def __isub__(self, other: Any) -> Any:
-        return self._in_place("-=", self - other, other)
+        return self._in_place("-=", operator.sub, other)
 
     def __imul__(self, other: Any) -> Any:
-        return self._in_place("*=", self * other, other)
+        return self._in_place("*=", operator.mul, other)
 
     def __itruediv__(self, other: Any) -> Any:
-        return self._in_place("/=", self / other, other)
+        return self._in_place("/=", operator.truediv, other)
 
-    def _in_place(self, sign: str, result: Any, other: Any) -> Any:
+    def __ipow__(self, other: Any) -> Any:
+        return self._in_place("**=", operator.pow, other)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return self._in_place("@=", operator.matmul, other)
+
+    def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Any:
         """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
-        if self._recording is not LEAF:
-            return result
-        if _recording_now():
-            self._refuse_in_place(sign, other)
-        return self.assign(result)
+        if self._recording is LEAF and _recording_now():
+            raise TapeError(
+                f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "
+                "or assign() outside the tape"
+            )
+        result = apply(self, other)
+        return self.assign(result) if self._recording is LEAF else result
 
     # -------------------------------------------------------------- copies and pictures
 
@@ -456,6 +462,12 @@ class Variable(Value, Operators):
 
 def _plain(value: Any) -> Any:
     return value._data if isinstance(value, Value) else value
+
+
+def _settled(grad: Any) -> Any:
+    """A gradient that was recorded, as its array once that recording is spent."""
+    spent = isinstance(grad, Value) and getattr(grad._recording, "dead", "")
+    return grad._data if spent else grad
 
 
 def _rebuild(data: Array, requires_grad: bool, name: str | None) -> Variable:

@@ -40,24 +40,32 @@ __all__ = ["binary", "general", "unary", "with_options"]
 
 def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None) -> Any:
     """Call ``row``: find the tape, run or trace on the plain values, record where one records."""
-    operands = [_operand(row, k, operand) for k, operand in enumerate(operands)]
-    kind = next((type(o) for o in operands if isinstance(o, Value)), None)
+    kind, tracing = None, TRACE.get() is not None
+    values, homes = [], []
+    for k, operand in enumerate(operands):
+        if isinstance(operand, Value):
+            kind = type(operand)
+            values.append(_symbol(operand) if tracing else operand._data)
+            home = operand._recording
+            if type(home) is not Mark and home not in homes:
+                homes.append(home)
+        else:
+            values.append(operand if type(operand) in PLAIN else _converted(row, k, operand))
     if kind is None:
-        return run(row, operands, options)
-    recording = _find(row, operands, tape)
-    values = [_data(o) if isinstance(o, Value) else o for o in operands]
+        return run(row, values, options)
+    recording = _find(row, operands, homes, tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
-    inputs = tuple(recording.place(o) if isinstance(o, Value) else None for o in operands)
+    inputs = tuple([recording.place(o) if isinstance(o, Value) else None for o in operands])
     data = run(row, values, options)
-    if inputs.count(None) == len(inputs) or data.dtype.kind not in "fc":
+    if data.dtype.kind not in "fc" or all(i is None for i in inputs):
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)
     specs = _specs(operands, values, spec)
     id = recording.new_id()
-    kept = row.keep(recording, inputs, [*values, data], options)
-    if row.elementwise and _all_like(spec, inputs, specs):
+    kept = row.keep(recording, inputs, (*values, data), options)
+    if row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=False)):
         specs = None
     recording.add((row, id, inputs, kept, specs), values, data)
     return make_value(kind, data, recording, id, spec)
@@ -65,19 +73,23 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
 
 def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     """Execute ``row`` on arrays and numbers, or append it to the graph of its Symbols."""
+    only_numbers = True
     for value in values:
-        if isinstance(value, Symbol):
-            return value.graph.emit(row, values, options)
+        if type(value) not in NUMBERS:
+            only_numbers = False
+            if isinstance(value, Symbol):
+                return value.graph.emit(row, values, options)
     try:
         data = row.kernel(*values, *options)
     except (TypeError, ValueError) as error:
         raise row.failure(error, values, options) from error
     # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
-    return data.item() if all(type(v) in NUMBERS for v in values) and values else data
+    return data.item() if only_numbers else data
 
 
-def _operand(row: Row, k: int, operand: Any) -> Any:
-    if type(operand) in PLAIN or isinstance(operand, (Value, Symbol)):
+def _converted(row: Row, k: int, operand: Any) -> Any:
+    """An operand that is no Variable, array or number: a Symbol, None, or something array-like."""
+    if isinstance(operand, Symbol):
         return operand
     if operand is None and row.arrays[k] in row.optional:
         return None
@@ -93,24 +105,19 @@ def _operand(row: Row, k: int, operand: Any) -> Any:
     return array
 
 
-def _data(value: Value) -> Any:
-    """The array of a Variable; while a graph is traced, its Symbol."""
-    trace = TRACE.get()
-    if trace is None or isinstance(value._data, Symbol):
-        return value._data
-    return trace.lift(value)
+def _symbol(value: Value) -> Any:
+    """What a Variable is in the graph that is traced now."""
+    return value._data if isinstance(value._data, Symbol) else TRACE.get().lift(value)
 
 
-def _find(row: Row, operands: Sequence[Any], tape: Any) -> Any:
-    """The recording of this call, a Mark when results are to be constants, None when none records."""
+def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any:
+    """The recording of this call, a Mark when results are to be constants, None when none records.
+
+    ``homes`` are the recordings that operands live on.
+    """
     top = innermost()
     if isinstance(top, Pause):
         return top
-    homes: list[Any] = []
-    for operand in operands:
-        home = operand._recording if isinstance(operand, Value) else None
-        if home is not None and not isinstance(home, Mark) and home not in homes:
-            homes.append(home)
     if tape is not None:
         chosen = tape._recording
         on, paused = tape.enabled, tape.paused
@@ -146,6 +153,8 @@ def _unrecorded(row: Row, kind: Any, operands: Sequence[Any], data: Any, paused:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
+        if isinstance(data, np.ndarray) and data.base is not None:
+            data.flags.writeable = False  # else writing to it would write to an operand
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))
     tracked = any(isinstance(o, Value) and o._recording is not CONSTANT for o in operands)
     mark = UNTRACKED if tracked and data.dtype.kind in "fc" else CONSTANT
@@ -153,6 +162,7 @@ def _unrecorded(row: Row, kind: Any, operands: Sequence[Any], data: Any, paused:
 
 
 def _specs(operands: Sequence[Any], values: Sequence[Any], out: Spec) -> Any:
+    """The specs of the operands, None for numbers, and of the result."""
     specs: list[Spec | None] = []
     for operand, value in zip(operands, values, strict=True):
         if isinstance(operand, Value):
@@ -160,10 +170,6 @@ def _specs(operands: Sequence[Any], values: Sequence[Any], out: Spec) -> Any:
         else:
             specs.append(spec_of(value) if hasattr(value, "dtype") else None)
     return (*specs, out)
-
-
-def _all_like(spec: Spec, inputs: Sequence[Any], specs: Any) -> bool:
-    return all(i is None or s is spec for i, s in zip(inputs, specs, strict=False))
 
 
 # ------------------------------------------------------------------ shortcuts
@@ -180,16 +186,24 @@ def unary(row: Row) -> Callable[..., Any]:
     def call(x: Any, *, tape: Any = None) -> Any:
         kind = type(x)
         if kind in PLAIN:
-            return row.kernel(x) if kind not in NUMBERS else run(row, (x,), ())
+            if kind in NUMBERS:
+                return run(row, (x,), ())
+            try:
+                return row.kernel(x)
+            except (TypeError, ValueError) as error:
+                raise row.failure(error, (x,), ()) from error
         try:
             recording = scopes()[-1] or x._recording
             if recording is not x._recording or tape is not None:
                 return general(row, (x,), (), tape)
-            id = recording.next_id()
+            id = next(recording.block)
         except (AttributeError, StopIteration):
             return general(row, (x,), (), tape)
         data = x._data
-        out = row.kernel(data)
+        try:
+            out = row.kernel(data)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (data,), ()) from error
         spec = x._spec if closed else spec_of(out)
         kept = None if nothing else (data if keep_x else None, out if keep_out else None)
         recording.append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
@@ -212,54 +226,44 @@ def binary(row: Row) -> Callable[..., Any]:
     nothing = not (bx or by or bo)
 
     def call(x: Any, y: Any, *, tape: Any = None) -> Any:
-        kind_x, kind_y = type(x), type(y)
-        x_plain, y_plain = kind_x in PLAIN, kind_y in PLAIN
-        if x_plain and y_plain:
-            if kind_x in NUMBERS and kind_y in NUMBERS:
-                return run(row, (x, y), ())
-            try:
-                return row.kernel(x, y)
-            except (TypeError, ValueError) as error:
-                raise row.failure(error, (x, y), ()) from error
+        kind, kind_y = type(x), type(y)
+        x_plain, y_plain = kind in PLAIN, kind_y in PLAIN
+        if x_plain:
+            if y_plain:
+                return plain(x, y)
+            kind = kind_y
         try:
             recording = scopes()[-1] or (y if x_plain else x)._recording
-            id = recording.next_id()
-            if tape is not None:
-                return general(row, (x, y), (), tape)
+            id = next(recording.block)
             if x_plain:
-                a, i = x, None
+                a, i, spec = x, None, None
             else:
-                a, i, where = x._data, x._id, x._recording
+                a, i, spec, where = x._data, x._id, x._spec, x._recording
                 if where is not recording and not (where is LEAF and i in recording.leaves):
                     i = recording.place(x)
             if y_plain:
-                b, j = y, None
+                b, j, spec_y = y, None, None
             else:
-                b, j, where = y._data, y._id, y._recording
+                b, j, spec_y, where = y._data, y._id, y._spec, y._recording
                 if where is not recording and not (where is LEAF and j in recording.leaves):
                     j = recording.place(y)
         except (AttributeError, StopIteration):
             return general(row, (x, y), (), tape)
-        if i is None and j is None:
+        if tape is not None or (i is None and j is None):
             return general(row, (x, y), (), tape)
         try:
             out = row.kernel(a, b)
         except (TypeError, ValueError) as error:
             raise row.failure(error, (a, b), ()) from error
 
-        if not closed:
-            spec = spec_of(out)
-        elif x_plain:
-            spec = y._spec if kind_x is float or kind_x is int else spec_of(out)
-        elif y_plain:
-            spec = x._spec if kind_y is float or kind_y is int else spec_of(out)
-        else:
-            spec = x._spec if x._spec is y._spec else spec_of(out)
-        if closed and (i is None or x._spec is spec) and (j is None or y._spec is spec):
+        # Of one spec with the result: both operands, or the one beside a weak Python number.
+        if closed and (spec is spec_y or (y_plain and (kind_y is float or kind_y is int))):
             specs = None
         else:
-            specs = (None if x_plain else x._spec, None if y_plain else y._spec, spec)
-
+            specs = spec, spec_y, spec_of(out)
+            spec = specs[2]
+            if closed and (i is None or specs[0] is spec) and (j is None or specs[1] is spec):
+                specs = None
         if nothing:
             kept = None
         elif j is None:
@@ -269,10 +273,21 @@ def binary(row: Row) -> Callable[..., Any]:
         else:
             kept = (a if bx else None, b if by else None, out if bo else None)
         recording.append((row, id, (i, j), kept, specs))
-        value = new(kind_y if x_plain else kind_x)
-        value._data, value._spec, value._info = out, spec, None
-        value._recording, value._id = recording, id
+        value = new(kind)
+        value._data = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
         return value
+
+    def plain(x: Any, y: Any) -> Any:
+        if type(x) in NUMBERS and type(y) in NUMBERS:
+            return run(row, (x, y), ())
+        try:
+            return row.kernel(x, y)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (x, y), ()) from error
 
     return call
 

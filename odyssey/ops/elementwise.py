@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.kernels import T
 from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import astype
 from odyssey.ops.table import PASS, op, publish
 
 _PAIRS = (
@@ -97,7 +98,10 @@ def _power_base(g: Any, x: Any, y: Any) -> Any:
 
 def _power_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
     at_zero = logical_and(equal(x, 0), greater_equal(y, 0))
-    return mul(g, mul(out, log(where(at_zero, 1, x))))
+    base = where(at_zero, 1, x)
+    if base.dtype != out.dtype:  # where x is a Python number, or y alone is complex
+        base = astype(base, out.dtype)
+    return mul(g, mul(out, log(base)))
 
 
 @op(
@@ -196,6 +200,10 @@ def tanh(x: Any, /) -> Any:
 
 def _sigmoid(x: Any) -> Any:
     # exp of a non-positive number: no overflow on either side.
+    if np.iscomplexobj(x):
+        right = np.real(x) >= 0
+        e = np.exp(np.where(right, -x, x))
+        return np.where(right, 1, e) / (1 + e)
     e = np.exp(-np.abs(x))
     return np.where(np.signbit(x), e, 1) / (1 + e)
 
@@ -338,13 +346,15 @@ def where(condition: Any, x: Any, y: Any, /) -> Any:
     return np.where(condition, x, y)[()]
 
 
-def _winner(x: Any, y: Any) -> Any:
-    """1 where ``x`` is the larger, or NaN; one half at a tie; else 0."""
-    return where(equal(x, y), 0.5, logical_or(greater(x, y), not_equal(x, x)))
+def _to_winner(g: Any, x: Any, y: Any) -> Any:
+    """``g`` where ``x`` is the larger, or NaN; half of it at a tie; else 0."""
+    won = mul(g, logical_or(greater(x, y), not_equal(x, x)))
+    return where(equal(x, y), mul(g, 0.5), won)
 
 
-def _loser(x: Any, y: Any) -> Any:
-    return where(equal(x, y), 0.5, logical_or(less(x, y), not_equal(x, x)))
+def _to_loser(g: Any, x: Any, y: Any) -> Any:
+    lost = mul(g, logical_or(less(x, y), not_equal(x, x)))
+    return where(equal(x, y), mul(g, 0.5), lost)
 
 
 @op(
@@ -352,8 +362,8 @@ def _loser(x: Any, y: Any) -> Any:
     ufunc=np.maximum,
     scalar=lambda x, y: x if x > y or x != x else y,
     vjp={
-        "x": lambda g, x, y: mul(g, _winner(x, y)),
-        "y": lambda g, x, y: mul(g, _winner(y, x)),
+        "x": lambda g, x, y: _to_winner(g, x, y),
+        "y": lambda g, x, y: _to_winner(g, y, x),
     },
     kinks="a tie splits evenly",
     samples=_PAIRS,
@@ -369,8 +379,8 @@ def maximum(x: Any, y: Any, /) -> Any:
     ufunc=np.minimum,
     scalar=lambda x, y: x if x < y or x != x else y,
     vjp={
-        "x": lambda g, x, y: mul(g, _loser(x, y)),
-        "y": lambda g, x, y: mul(g, _loser(y, x)),
+        "x": lambda g, x, y: _to_loser(g, x, y),
+        "y": lambda g, x, y: _to_loser(g, y, x),
     },
     kinks="a tie splits evenly",
     samples=_PAIRS,

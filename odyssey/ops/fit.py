@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise import real
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import astype, broadcast_to, reshape
+from odyssey.ops.table import OPS
 from odyssey.spec import Spec
 
 __all__ = ["expand", "fit"]
 
+_sum = OPS["sum"]
+
 
 def fit(g: Any, spec: Spec) -> Any:
     """Sum ``g`` over the axes that broadcasting gave it, and cast it to the dtype of ``spec``."""
-    if g.shape != spec.shape:
+    if type(g) is np.ndarray and g.ndim == len(spec.shape) + 1 and g.shape[1:] == spec.shape:
+        g = _sum.kernel(g, 0)  # the gradient of a bias: no need to find out which axes
+    elif g.shape != spec.shape:
         extra = g.ndim - len(spec.shape)
         stretched = [
             k

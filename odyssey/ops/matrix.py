@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise import mul
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import reshape, swap_last
+from odyssey.ops.shape import matrix_transpose, reshape
 from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
 
@@ -50,7 +50,7 @@ def _rule_x(g: Any, y: Any, x_spec: Spec) -> Any:
         return reshape(matmul(y, _column(g)), y.shape[:-1])
     if y.ndim == 1:
         return mul(_column(g), y)
-    return matmul(g, swap_last(y))
+    return matmul(g, matrix_transpose(y))
 
 
 def _rule_y(g: Any, x: Any, y_spec: Spec) -> Any:
@@ -59,9 +59,9 @@ def _rule_y(g: Any, x: Any, y_spec: Spec) -> Any:
     if x.ndim == 1:
         return mul(_column(x), reshape(g, (*g.shape[:-1], 1, g.shape[-1])))
     if y_spec.ndim == 1:
-        column = matmul(swap_last(x), _column(g))
+        column = matmul(matrix_transpose(x), _column(g))
         return reshape(column, column.shape[:-1])
-    return matmul(swap_last(x), g)
+    return matmul(matrix_transpose(x), g)
 
 
 def _column(v: Any) -> Any:

@@ -32,7 +32,9 @@ def _axis_checked(who: str) -> Any:
 
 def _shifted(x: Any, axis: int) -> Any:
     # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
-    return x - np.maximum.reduce(x, axis, keepdims=True, initial=-np.inf if not x.size else None)
+    if x.dtype.kind in "biu":
+        x = x.astype(np.result_type(x, np.float16))
+    return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
 
 
 def _softmax(x: Any, axis: int) -> Any:
@@ -133,7 +135,15 @@ def _failure_of(infer: Any, *arrays: Any) -> OdysseyError:
 
 def _clipped_logs(p: Any) -> tuple[Any, Any]:
     """Logarithms of ``p`` and ``1 - p``, at least -100, so that a sure mistake stays finite."""
-    return maximum(log(p), -100.0), maximum(log(sub(1, p)), -100.0)
+    # e**-100 is 3.7e-44; the inner bound keeps log from warning of 0.
+    yes, no = (log(maximum(q, 3.7e-44)) for q in (p, sub(1, p)))
+    return maximum(yes, -100.0), maximum(no, -100.0)
+
+
+def _alike(x: Any, y: Any) -> tuple[Any, Any]:
+    """Both in their common dtype: a Python number must not turn float32 into float64."""
+    dtype = np.result_type(x, y)
+    return np.asarray(x, dtype), np.asarray(y, dtype)
 
 
 def _binary_p_rule(g: Any, p: Any, y: Any) -> Any:
@@ -160,7 +170,7 @@ _PROBABLE = (
 )
 def binary_entropy(p: Any, y: Any, /) -> Any:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
-    p = np.asarray(p)
+    p, y = _alike(p, y)
     with np.errstate(divide="ignore"):
         yes, no = np.maximum(np.log(p), -100), np.maximum(np.log(1 - p), -100)
     return -(y * yes + (1 - y) * no)
@@ -176,6 +186,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 )
 def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
     """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
+    x, y = _alike(x, y)
     return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
 
 
@@ -206,12 +217,12 @@ def _target_probabilities(
 ) -> Any:
     """The distribution that the softmax is to match; zero where the target is ignored."""
     k = _class_axis(logits, axis)
-    classes = logits.shape[k]
+    classes, dtype = logits.shape[k], np.result_type(logits.dtype, np.float16)
     if not _target_spec(logits, targets, axis):
-        p = targets.astype(logits.dtype)
+        p = targets.astype(dtype)
         return p * (1 - smoothing) + smoothing / classes if smoothing else p
     safe, ignored = _checked_classes(targets, classes, ignore_index)
-    p = np.full(logits.shape, smoothing / classes if smoothing else 0, logits.dtype)
+    p = np.full(logits.shape, smoothing / classes if smoothing else 0, dtype)
     np.put_along_axis(
         p, np.expand_dims(safe, k), 1 - smoothing + (smoothing / classes if smoothing else 0), k
     )
@@ -233,6 +244,21 @@ def _checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tu
             f"there are {classes} classes; mark missing targets by ignore_index"
         )
     return targets, ignored
+
+
+def _is_commonest(logits: Any, targets: Any, axis: int, smoothing: Any, ignored: Any) -> bool:
+    """Whether this is a matrix of logits with one class number for each row, and nothing else."""
+    return (
+        logits.ndim == 2
+        and targets.ndim == 1
+        and targets.dtype.kind in "iu"
+        and axis in (-1, 1)
+        and not smoothing
+        and ignored is None
+        and logits.shape[0] == targets.shape[0] > 0
+        # As unsigned numbers negative ones are too large as well: one reduction finds both.
+        and np.maximum.reduce(targets.astype(np.uint64)) < logits.shape[1]
+    )
 
 
 def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
@@ -311,6 +337,14 @@ def softmax_cross_entropy(
 ) -> Any:
     """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
     targets = np.asarray(targets)
+    if _is_commonest(logits, targets, axis, label_smoothing, ignore_index):
+        z = logits - np.maximum.reduce(logits, 1, keepdims=True)
+        chosen = z[np.arange(len(z)), targets]
+        losses = np.log(np.add.reduce(np.exp(z, z), 1)) - chosen
+        if reduction == "none":
+            return losses
+        total = np.add.reduce(losses)
+        return total.dtype.type(total / len(z)) if reduction == "mean" else total
     by_class = _target_spec(logits, targets, axis)
     z = _log_softmax(logits, axis)
     if by_class and not label_smoothing:
@@ -334,7 +368,7 @@ def softmax_cross_entropy(
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
     _target_spec(logits, targets, options[0])
-    return logits
+    return Spec(logits.shape, np.result_type(logits.dtype, np.float16))
 
 
 def _slope_rule(
@@ -371,18 +405,17 @@ def softmax_cross_entropy_slope(
 ) -> Any:
     """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
     targets = np.asarray(targets)
-    by_class = _target_spec(logits, targets, axis)
     s = _softmax(logits, axis)
+    if _is_commonest(logits, targets, axis, label_smoothing, ignore_index):
+        s[np.arange(len(s)), targets] -= 1
+        if reduction == "mean":
+            s /= len(s)
+        return s
+    by_class = _target_spec(logits, targets, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
-    if by_class and not label_smoothing and s.ndim == 2 and axis in (1, -1):
-        safe, ignored = _checked_classes(targets, s.shape[1], ignore_index)
-        s[np.arange(len(s)), safe] -= 1
-        if ignored is not None:
-            s[ignored] = 0
-    else:
-        p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
-        s *= np.add.reduce(p, axis, keepdims=True)
-        s -= p
+    p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
+    s *= np.add.reduce(p, axis, keepdims=True)
+    s -= p
     if reduction == "mean" and n:
         s /= n
     return s

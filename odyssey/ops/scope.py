@@ -14,7 +14,7 @@ from typing import Any
 
 from odyssey.ops.values import Mark
 
-__all__ = ["TRACE", "Pause", "enter", "innermost", "leave", "no_grad", "scopes"]
+__all__ = ["TRACE", "Pause", "enter", "innermost", "leave", "no_grad", "replace", "scopes"]
 
 _SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=(None,))
 scopes = _SCOPES.get
@@ -44,6 +44,16 @@ def leave(scope: Any) -> None:
     for position in reversed(range(len(stack))):
         if stack[position] is scope:
             del stack[position]
+            _SCOPES.set(tuple(stack))
+            return
+
+
+def replace(scope: Any, other: Any) -> None:
+    """Put ``other`` in the place of the innermost occurrence of ``scope``, if there is one."""
+    stack = list(scopes())
+    for position in reversed(range(len(stack))):
+        if stack[position] is scope:
+            stack[position] = other
             _SCOPES.set(tuple(stack))
             return
 

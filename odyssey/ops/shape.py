@@ -19,6 +19,8 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Return ``axis`` (None, an int or a tuple) as sorted, non-negative, distinct ints."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     try:
         result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
@@ -138,11 +140,24 @@ def transpose(x: Any, /, axes: Any = None) -> Any:
     return np.transpose(x, axes)
 
 
-def swap_last(x: Any) -> Any:
-    """Transpose the last two axes."""
-    if x.ndim == 2:
-        return transpose(x)
-    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+def _matrix_transpose_spec(x: Spec) -> Spec:
+    if x.ndim < 2:
+        raise ShapeError(f"matrix_transpose: needs two axes or more, x has shape {x.shape}")
+    return Spec((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
+
+
+@op(
+    linear=True,
+    kernel=lambda x: x.T if x.ndim == 2 else np.swapaxes(x, -1, -2),
+    numpy=[np.matrix_transpose],
+    infer=_matrix_transpose_spec,
+    vjp={"x": lambda g: matrix_transpose(g)},
+    samples=[sample((2, 3)), sample((4, 2, 3)), sample((0, 2))],
+    rejects=[reject((3,), match="two axes or more")],
+)
+def matrix_transpose(x: Any, /) -> Any:
+    """The last two axes exchanged."""
+    return np.matrix_transpose(x)
 
 
 def _broadcast_spec(x: Spec, shape: Any) -> Spec:

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -55,6 +57,7 @@ class Row:
         "defaults",
         "doc",
         "elementwise",
+        "foreign",
         "infer",
         "jvp",
         "kernel",
@@ -66,15 +69,18 @@ class Row:
         "numpy",
         "optional",
         "options",
+        "positional",
         "prepare",
         "pulls",
         "pushes",
         "reference",
         "rejects",
+        "required",
         "samples",
         "scalar",
         "signature",
         "ufunc",
+        "unruled",
         "vjp",
     )
 
@@ -86,18 +92,26 @@ class Row:
     def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """Split the arguments of a call into operands and options."""
         count = len(self.arrays)
-        if not named and len(args) == count and REQUIRED not in self.defaults:
-            return args, self.defaults
+        given = len(args) - count
+        if given < 0 or given > self.positional or (named and not self._place(named, given)):
+            raise DTypeError(self._complaint(args, named))
+        options = (*args[count:], *self.defaults[given:])
+        if named:
+            options = tuple(named.get(n, o) for n, o in zip(self.options, options, strict=True))
+        if self.required and any(option is REQUIRED for option in options):
+            raise DTypeError(self._complaint(args, named))
+        return args[:count], self.prepare(*options) if self.prepare else options
+
+    def _place(self, named: Mapping[str, Any], given: int) -> bool:
+        """Whether every named argument is an option that no positional argument gave."""
+        return named.keys() <= set(self.options[given:])
+
+    def _complaint(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
         try:
-            bound = self.signature.bind(*args, **named)
+            self.signature.bind(*args, **named)
         except TypeError as error:
-            raise DTypeError(
-                f"{self.name}: {error}; the signature is {self.name}{self.signature}"
-            ) from None
-        bound.apply_defaults()
-        values = tuple(bound.arguments.values())
-        options = values[count:]
-        return values[:count], self.prepare(*options) if self.prepare else options
+            return f"{self.name}: {error}; the signature is {self.name}{self.signature}"
+        raise AssertionError("the arguments fit after all")
 
     def keep(
         self,
@@ -119,6 +133,10 @@ class Row:
                 kept.append(values[k])
             else:
                 kept.append(recording.hold(values[k]))
+        for option in options:
+            if type(option) in _OPEN:
+                # The caller may write to it while the tape keeps it.
+                return (*kept, *deepcopy(options))
         return (*kept, *options)
 
     def failure(
@@ -144,6 +162,9 @@ class Row:
         order = [*self.arrays, "out", *specs, *self.options]
         wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
         return tuple(name for name in order if name in wanted)
+
+
+_OPEN = (list, dict, set, np.ndarray)
 
 
 class _Required:
@@ -215,8 +236,8 @@ def op(
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
         row = Row()
-        row.reference, row.module = reference, reference.__module__
-        row.kernel = kernel or ufunc or reference
+        row.reference, row.module = _by_position(reference), reference.__module__
+        row.kernel = kernel or ufunc or row.reference
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -226,6 +247,7 @@ def op(
         _read_rules(row, vjp or {}, jvp or {})
         uses_specs = any(name.endswith("_spec") for needs in row.needs for name in needs)
         row.closed = (elementwise if closed is None else closed) and not uses_specs
+        row.closed = row.closed and not row.unruled
         row.infer = infer or _infer_by_running(row)
         row.call = _callable(row)
         return row.call
@@ -258,7 +280,24 @@ def _read_signature(row: Row) -> None:
     row.arrays = tuple(p.name for p in arrays)
     row.optional = frozenset(p.name for p in arrays if p.default is None)
     row.options = tuple(p.name for p in options)
+    row.positional = sum(p.kind is not p.KEYWORD_ONLY for p in options)
     row.defaults = tuple(REQUIRED if p.default is p.empty else p.default for p in options)
+    row.required = REQUIRED in row.defaults
+
+
+def _by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Let keyword-only options be passed as kernels are called: in order, after the arrays."""
+    parameters = inspect.signature(reference).parameters.values()
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if not named:
+        return reference
+    first = len(parameters) - len(named)
+
+    @wraps(reference)
+    def positional(*values: Any) -> Any:
+        return reference(*values[:first], **dict(zip(named, values[first:], strict=True)))
+
+    return positional
 
 
 def asked(rule: Rule) -> tuple[str, ...]:
@@ -293,11 +332,18 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
             )
     row.pulls = tuple(_picker(row, row.vjp[name]) for name in row.arrays)
     row.pushes = tuple(_picker(row, row.jvp[name]) for name in row.arrays)
-    if not row.module.startswith("odyssey."):
+    row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
+    row.foreign = not row.module.startswith("odyssey.ops.")
+    if row.foreign:
         row.pulls = tuple(pull and _copying(pull) for pull in row.pulls)
+        row.pushes = tuple(push and _copying(push) for push in row.pushes)
     if row.linear and not jvp:
         first = len(row.arrays) + 1
-        row.pushes = (lambda t, kept, specs: row.call(t, *(kept or ())[first:]),)
+        row.pushes = (
+            lambda t, kept, specs: row.call(
+                t, **dict(zip(row.options, (kept or ())[first:], strict=True))
+            ),
+        )
 
 
 def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,16 +32,18 @@ PLAIN = NUMBERS | {np.ndarray} | set(np.sctypeDict.values()) - {np.object_, np.s
 
 
 class Mark:
-    """Where a Value stands that is on no recording. It hands out no ids, like a closed recording."""
+    """Where a Value stands that is on no recording.
+
+    ``block`` has no ids to give, which sends a shortcut to the general path, as a recording does
+    that is off.
+    """
 
     __slots__ = ("name",)
 
+    block: Iterator[int] = iter(())
+
     def __init__(self, name: str) -> None:
         self.name = name
-
-    def next_id(self) -> NoReturn:
-        """Send the caller to the general path, as a recording does that is off."""
-        raise StopIteration
 
     def __repr__(self) -> str:
         return f"<{self.name}>"

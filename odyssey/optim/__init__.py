@@ -1,6 +1,7 @@
-"""Optimizers: pure (init, update) pairs over trees, and holders that apply them to Variables."""
+"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables."""
 
-from odyssey.optim.optimizer import Optimizer, Rule
+from odyssey.optim.optimizer import Optimizer
+from odyssey.optim.rule import Rule
 from odyssey.optim.sgd import SGD, sgd
 
 __all__ = ["SGD", "Optimizer", "Rule", "sgd"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from odyssey.errors import OdysseyError
-from odyssey.ops.elementwise import add, mul, sub
-from odyssey.optim.optimizer import Optimizer, Rule
-from odyssey.tree import leaves, map_tree, unflatten
+from odyssey.ops.elementwise import add, equal, mul, sub, where
+from odyssey.optim.optimizer import Optimizer
+from odyssey.optim.rule import Rule, State
 
 __all__ = ["SGD", "sgd"]
 
@@ -19,36 +21,45 @@ def sgd(
     nesterov: bool = False,
     weight_decay: float = 0.0,
 ) -> Rule:
-    """Return the pure pair of SGD: ``init(params)`` and ``update(grads, state, params)``.
+    """Return the pure rule of SGD, with PyTorch's formulas.
 
     With ``g = grad + weight_decay * p``, the velocity is ``v = momentum * v + (1 - dampening) * g``
-    (``v = g`` in the first step), and ``p = p - learning_rate * v``, or, after Nesterov,
-    ``p - learning_rate * (g + momentum * v)``. These are PyTorch's formulas.
-
-    >>> import numpy as np
-    >>> rule = sgd(0.5)
-    >>> rule.update({"w": np.array(4.0)}, rule.init({"w": np.array(3.0)}), {"w": np.array(3.0)})[0]
-    {'w': np.float64(1.0)}
+    (in the first step ``v = g``), and ``p = p - learning_rate * v``, or, after Nesterov,
+    ``p - learning_rate * (g + momentum * v)``.
     """
 
-    def update_one(g: Any, v: Any, p: Any) -> tuple[Any, Any]:
+    def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if weight_decay:
             g = add(g, mul(weight_decay, p))
         if momentum:
-            fresh = g if not dampening else mul(1 - dampening, g)
-            v = g if v is None else add(mul(momentum, v), fresh)
+            v = mul(momentum, state["velocity"])
+            if dampening:
+                v = where(equal(state["steps"], 0), g, add(v, mul(1 - dampening, g)))
+            else:
+                v = add(v, g)
             g = add(g, mul(momentum, v)) if nesterov else v
-        return sub(p, mul(learning_rate, g)), v
+            state = state | {"velocity": v}
+        return sub(p, mul(learning_rate, g)), state
 
-    def init(params: Any) -> Any:
-        return map_tree(lambda p: None, params)
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+        one, two = scratch
+        if weight_decay:
+            np.multiply(weight_decay, p, one)
+            g = np.add(g, one, one)
+        if momentum:
+            v = state["velocity"]
+            np.multiply(momentum, v, v)
+            np.add(v, g, v)
+            if nesterov:
+                np.multiply(momentum, v, two)
+                g = np.add(g, two, one)
+            else:
+                g = v
+        np.multiply(learning_rate, g, two)
+        np.subtract(p, two, p)
 
-    def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        columns = zip(leaves(grads), leaves(state), leaves(params), strict=True)
-        results = [update_one(*row) for row in columns]
-        return unflatten(params, [p for p, _ in results]), unflatten(state, [v for _, v in results])
-
-    return Rule(init, update)
+    slots = ("velocity",) if momentum else ()
+    return Rule(slots, step, None if dampening else in_place)
 
 
 class SGD(Optimizer):
@@ -85,30 +96,12 @@ class SGD(Optimizer):
             raise OdysseyError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
         if momentum < 0 or weight_decay < 0:
             raise OdysseyError("SGD: momentum and weight_decay must not be negative")
-        self.momentum = momentum
-        self.dampening = dampening
-        self.nesterov = nesterov
-        self.weight_decay = weight_decay
-        super().__init__(params, learning_rate)
-
-    def rule(self) -> Rule:
-        """The pure pair with this optimizer's present settings."""
-        return sgd(
-            self.learning_rate, self.momentum, self.dampening, self.nesterov, self.weight_decay
+        super().__init__(
+            params,
+            sgd,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            dampening=dampening,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
         )
-
-    # With zeros for a velocity the first step is the same, unless part of the gradient is held back.
-    @property
-    def starts_from_zeros(self) -> bool:
-        """Whether zeros stand for a state that no step has touched."""
-        return self.dampening == 0
-
-    def settings(self) -> dict[str, Any]:
-        """The settings by name."""
-        return {
-            "learning_rate": self.learning_rate,
-            "momentum": self.momentum,
-            "dampening": self.dampening,
-            "nesterov": self.nesterov,
-            "weight_decay": self.weight_decay,
-        }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from sys import getrefcount
@@ -70,7 +70,8 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
         # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
         spare=SPARE if draining else 0,
     )
-    reached = {i: flip(g) for i, g in reached.items()}
+    for i, g in reached.items():
+        reached[i] = flip(g)
     gradients = _deliver(tape, rest, reached, seeds)
     if not keep:
         tape._consume()
@@ -84,9 +85,10 @@ def gradient(
     if unused not in ("error", "zero", "none"):
         raise TapeError(f"gradient: unused={unused!r}; choose 'error', 'zero' or 'none'")
     graph = create_graph or tape._followed()
-    seeds = _seeds(tape, "gradient", output, grad, graph)
+    _refuse_consumed(tape, "gradient")
     flat, rebuild = flatten(sources)
     ids = [id_of(tape, "gradient", source, leaf_may_be_new=True) for source in flat]
+    seeds = _seeds(tape, "gradient", output, grad, graph, ids)
     r = tape._recording
     keep = tape.persistent or create_graph
     start = first_after(r, ids)
@@ -120,6 +122,8 @@ def gradient(
     results = [
         _answer(found.get(i), source, unused, taken) for i, source in zip(ids, flat, strict=True)
     ]
+    if graph:
+        results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
     if not keep:
         tape._consume()
     return rebuild(results)
@@ -213,29 +217,43 @@ def _one(tree: Any) -> bool:
     return isinstance(tree, Variable)
 
 
-def _seeds(tape: GradientTape, who: str, output: Any, grad: Any, graph: bool) -> dict[int, Any]:
-    """The cotangents that a sweep starts from, by id."""
+def _seeds(
+    tape: GradientTape, who: str, output: Any, grad: Any, graph: bool, sources: Sequence[int] = ()
+) -> dict[int, Any]:
+    """The cotangents that a sweep starts from, by id; an output may be a source itself."""
     _refuse_consumed(tape, who)
+    if isinstance(output, Variable):
+        seeds = {id_of(tape, who, output, output._id in sources): _seed(who, output._spec, grad, graph)}
+        tape._recording.verify()
+        return seeds
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
-    ids = [id_of(tape, who, value) for value in outputs]
+    ids = [
+        id_of(tape, who, v, isinstance(v, Value) and v._id in sources)
+        for v in outputs
+    ]
     if grad is None:
         grads = [None] * len(outputs)
     else:
         grads = [grad] if not isinstance(output, (dict, list, tuple)) else leaves(grad)
     if len(grads) != len(outputs):
         raise ShapeError(f"{who}: {len(outputs)} outputs came with {len(grads)} cotangents")
-    seeds: dict[int, Any] = {}
+    seeds = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
-        g = flip(_one_seed(who, spec) if given is None else _cotangent(who, "cotangent", spec, given, graph))
+        g = _seed(who, spec, given, graph)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     tape._recording.verify()
     return seeds
 
 
-def _one_seed(who: str, spec: Spec | None) -> Any:
+def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+    """The cotangent of one output: as given, or 1 for a single element."""
+    if given is not None:
+        g = _cotangent(who, "cotangent", spec, given, graph)
+        # Its owner may write to it later, when Gradients or a gradient would show that.
+        return flip(g.copy() if isinstance(g, np.ndarray) else g)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
         raise ShapeError(
@@ -308,36 +326,35 @@ def _pull(
     r = tape._recording
     cotangents = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
-    pulling = partial(
-        pull,
-        cotangents=cotangents,
-        reached=reached,
-        spare=spare,
-        wanted=wanted,
-        visit=visit,
-        audit=audit,
-    )
+    options = (reached, spare, wanted, visit, audit)
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
-            pulling(recorded(nodes, r))
+            pull(recorded(nodes, r), cotangents, *options)
     elif draining:
-        pulling(_seen(tape, drain(r.nodes, start)))
+        try:
+            pull(_seen(tape, drain(r.nodes, start)), cotangents, *options)
+        except BaseException:
+            # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
+            tape._consume()
+            raise
     else:
-        pulling(_seen(tape, islice(reversed(r.nodes), len(r.nodes) - start)))
+        nodes_back = islice(reversed(r.nodes), len(r.nodes) - start)
+        pull(_seen(tape, nodes_back), cotangents, *options)
     return cotangents
 
 
 def _called(tape: GradientTape, id: int, g: Any) -> Any:
     """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
     for fn in tape._recording.hooks.pop(id, ()):
-        new = fn(flip(g))
+        new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
         if new is not None:
-            if np.shape(new) != g.shape:
+            new = new if isinstance(new, (Variable, Symbol)) else np.array(new, g.dtype)
+            if new.shape != g.shape:
                 raise ShapeError(
-                    f"on_gradient: the function returned shape {np.shape(new)} for {g.shape}"
+                    f"on_gradient: the function returned shape {new.shape} for {g.shape}"
                 )
-            g = flip(new if isinstance(new, (Variable, Symbol)) else np.asarray(new, g.dtype))
+            g = flip(new)
     return g
 
 
@@ -366,6 +383,8 @@ def _answer(g: Any, source: Any, unused: str, taken: set[int]) -> Any:
 def _check_result(g: Any, source: Value) -> None:
     """A rule from outside may have returned anything."""
     spec = source._spec
+    if g.dtype is spec.dtype and g.shape == spec.shape:
+        return
     if g.shape != spec.shape or g.dtype != spec.dtype:
         raise ShapeError(
             f"a rule gave a gradient of {g.dtype}{list(g.shape)} for {source!r}; "
@@ -396,6 +415,7 @@ def _deliver(
         leaf._accumulate(g, loan if isinstance(g, np.ndarray) else None)
     for i, ref in r.watched.items():
         watched = ref()
-        if watched is not None and i in reached:
+        # An item assignment since gave the Variable another value, and so another id.
+        if watched is not None and watched._id == i and i in reached:
             ends.append(watched)  # type: ignore[arg-type]
     return gradients

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from odyssey.errors import TapeError
-from odyssey.ops.scope import TRACE, enter, innermost, leave
+from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace
 from odyssey.ops.shape import identity
 from odyssey.ops.values import CONSTANT, LEAF, Symbol
 from odyssey.tape import ask, manual, report
@@ -60,6 +60,13 @@ class GradientTape:
         self._gaps: list[list[int]] = []
         # Tapes that recorded when this one joined them, and so follow its sweeps.
         self._around: list[weakref.ref[GradientTape]] = []
+        for k, (old, was_enabled) in enumerate(self._blocks):
+            if old.dead:
+                # Blocks of this tape that are open record here from now on.
+                self._blocks[k] = (self._recording, was_enabled)
+                self._recording.entered += 1
+                old.entered -= 1
+                replace(old, self._recording)
 
     # -------------------------------------------------------------- recording or not
 
@@ -79,7 +86,7 @@ class GradientTape:
         recording, was_enabled = self._blocks.pop()
         recording.entered -= 1
         leave(recording)
-        if recording is self._recording and not was_enabled:
+        if not was_enabled:
             self.disable()
         if kind is not None:
             self.clear()
@@ -106,13 +113,15 @@ class GradientTape:
             self._start()
         if not self._enabled:
             self._enabled = True
-            self._resume()
+            if not self._pauses:
+                self._resume()
 
     def disable(self) -> None:
         """Record nothing more until enabled or entered again."""
         if self._enabled:
             self._enabled = False
-            self._stop()
+            if not self._pauses:
+                self._stop()
 
     def _resume(self) -> None:
         if self._gaps and len(self._gaps[-1]) == 1:
@@ -163,9 +172,12 @@ class GradientTape:
     @property
     def ids(self) -> frozenset[int]:
         """Ids of everything this tape knows: leaves, watched values, constants and results."""
+        if self._consumed:
+            return frozenset()
         r = self._recording
-        results = [] if self._consumed else [node[1] for node in r.nodes]
-        return frozenset((*r.leaves, *r.constants, *results))
+        results = [node[1] for node in r.nodes]
+        constants = (id for id, ref in r.constants.items() if ref() is not None)
+        return frozenset((*r.leaves, *constants, *results))
 
     def variable(self, data: Any, name: str | None = None) -> Variable:
         """Return a trainable leaf whose uses this tape records, entered or not, while enabled."""
@@ -182,7 +194,7 @@ class GradientTape:
             variable._own_info().home = weakref.ref(self)
             self._recording.place(variable)
         else:
-            self._recording.constants[variable.id] = variable
+            self._recording.constants[variable.id] = weakref.ref(variable)
         return variable
 
     def watch(self, tree: Any) -> Any:
@@ -195,7 +207,7 @@ class GradientTape:
         Raises:
             DTypeError: for integers, which have no gradient.
         """
-        if not self.enabled:
+        if not self.enabled or isinstance(innermost(), Pause):
             raise TapeError(f"watch: {self._recording!r} records nothing now; enter or enable it")
         return map_tree(self._watch_one, tree)
 
@@ -369,6 +381,8 @@ class GradientTape:
 
     def _followed(self) -> bool:
         """Whether a tape that recorded when this one was entered still does."""
+        if isinstance(innermost(), Pause):
+            return False
         around = (ref() for ref in self._around)
         return any(t is not None and t.enabled for t in around)
 
@@ -388,7 +402,8 @@ class GradientTape:
             recording.entered -= 1
             leave(recording)
             if self._enabled and not was_enabled:
-                self.disable()
+                self._enabled = False
+                self._stop()
 
     def _consume(self) -> None:
         """End this tape's recording after a sweep."""

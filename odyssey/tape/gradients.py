@@ -29,11 +29,13 @@ class Gradients(Mapping[Variable, Any]):
     (6.0, 1.0, 1)
     """
 
-    __slots__ = ("__weakref__", "_by_id", "_ends")
+    __slots__ = ("__weakref__", "_by_id", "_ends", "_given")
 
     def __init__(self, by_id: dict[int, Any], ends: list[Variable]) -> None:
         self._by_id = by_id
         self._ends = ends
+        # Ids of the arrays that are this mapping's alone: a sweep's cotangents may share memory.
+        self._given: set[int] = set()
 
     def __getitem__(self, variable: Variable) -> Any:
         g = self._by_id.get(variable.id) if isinstance(variable, Variable) else None
@@ -41,7 +43,10 @@ class Gradients(Mapping[Variable, Any]):
             raise KeyError(
                 f"{variable!r} was not reached by this sweep, or did not require a gradient"
             )
-        return g if isinstance(g, Variable) or not isinstance(g, np.generic) else np.asarray(g)
+        if isinstance(g, (np.ndarray, np.generic)) and variable.id not in self._given:
+            g = self._by_id[variable.id] = np.array(g)
+            self._given.add(variable.id)
+        return g
 
     def __contains__(self, variable: object) -> bool:
         return isinstance(variable, Variable) and variable.id in self._by_id

@@ -62,22 +62,30 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
         _recompute(row, values, kept, output)
     r.add(node, None, None)
     r.manual.add(id)
-    if isinstance(output, Value):
-        output._recording = r
+    result = output if isinstance(output, Value) else r.known(id)
+    if result is not None:
+        result._recording = r
 
 
 def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
     """The id, value and spec of an input, as far as they are known."""
     r = tape._recording
     if not isinstance(given, Value):
-        known = r.leaves.get(given) or r.constants.get(given)
+        if not isinstance(given, int) or isinstance(given, bool):
+            raise TapeError(
+                f"record: {row.name} got a {type(given).__name__} as an input; make inputs with "
+                "tape.variable or tape.constant, and pass them or their ids"
+            )
+        known = r.known(given)
         if known is None:
-            if not any(node[1] == given for node in r.nodes):
+            # The node's own object, by which pruning sees that it is in use.
+            made = next((node[1] for node in r.nodes if node[1] == given), None)
+            if made is None:
                 raise TapeError(
                     f"record: {row.name} names the input id {given!r}, which this tape does not "
                     "know; make inputs with tape.variable or tape.constant, or pass Variables"
                 )
-            return given, None, r.spec_of_id(given)
+            return made, None, r.spec_of_id(made)
         given = known
     return r.place(given), given._data, given._spec
 
@@ -97,8 +105,6 @@ def _output(tape: GradientTape, row: Row, inputs: list[Any], output: Any) -> int
         )
     if isinstance(output, Value) and output._recording is not CONSTANT:
         raise TapeError(f"record: the output {output!r} is no constant")
-    if not isinstance(output, Value) and id in r.constants:
-        r.constants[id]._recording = r
     return id
 
 

@@ -40,6 +40,11 @@ _CLOSED = Mark("closed")
 _PAUSED = Mark("no_recording")
 
 
+def _block() -> Iterator[int]:
+    first = _FIRST + BLOCK * next(_BLOCKS)
+    return iter(range(first, first + BLOCK))
+
+
 class Recording:
     """The nodes of one nest of tapes, in topological order, and what keeps them sound.
 
@@ -49,10 +54,11 @@ class Recording:
 
     __slots__ = (
         "__weakref__",
-        "_block",
+        "_ids",
         "_limit",
         "append",
         "barrier",
+        "block",
         "careful",
         "constants",
         "cuts",
@@ -63,7 +69,6 @@ class Recording:
         "leaves",
         "maker",
         "manual",
-        "next_id",
         "nodes",
         "on",
         "open",
@@ -81,7 +86,7 @@ class Recording:
         self.leaves: dict[int, Value] = {}
         self.versions: dict[int, int] = {}
         self.watched: dict[int, weakref.ref[Value]] = {}
-        self.constants: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
+        self.constants: dict[int, weakref.ref[Value]] = {}
         self.hooks: dict[int, list[Callable[..., Any]]] = {}
         self.held: dict[int, Any] = {}
         self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
@@ -94,8 +99,9 @@ class Recording:
         self.barrier = False
         self.manual: set[int] = set()
         self._limit = BLOCK
-        self._block: Iterator[int] = iter(())
-        self.next_id: Callable[[], int] = _CLOSED.next_id
+        self._ids = _block()
+        # What dispatch's shortcuts draw ids from: empty when they may not record here.
+        self.block: Iterator[int] = _CLOSED.block
 
     @property
     def over(self) -> bool:
@@ -120,23 +126,25 @@ class Recording:
     def turn(self, change: int) -> None:
         """Count one more or one fewer tape that wants this recording on."""
         self.on += change
+        if change > 0 and not self.nodes:
+            # Leaves that were made on this tape may have been assigned before their first use.
+            self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
         self._open_or_close()
 
     def _open_or_close(self) -> None:
         """Let the shortcuts of dispatch in while recording needs nothing but speed."""
         fast = self.on and self.careful is None and not self.traced
-        self.next_id = self._block.__next__ if fast else _CLOSED.next_id
+        self.block = self._ids if fast else _CLOSED.block
 
     def new_id(self) -> int:
         """Return an id that no value of this process has."""
-        id = next(self._block, None)
+        id = next(self._ids, None)
         if id is None:
             if len(self.nodes) >= self._limit:
                 self._limit = max(BLOCK, 2 * self.prune())
-            first = _FIRST + BLOCK * next(_BLOCKS)
-            self._block = iter(range(first, first + BLOCK))
+            self._ids = _block()
             self._open_or_close()
-            id = next(self._block)
+            id = next(self._ids)
         return id
 
     def prune(self) -> int:
@@ -151,7 +159,15 @@ class Recording:
             if _holders(node) > _ALONE:
                 kept.append(node)
         nodes.extend(reversed(kept))
+        self._let_go()
         return len(nodes)
+
+    def _let_go(self) -> None:
+        """Unlock the arrays of others that no node keeps any more."""
+        if self.held:
+            needed = {id(value) for node in self.nodes for value in node[3] or ()}
+            for key in [key for key in self.held if key not in needed]:
+                unlock(self.held.pop(key))
 
     # -------------------------------------------------------------- operands
 
@@ -194,8 +210,7 @@ class Recording:
         """Append a node, on the general path."""
         row, _, inputs, _, _ = node
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
-        foreign = not row.module.startswith("odyssey.ops.")
-        if foreign or any(i is not None and p is None for i, p in zip(inputs, row.pulls, strict=True)):
+        if row.foreign or any([inputs[k] is not None for k in row.unruled]):
             self.barrier = True
         self.append(node)
         if self.careful is not None:
@@ -223,8 +238,14 @@ class Recording:
                 spec: Spec = specs[-1]
                 return spec
             id = next(i for i in inputs if i is not None)
-        known = self.leaves.get(id) or self.constants.get(id)
+        known = self.known(id)
         return known._spec if known is not None else None
+
+    def known(self, id: int) -> Value | None:
+        """The leaf or the living constant of this id, or None."""
+        if id in self.leaves:
+            return self.leaves[id]
+        return self.constants[id]() if id in self.constants else None
 
     def release(self) -> None:
         """Give every locked array back."""
@@ -233,9 +254,11 @@ class Recording:
 
     def spend(self, why: str) -> None:
         """Drop everything: what is left is a shell that says why it is empty."""
+        if self.dead:
+            return
         self.dead = why
         self.on = self.paused = 0
-        self.next_id = _CLOSED.next_id
+        self.block = _CLOSED.block
         self.nodes.clear()
         self.leaves.clear()
         self.versions.clear()

@@ -28,7 +28,6 @@ Audit = Callable[[Any, int, str, Any], None]
 def pull(
     nodes: Iterable[RawNode],
     cotangents: dict[int, Any],
-    *,
     reached: dict[int, Any] | None = None,
     spare: int = 0,
     wanted: set[int] | None = None,
@@ -47,6 +46,7 @@ def pull(
         visit: Called with the id and complete cotangent of each node; returns the one to use.
         audit: Called with the row, id, operand and gradient after each rule.
     """
+    plain = wanted is None and audit is None
     for row, id, inputs, kept, specs in nodes:
         g = cotangents.pop(id, None)
         if g is None:
@@ -55,23 +55,33 @@ def pull(
             g = visit(id, g)
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
-        k = 0
-        for rule, i in zip(row.pulls, inputs):  # noqa: B905 - equal by construction, and hot
-            if i is not None and (wanted is None or i in wanted):
-                if rule is PASS:
-                    r = g
-                elif rule is None:
-                    raise _no_rule(row, row.arrays[k])
-                else:
-                    r = rule(g, kept, specs)
-                if specs is not None:
-                    spec = specs[k]
-                    if r.shape != spec.shape or r.dtype is not spec.dtype:
-                        r = fit(r, spec)
-                if audit is not None:
-                    audit(row, id, row.arrays[k], r)
-                cotangents[i] = cotangents[i] + r if i in cotangents else r
-            k += 1
+        if specs is None and plain:
+            # The commonest node, spelled out: all rules exist, all gradients fit as they are.
+            for rule, i in zip(row.pulls, inputs):  # noqa: B905 - equal by construction, and hot
+                if i is not None:
+                    r = g if rule is PASS else rule(g, kept, None)
+                    cotangents[i] = cotangents[i] + r if i in cotangents else r
+            continue
+        for k, i in enumerate(inputs):
+            if i is None or (wanted is not None and i not in wanted):
+                continue
+            r = _pull_one(row, k, g, kept, specs)
+            if audit is not None:
+                audit(row, id, row.arrays[k], r)
+            cotangents[i] = cotangents[i] + r if i in cotangents else r
+
+
+def _pull_one(row: Any, k: int, g: Any, kept: Any, specs: Any) -> Any:
+    """The gradient of operand number ``k`` of one node, fitted to its spec."""
+    rule = row.pulls[k]
+    if rule is None:
+        raise _no_rule(row, row.arrays[k])
+    r = g if rule is PASS else rule(g, kept, specs)
+    if specs is not None:
+        spec = specs[k]
+        if r.dtype is not spec.dtype or r.shape != spec.shape:
+            r = fit(r, spec)
+    return r
 
 
 def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:
