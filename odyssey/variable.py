@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Variable"]
 
 # Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
-_ACCUMULATION = threading.Lock()
+_ACCUMULATION = threading.RLock()
 
 
 class Variable(Value, Operators):
@@ -128,7 +128,7 @@ class Variable(Value, Operators):
         Raises:
             TapeError: for an intermediate. MutationError: where a tape holds the array locked.
         """
-        if not isinstance(self._recording, Mark):
+        if not isinstance(self._recording, Mark) or self._recording is UNTRACKED:
             raise TapeError(f"assign: {self!r} is no leaf; build a new value with ops instead")
         if isinstance(value, Value):
             value = value._data
@@ -253,10 +253,11 @@ class Variable(Value, Operators):
         if (trace := TRACE.get()) is not None:
             return trace.meet_grad(self)
         if info.loan is not None:
-            # The mapping that the sweep returned still shows this array: give it one of its own.
-            if info.loan() is not None:
-                info.grad = info.grad.copy()
-            info.loan = None
+            with _ACCUMULATION:
+                # The mapping that the sweep returned still shows this array: get one of its own.
+                if info.loan is not None and info.loan() is not None:
+                    info.grad = info.grad.copy()
+                info.loan = None
         return info.grad
 
     @grad.setter

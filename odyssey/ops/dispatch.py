@@ -57,7 +57,7 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
-    inputs = tuple([recording.place(o) if isinstance(o, Value) else None for o in operands])
+    inputs = tuple([recording.place(o, row.name) if isinstance(o, Value) else None for o in operands])
     data = run(row, values, options)
     if data.dtype.kind not in "fc" or all(i is None for i in inputs):
         return make_value(kind, data, CONSTANT, free_id())
@@ -81,7 +81,7 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
                 return value.graph.emit(row, values, options)
     try:
         data = row.kernel(*values, *options)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise row.failure(error, values, options) from error
     # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
     return data.item() if only_numbers else data
@@ -151,10 +151,13 @@ def _home_of_leaf(operands: Sequence[Any]) -> Any:
 
 def _unrecorded(row: Row, kind: Any, operands: Sequence[Any], data: Any, paused: bool) -> Value:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
+    if isinstance(data, np.ndarray) and (
+        data.base is not None or any(data is o._data for o in operands if isinstance(o, Value))
+    ):
+        data = data.view()
+        data.flags.writeable = False  # else a write to the result would reach an operand
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
-        if isinstance(data, np.ndarray) and data.base is not None:
-            data.flags.writeable = False  # else writing to it would write to an operand
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))
     tracked = any(isinstance(o, Value) and o._recording is not CONSTANT for o in operands)
     mark = UNTRACKED if tracked and data.dtype.kind in "fc" else CONSTANT
@@ -226,8 +229,11 @@ def binary(row: Row) -> Callable[..., Any]:
     nothing = not (bx or by or bo)
 
     def call(x: Any, y: Any, *, tape: Any = None) -> Any:
-        kind, kind_y = type(x), type(y)
-        x_plain, y_plain = kind in PLAIN, kind_y in PLAIN
+        # One assignment a line: unpacking would cost a twentieth of the call.
+        kind = type(x)
+        kind_y = type(y)
+        x_plain = kind in PLAIN
+        y_plain = kind_y in PLAIN
         if x_plain:
             if y_plain:
                 return plain(x, y)
@@ -238,15 +244,21 @@ def binary(row: Row) -> Callable[..., Any]:
             if x_plain:
                 a, i, spec = x, None, None
             else:
-                a, i, spec, where = x._data, x._id, x._spec, x._recording
+                a = x._data
+                i = x._id
+                spec = x._spec
+                where = x._recording
                 if where is not recording and not (where is LEAF and i in recording.leaves):
-                    i = recording.place(x)
+                    i = recording.place(x, row.name)
             if y_plain:
                 b, j, spec_y = y, None, None
             else:
-                b, j, spec_y, where = y._data, y._id, y._spec, y._recording
+                b = y._data
+                j = y._id
+                spec_y = y._spec
+                where = y._recording
                 if where is not recording and not (where is LEAF and j in recording.leaves):
-                    j = recording.place(y)
+                    j = recording.place(y, row.name)
         except (AttributeError, StopIteration):
             return general(row, (x, y), (), tape)
         if tape is not None or (i is None and j is None):

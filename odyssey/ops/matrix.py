@@ -44,24 +44,26 @@ def _matmul_spec(x: Spec, y: Spec) -> Spec:
 
 
 def _rule_x(g: Any, y: Any, x_spec: Spec) -> Any:
-    if x_spec.ndim == 1 and y.ndim == 1:
+    left, right = len(x_spec.shape), y.ndim
+    if left > 1 and right > 1:
+        return matmul(g, matrix_transpose(y))
+    if left == 1 and right == 1:
         return mul(g, y)
-    if x_spec.ndim == 1:
+    if left == 1:
         return reshape(matmul(y, _column(g)), y.shape[:-1])
-    if y.ndim == 1:
-        return mul(_column(g), y)
-    return matmul(g, matrix_transpose(y))
+    return mul(_column(g), y)
 
 
 def _rule_y(g: Any, x: Any, y_spec: Spec) -> Any:
-    if x.ndim == 1 and y_spec.ndim == 1:
+    left, right = x.ndim, len(y_spec.shape)
+    if left > 1 and right > 1:
+        return matmul(matrix_transpose(x), g)
+    if left == 1 and right == 1:
         return mul(g, x)
-    if x.ndim == 1:
+    if left == 1:
         return mul(_column(x), reshape(g, (*g.shape[:-1], 1, g.shape[-1])))
-    if y_spec.ndim == 1:
-        column = matmul(matrix_transpose(x), _column(g))
-        return reshape(column, column.shape[:-1])
-    return matmul(matrix_transpose(x), g)
+    column = matmul(matrix_transpose(x), _column(g))
+    return reshape(column, column.shape[:-1])
 
 
 def _column(v: Any) -> Any:

@@ -93,6 +93,8 @@ class Row:
         """Split the arguments of a call into operands and options."""
         count = len(self.arrays)
         given = len(args) - count
+        if given < 0 and self.optional.issuperset(self.arrays[given:]):
+            args, given = (*args, *[None] * -given), 0
         if given < 0 or given > self.positional or (named and not self._place(named, given)):
             raise DTypeError(self._complaint(args, named))
         options = (*args[count:], *self.defaults[given:])
@@ -369,6 +371,9 @@ def _picker(row: Row, rule: Rule | None) -> Rule | None:
     if len(names) == 2 and set(names) <= set(positions):
         a, b = (positions[name] for name in names)
         return lambda g, kept, specs: rule(g, kept[a], kept[b])
+    if len(names) == 2 and names[0] in positions and names[1] in of_specs:
+        a, b = positions[names[0]], of_specs[names[1]]
+        return lambda g, kept, specs: rule(g, kept[a], specs[b])
     picks = [(name in of_specs, of_specs.get(name, positions.get(name))) for name in names]
     return lambda g, kept, specs: rule(
         g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]

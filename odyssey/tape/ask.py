@@ -52,12 +52,13 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     r = tape._recording
     graph = tape._followed()
     seeds = _seeds(tape, "backward", output, grad, graph)
-    if not any(leaf._recording is LEAF for leaf in r.leaves.values()) and not r.watched:
+    if not _reaches_trainable(tape, seeds):
         raise TapeError(
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
         )
     keep = tape.persistent or retain
+    hooks = dict(tape._hooks)
     draining = _may_drain(tape, keep or graph)
     reached: dict[int, Any] = {}
     rest = _pull(
@@ -65,14 +66,15 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
         seeds,
         graph=graph,
         draining=draining,
-        visit=partial(_called, tape) if r.hooks else None,
+        visit=partial(_called, hooks) if hooks else None,
         reached=reached,
         # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
         spare=SPARE if draining else 0,
     )
     for i, g in reached.items():
         reached[i] = flip(g)
-    gradients = _deliver(tape, rest, reached, seeds)
+    gradients = _deliver(r, hooks, rest, reached, seeds)
+    tape._hooks = hooks
     if not keep:
         tape._consume()
     return gradients
@@ -100,14 +102,15 @@ def gradient(
         )
     found: dict[int, Any] = {}
     asked = set(ids)
+    hooks = dict(tape._hooks)
 
     def visit(i: int, g: Any) -> Any:
-        g = _called(tape, i, g)
+        g = _called(hooks, i, g)
         if i in asked:
             found[i] = g
         return g
 
-    only_leaves = not r.hooks and asked <= r.leaves.keys()
+    only_leaves = not hooks and asked <= r.leaves.keys()
     rest = _pull(
         tape,
         {i: g for i, g in seeds.items() if i in wanted},
@@ -117,13 +120,14 @@ def gradient(
         wanted=wanted,
         start=start,
     )
-    found |= {i: _called(tape, i, g) for i, g in rest.items() if i in asked}
+    found |= {i: _called(hooks, i, g) for i, g in rest.items() if i in asked}
     taken = {id(g) for g in seeds.values()}
     results = [
         _answer(found.get(i), source, unused, taken) for i, source in zip(ids, flat, strict=True)
     ]
     if graph:
         results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
+    tape._hooks = hooks
     if not keep:
         tape._consume()
     return rebuild(results)
@@ -293,19 +297,34 @@ def _unreached(
     return next((v for v, i in zip(flat, ids, strict=True) if i not in found), None)
 
 
+def _reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
+    """Whether an output depends on a trainable leaf or a watched value."""
+    r = tape._recording
+    frozen = any(leaf._recording is not LEAF for leaf in r.leaves.values())
+    if not r.manual and not frozen:
+        # Nothing else is recorded by itself, so every result depends on one.
+        return bool(r.leaves or r.watched)
+    found = set(seeds)
+    for _, id, inputs, _, _ in reversed(r.nodes):
+        if id in found:
+            found.update(i for i in inputs if i is not None)
+    ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()
+    return not found.isdisjoint(ends)
+
+
 # ------------------------------------------------------------------ sweeping
 
 
 def _may_drain(tape: GradientTape, kept: bool) -> bool:
     """Whether the sweep may free nodes as it goes: nobody else's, and nothing that can fail."""
     r = tape._recording
-    return not (kept or r.barrier or r.hooks or r.careful or len(r.open) > 1)
+    return not (kept or r.barrier or tape._hooks or r.careful or len(r.open) > 1)
 
 
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
     all_nodes = tape._recording.nodes
-    if not tape._gaps or not all_nodes or all_nodes[-1][1] < tape._gaps[0][0]:
+    if not tape._gaps or not all_nodes or all_nodes[-1][1] < tape._gaps[0]:
         return nodes
     return (node for node in nodes if tape._covers(node[1]))
 
@@ -344,9 +363,9 @@ def _pull(
     return cotangents
 
 
-def _called(tape: GradientTape, id: int, g: Any) -> Any:
+def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
     """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
-    for fn in tape._recording.hooks.pop(id, ()):
+    for fn in hooks.pop(id, ()):
         new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
         if new is not None:
             new = new if isinstance(new, (Variable, Symbol)) else np.array(new, g.dtype)
@@ -400,7 +419,7 @@ def _deliver(
     found: list[tuple[Variable, Any]] = []
     for i, leaf in r.leaves.items():
         if i in rest and leaf._recording is LEAF and isinstance(leaf, Variable):
-            g = _called(tape, i, rest[i]) if r.hooks else rest[i]
+            g = _called(hooks, i, rest[i])
             _check_result(g, leaf)
             found.append((leaf, flip(g)))
     ends: list[Variable] = []

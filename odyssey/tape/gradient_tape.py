@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -56,10 +57,12 @@ class GradientTape:
             self._recording.careful = Careful()
         self._consumed = False
         self._pauses = 0
-        # Ids at which this tape stopped or started, while others went on with the recording.
-        self._gaps: list[list[int]] = []
+        # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
+        # went on with the recording.
+        self._gaps: list[int] = []
         # Tapes that recorded when this one joined them, and so follow its sweeps.
         self._around: list[weakref.ref[GradientTape]] = []
+        self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
         for k, (old, was_enabled) in enumerate(self._blocks):
             if old.dead:
                 # Blocks of this tape that are open record here from now on.
@@ -124,15 +127,15 @@ class GradientTape:
                 self._stop()
 
     def _resume(self) -> None:
-        if self._gaps and len(self._gaps[-1]) == 1:
-            self._gaps[-1].append(self._recording.new_id())
+        if len(self._gaps) % 2:
+            self._gaps.append(self._recording.new_id())
         if not self._recording.dead:
             self._recording.turn(+1)
 
     def _stop(self) -> None:
         if not self._recording.dead:
             self._recording.turn(-1)
-            self._gaps.append([self._recording.new_id()])
+            self._gaps.append(self._recording.new_id())
 
     @property
     def enabled(self) -> bool:
@@ -361,7 +364,7 @@ class GradientTape:
         What it returns, unless None, replaces the cotangent, and must have its shape.
         """
         id = ask.id_of(self, "on_gradient", variable)
-        self._recording.hooks.setdefault(id, []).append(fn)
+        self._hooks.setdefault(id, []).append(fn)
 
     # -------------------------------------------------------------- what sweeps ask of a tape
 
@@ -377,7 +380,7 @@ class GradientTape:
 
     def _covers(self, id: int) -> bool:
         """Whether ``id`` was recorded while this tape was recording."""
-        return not any(gap[0] <= id < (gap[1] if len(gap) > 1 else id + 1) for gap in self._gaps)
+        return bisect_right(self._gaps, id) % 2 == 0
 
     def _followed(self) -> bool:
         """Whether a tape that recorded when this one was entered still does."""
@@ -409,6 +412,7 @@ class GradientTape:
         """End this tape's recording after a sweep."""
         self.disable()
         self._consumed = True
+        self._hooks = {}
         self._part("consumed")
 
     # -------------------------------------------------------------- reports

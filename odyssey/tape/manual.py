@@ -10,7 +10,6 @@ from odyssey.errors import TapeError
 from odyssey.ops.table import OPS, Row
 from odyssey.ops.values import CONSTANT, Value
 from odyssey.spec import Spec, spec_of
-from odyssey.variable import Variable
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
@@ -47,22 +46,24 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
             f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
         )
     ids, values, specs = [], dict(saved), []
+    given_ids = {given._id if isinstance(given, Value) else given for given in inputs}
     for name, given in zip(row.arrays, inputs, strict=True):
         id, value, spec = _input(tape, row, given)
         ids.append(id)
         specs.append(spec)
         if value is not None:
             values.setdefault(name, value)
-    id = _output(tape, row, ids, output)
-    if isinstance(output, Value):
-        values.setdefault("out", output._data)
+    id = _output(tape, row, given_ids, output)
+    result = output if isinstance(output, Value) else r.known(id)
+    if result is not None:
+        values.setdefault("out", result._data)
     kept, specs = _complete(row, ids, values, specs)
-    node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, output, specs, kept)))
+    node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, result, specs, kept)))
     if r.careful is not None:
-        _recompute(row, values, kept, output)
+        _recompute(row, values, kept, result)
     r.add(node, None, None)
     r.manual.add(id)
-    result = output if isinstance(output, Value) else r.known(id)
+    r.fixed.update(given_ids - set(ids))
     if result is not None:
         result._recording = r
 
@@ -90,7 +91,7 @@ def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, S
     return r.place(given), given._data, given._spec
 
 
-def _output(tape: GradientTape, row: Row, inputs: list[Any], output: Any) -> int:
+def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
     """The id of the output; raises where storing it would make a cycle or a second producer."""
     r = tape._recording
     id = output._id if isinstance(output, Value) else output
@@ -102,6 +103,11 @@ def _output(tape: GradientTape, row: Row, inputs: list[Any], output: Any) -> int
         raise TapeError(
             f"record: the output {id} of {row.name} is already a leaf or a result on this tape; "
             "a second producer could close a cycle; pass a constant or a new id"
+        )
+    if id in r.fixed:
+        raise TapeError(
+            f"record: the output {id} of {row.name} was the input of an earlier record, as a "
+            "constant, so this could close a cycle; record the op that makes it first"
         )
     if isinstance(output, Value) and output._recording is not CONSTANT:
         raise TapeError(f"record: the output {output!r} is no constant")
@@ -135,20 +141,22 @@ def _complete(
     return (*arrays, *(options[name] for name in row.options)), specs
 
 
-def _spec_of_output(row: Row, output: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
-    if isinstance(output, Value):
-        return output._spec
+def _spec_of_output(row: Row, result: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
+    if result is not None:
+        return result._spec
     if any(spec is None for spec in specs):
         return next((spec for spec in specs if spec is not None), None)
     return row.infer(*specs, *kept[len(row.arrays) + 1 :])
 
 
-def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], output: Any) -> None:
-    """In the careful mode: the output must be what the op makes of the inputs."""
-    if not isinstance(output, Variable) or not all(name in values for name in row.arrays):
+def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], result: Any) -> None:
+    """In the careful mode: the output, and a saved one, must be what the op makes of the inputs."""
+    if not all(name in values for name in row.arrays):
         return
     made = row.kernel(*(values[name] for name in row.arrays), *kept[len(row.arrays) + 1 :])
-    if np.shape(made) != output.shape or not np.allclose(made, output._data, equal_nan=True):
-        raise TapeError(
-            f"record: {row.name} of these inputs gives {made!r}, the output holds {output._data!r}"
-        )
+    claimed = [values["out"]] if "out" in values else []
+    for value in claimed if result is None else [result._data, *claimed]:
+        if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):
+            raise TapeError(
+                f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
+            )

@@ -64,8 +64,8 @@ class Recording:
         "cuts",
         "dead",
         "entered",
+        "fixed",
         "held",
-        "hooks",
         "leaves",
         "maker",
         "manual",
@@ -87,7 +87,6 @@ class Recording:
         self.versions: dict[int, int] = {}
         self.watched: dict[int, weakref.ref[Value]] = {}
         self.constants: dict[int, weakref.ref[Value]] = {}
-        self.hooks: dict[int, list[Callable[..., Any]]] = {}
         self.held: dict[int, Any] = {}
         self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.careful: Careful | None = None
@@ -98,6 +97,8 @@ class Recording:
         self.dead = ""
         self.barrier = False
         self.manual: set[int] = set()
+        # Constants that manual records took as inputs, and that must therefore stay constants.
+        self.fixed: set[int] = set()
         self._limit = BLOCK
         self._ids = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
@@ -153,6 +154,11 @@ class Recording:
         A result is known by its id, one int object that its Variable, the nodes that use it and
         the sweep's tables share. When only the node itself holds it, the branch is dead.
         """
+        for id in list(self.cuts)[:-BLOCK]:  # each names a result, which that would keep alive
+            del self.cuts[id]
+        for named in (self.watched, self.constants):
+            for id in [id for id, ref in named.items() if ref() is None]:
+                del named[id]
         nodes, kept = self.nodes, []
         while nodes:
             node = nodes.pop()
@@ -171,7 +177,7 @@ class Recording:
 
     # -------------------------------------------------------------- operands
 
-    def place(self, value: Value) -> int | None:
+    def place(self, value: Value, who: str = "record") -> int | None:
         """Return the id of an operand, or None for a constant; raise where a gradient would be lost."""
         where = value._recording
         if where is self:
@@ -187,11 +193,11 @@ class Recording:
             return None
         if where is UNTRACKED:
             raise UntrackedError(
-                f"{value!r} was computed from a trainable leaf while nothing recorded, so its "
+                f"{who}: {value!r} was computed from a trainable leaf while nothing recorded, so its "
                 "gradient is lost; compute it under the tape, or detach() it to use it as a constant"
             )
         raise TapeMismatchError(
-            f"an operand lives on {where!r}, while {self!r} records; "
+            f"{who}: an operand lives on {where!r}, while {self!r} records; "
             "carry its value over with detach() or detach_into(tape)"
         )
 
@@ -265,7 +271,7 @@ class Recording:
         self.watched.clear()
         self.constants.clear()
         self.manual.clear()
-        self.hooks.clear()
+        self.fixed.clear()
         self.cuts.clear()
         self.careful = None
         self.release()

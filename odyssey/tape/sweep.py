@@ -47,20 +47,27 @@ def pull(
         audit: Called with the row, id, operand and gradient after each rule.
     """
     plain = wanted is None and audit is None
+    take, get = cotangents.pop, cotangents.get
     for row, id, inputs, kept, specs in nodes:
-        g = cotangents.pop(id, None)
+        g = take(id, None)
         if g is None:
             continue
         if visit is not None:
             g = visit(id, g)
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
-        if specs is None and plain:
-            # The commonest node, spelled out: all rules exist, all gradients fit as they are.
-            for rule, i in zip(row.pulls, inputs):  # noqa: B905 - equal by construction, and hot
-                if i is not None:
-                    r = g if rule is PASS else rule(g, kept, None)
-                    cotangents[i] = cotangents[i] + r if i in cotangents else r
+        if specs is None and plain and len(inputs) == 2:
+            # The commonest node, spelled out: both rules exist, and gradients fit as they are.
+            rule, rule_y = row.pulls
+            i, j = inputs
+            if i is not None:
+                r = g if rule is PASS else rule(g, kept, None)
+                p = get(i)
+                cotangents[i] = r if p is None else p + r
+            if j is not None:
+                r = g if rule_y is PASS else rule_y(g, kept, None)
+                p = get(j)
+                cotangents[j] = r if p is None else p + r
             continue
         for k, i in enumerate(inputs):
             if i is None or (wanted is not None and i not in wanted):
