@@ -82,7 +82,7 @@ TABLE: Mapping[str, Callable[..., Any]] = MappingProxyType(_BY_NAME)
 
 for _row in OPS.values():
     if _row.name in _BY_NAME:
-        globals().update({name: _BY_NAME[_row.name] for name in (_row.name, *_row.aliases)})
+        globals().update(dict.fromkeys((_row.name, *_row.aliases), _BY_NAME[_row.name]))
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

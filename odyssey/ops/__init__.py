@@ -6,15 +6,25 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.ops import elementwise, indexing, matrix, neural, reductions, shape
+# Importing a family enters its rows into the table.
+from odyssey.ops import (  # noqa: F401
+    activations,
+    arithmetic,
+    choice,
+    complex_numbers,
+    elementary,
+    indexing,
+    matrix,
+    neural,
+    reductions,
+    shape,
+)
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import no_grad
 from odyssey.ops.table import OPS, PASS, Row, op
 from odyssey.ops.values import Symbol
 
 __all__ = ["OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
-
-_FAMILIES = (elementwise, indexing, matrix, neural, reductions, shape)
 
 for _row in OPS.values():
     for _name in (_row.name, *_row.aliases):

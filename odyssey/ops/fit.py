@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.elementwise import real
+from odyssey.ops.complex_numbers import real
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import astype, broadcast_to, reshape
 from odyssey.ops.table import OPS

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise import mul
+from odyssey.ops.arithmetic import mul
 from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import reshape
 from odyssey.ops.table import op, publish
 from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Spec
@@ -116,15 +117,18 @@ def _setitem_spec(x: Spec, v: Any, key: Any) -> Spec:
     return x
 
 
-def _written(g: Any, x_spec: Spec, key: Any) -> Any:
+def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
     """What of ``g`` reaches the value: where a key names a place twice, the last one wrote it."""
     part = getitem(g, key)
-    if _only_slices(key):
-        return part
-    order = np.arange(part.size).reshape(part.shape)
-    last = np.zeros(x_spec.shape, np.intp)
-    last[key] = order
-    return part if (last[key] == order).all() else mul(part, last[key] == order)
+    if not _only_slices(key):
+        order = np.arange(part.size).reshape(part.shape)
+        last = np.zeros(x_spec.shape, np.intp)
+        last[key] = order
+        if not (last[key] == order).all():
+            part = mul(part, last[key] == order)
+    # Writing dropped leading axes of length 1 of the value.
+    dropped = v_spec.ndim - part.ndim
+    return reshape(part, (1,) * dropped + part.shape) if dropped > 0 else part
 
 
 @op(
@@ -132,7 +136,7 @@ def _written(g: Any, x_spec: Spec, key: Any) -> Any:
     infer=_setitem_spec,
     vjp={
         "x": lambda g, key: setitem(g, 0, key),
-        "v": lambda g, x_spec, key: _written(g, x_spec, key),
+        "v": lambda g, x_spec, v_spec, key: _written(g, x_spec, v_spec, key),
     },
     jvp={
         "x": lambda t, key: setitem(t, 0, key),
@@ -141,6 +145,7 @@ def _written(g: Any, x_spec: Spec, key: Any) -> Any:
     kinks="where the key names a place twice, the last value has the gradient",
     samples=[
         sample((4, 3), (3,), key=1),
+        sample((4, 3), (1, 1, 3), key=1),
         sample((4, 3), (), key=(slice(None), 0)),
         sample((4, 3), (2, 3), key=np.array([0, 2])),
         sample((2, 3), (4,), key=_MASK),

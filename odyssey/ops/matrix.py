@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.elementwise import mul
+from odyssey.ops.arithmetic import mul
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import matrix_transpose, reshape
 from odyssey.ops.table import op, publish

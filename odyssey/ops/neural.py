@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops.elementwise import div, log, maximum, mul, neg, sigmoid, sub
+from odyssey.ops.activations import sigmoid
+from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
+from odyssey.ops.elementary import log
 from odyssey.ops.reductions import reduced_shape, spread, sum
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import normalize_axes

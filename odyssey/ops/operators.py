@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops import elementwise as e
-from odyssey.ops import indexing, matrix, reductions, shape
+from odyssey.ops import (
+    arithmetic,
+    choice,
+    complex_numbers,
+    elementary,
+    indexing,
+    matrix,
+    reductions,
+    shape,
+)
 from odyssey.ops.table import OPS
 
 __all__ = ["Operators"]
@@ -25,31 +33,31 @@ class Operators:
     # Let NumPy's operators give way to ours instead of looping over elements.
     __array_priority__ = 1000
 
-    __add__ = __radd__ = e.add
-    __sub__ = e.subtract
-    __mul__ = __rmul__ = e.multiply
-    __truediv__ = e.divide
-    __pow__ = e.power
+    __add__ = __radd__ = arithmetic.add
+    __sub__ = arithmetic.subtract
+    __mul__ = __rmul__ = arithmetic.multiply
+    __truediv__ = arithmetic.divide
+    __pow__ = elementary.power
     __matmul__ = matrix.matmul
-    __neg__ = e.negative
-    __abs__ = e.absolute
-    __gt__, __ge__, __lt__, __le__ = e.greater, e.greater_equal, e.less, e.less_equal
+    __neg__ = arithmetic.negative
+    __abs__ = complex_numbers.absolute
+    __gt__, __ge__, __lt__, __le__ = choice.greater, choice.greater_equal, choice.less, choice.less_equal
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
-        return e.equal(self, other)
+        return choice.equal(self, other)
 
     def __ne__(self, other: object) -> Any:
-        return e.not_equal(self, other)
+        return choice.not_equal(self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return e.subtract(other, self)
+        return arithmetic.subtract(other, self)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return e.divide(other, self)
+        return arithmetic.divide(other, self)
 
     def __rpow__(self, other: Any) -> Any:
-        return e.power(other, self)
+        return elementary.power(other, self)
 
     def __rmatmul__(self, other: Any) -> Any:
         return matrix.matmul(other, self)
@@ -97,7 +105,7 @@ class Operators:
 
     def conj(self) -> Any:
         """The complex conjugate; see ``ops.conj``."""
-        return e.conj(self)
+        return complex_numbers.conj(self)
 
     @property
     def T(self) -> Any:
@@ -107,12 +115,12 @@ class Operators:
     @property
     def real(self) -> Any:
         """The real part; see ``ops.real``."""
-        return e.real(self)
+        return complex_numbers.real(self)
 
     @property
     def imag(self) -> Any:
         """The imaginary part; see ``ops.imag``."""
-        return e.imag(self)
+        return complex_numbers.imag(self)
 
     # -------------------------------------------------------------- NumPy's functions
 

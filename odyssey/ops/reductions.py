@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.elementwise import div, equal, logical_and, logical_or, mul, not_equal
+from odyssey.ops.arithmetic import div, mul
+from odyssey.ops.choice import equal, logical_and, logical_or, not_equal
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
 from odyssey.ops.table import op, publish

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.spec import Array
 
-__all__ = ["Reject", "Sample", "reject", "sample"]
+__all__ = ["APART", "PAIRS", "Reject", "Sample", "reject", "sample", "singles"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,23 @@ def reject(
 ) -> Reject:
     """Declare a call that must raise ``error`` with ``match`` in its message."""
     return Reject(operands, options, error, match)
+
+
+def singles(low: float = -2.0, high: float = 2.0, **options: Any) -> tuple[Sample, ...]:
+    """Samples of an elementwise op of one operand, with values between ``low`` and ``high``."""
+    shapes = [(2, 3), (), (0,), (3, 1, 2)]
+    return tuple(sample(shape, low=low, high=high, **options) for shape in shapes)
+
+
+PAIRS = (
+    sample((2, 3), (2, 3)),
+    sample((2, 3), (3,)),
+    sample((3, 1), (1, 4)),
+    sample((), (2,)),
+    sample((), ()),
+    sample((0, 3), (3,)),
+)
+"""Samples of an elementwise op of two operands."""
+
+APART = reject((2, 3), (4,), error=ShapeError, match="do not broadcast")
+"""What every elementwise op of two operands must refuse."""

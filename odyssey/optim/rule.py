@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.elementwise import add
+from odyssey.ops.arithmetic import add
 from odyssey.tree import leaves, unflatten
 
 __all__ = ["Rule", "State"]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.ops.elementwise import add, equal, mul, sub, where
+from odyssey.ops.arithmetic import add, mul, sub
+from odyssey.ops.choice import equal, where
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State
 

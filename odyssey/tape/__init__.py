@@ -1,7 +1,7 @@
 """GradientTape: record operations, sweep backward and forward over the record."""
 
-from odyssey.tape.gradients import Gradients
 from odyssey.tape.gradient_tape import GradientTape
+from odyssey.tape.gradients import Gradients
 from odyssey.tape.recording import TapeNode
 
 __all__ = ["GradientTape", "Gradients", "TapeNode"]

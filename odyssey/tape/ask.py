@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from odyssey.errors import (
     TapeMismatchError,
     UntrackedError,
 )
-from odyssey.ops.elementwise import add
+from odyssey.ops.arithmetic import add
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
 from odyssey.spec import Spec
 from odyssey.tape.gradients import Gradients
-from odyssey.tape.recording import RawNode
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import (
     SPARE,
     Visit,
@@ -227,7 +226,8 @@ def _seeds(
     """The cotangents that a sweep starts from, by id; an output may be a source itself."""
     _refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        seeds = {id_of(tape, who, output, output._id in sources): _seed(who, output._spec, grad, graph)}
+        id = id_of(tape, who, output, output._id in sources)
+        seeds = {id: _seed(who, output._spec, grad, graph)}
         tape._recording.verify()
         return seeds
     outputs = leaves(output)
@@ -281,7 +281,7 @@ def _cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) 
         )
     if given.dtype == spec.dtype:
         return given
-    if given.dtype.kind not in "biuf" and spec.dtype.kind != "c" or given.dtype.kind not in "biufc":
+    if (given.dtype.kind not in "biuf" and spec.dtype.kind != "c") or given.dtype.kind not in "biufc":
         raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
     return given.astype(spec.dtype)
 
@@ -412,10 +412,13 @@ def _check_result(g: Any, source: Value) -> None:
 
 
 def _deliver(
-    tape: GradientTape, rest: dict[int, Any], reached: dict[int, Any], seeds: dict[int, Any]
+    r: Recording,
+    hooks: dict[int, list[Callable[[Any], Any]]],
+    rest: dict[int, Any],
+    reached: dict[int, Any],
+    seeds: dict[int, Any],
 ) -> Gradients:
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
-    r = tape._recording
     found: list[tuple[Variable, Any]] = []
     for i, leaf in r.leaves.items():
         if i in rest and leaf._recording is LEAF and isinstance(leaf, Variable):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-
 import numpy as np
 
 from odyssey.errors import TapeError

@@ -46,13 +46,13 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
             f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
         )
     ids, values, specs = [], dict(saved), []
-    given_ids = {given._id if isinstance(given, Value) else given for given in inputs}
     for name, given in zip(row.arrays, inputs, strict=True):
         id, value, spec = _input(tape, row, given)
         ids.append(id)
         specs.append(spec)
         if value is not None:
             values.setdefault(name, value)
+    given_ids = {given._id if isinstance(given, Value) else given for given in inputs}
     id = _output(tape, row, given_ids, output)
     result = output if isinstance(output, Value) else r.known(id)
     if result is not None:

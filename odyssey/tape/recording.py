@@ -33,6 +33,9 @@ BLOCK = 1024
 _FIRST = 1 << 40
 _BLOCKS = itertools.count()
 
+# How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
+_CUTS = 64
+
 # Copying an array of this size costs less than locking and unlocking it.
 SMALL = 2048
 
@@ -154,7 +157,7 @@ class Recording:
         A result is known by its id, one int object that its Variable, the nodes that use it and
         the sweep's tables share. When only the node itself holds it, the branch is dead.
         """
-        for id in list(self.cuts)[:-BLOCK]:  # each names a result, which that would keep alive
+        for id in list(self.cuts)[:-_CUTS]:  # each names a result, which that keeps alive
             del self.cuts[id]
         for named in (self.watched, self.constants):
             for id in [id for id, ref in named.items() if ref() is None]:
@@ -193,8 +196,9 @@ class Recording:
             return None
         if where is UNTRACKED:
             raise UntrackedError(
-                f"{who}: {value!r} was computed from a trainable leaf while nothing recorded, so its "
-                "gradient is lost; compute it under the tape, or detach() it to use it as a constant"
+                f"{who}: {value!r} was computed from a trainable leaf while nothing recorded, so "
+                "its gradient is lost; compute it under the tape, or detach() it to use it as a "
+                "constant"
             )
         raise TapeMismatchError(
             f"{who}: an operand lives on {where!r}, while {self!r} records; "

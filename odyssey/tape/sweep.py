@@ -12,7 +12,8 @@ from sys import getrefcount
 from typing import Any
 
 from odyssey.errors import NotDifferentiableError
-from odyssey.ops.elementwise import add, conj
+from odyssey.ops.arithmetic import add
+from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
 from odyssey.ops.table import PASS
 from odyssey.ops.values import make_value

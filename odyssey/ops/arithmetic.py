@@ -1,0 +1,143 @@
+"""Arithmetic, element by element on broadcast operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.choice import equal, greater, less, logical_or, not_equal, where
+from odyssey.ops.samples import APART, PAIRS, sample, singles
+from odyssey.ops.table import PASS, op, publish
+
+
+@op(
+    elementwise=True,
+    ufunc=np.add,
+    scalar=lambda x, y: x + y,
+    vjp={"x": PASS, "y": PASS},
+    samples=PAIRS,
+    rejects=[APART],
+)
+def add(x: Any, y: Any, /) -> Any:
+    """Elementwise sum, ``x + y``."""
+    return np.add(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.subtract,
+    aliases=["sub"],
+    scalar=lambda x, y: x - y,
+    vjp={"x": PASS, "y": lambda g: neg(g)},
+    samples=PAIRS,
+    rejects=[APART],
+)
+def subtract(x: Any, y: Any, /) -> Any:
+    """Elementwise difference, ``x - y``."""
+    return np.subtract(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.multiply,
+    aliases=["mul"],
+    scalar=lambda x, y: x * y,
+    vjp={"x": lambda g, y: mul(g, y), "y": lambda g, x: mul(g, x)},
+    samples=PAIRS,
+    rejects=[APART],
+)
+def multiply(x: Any, y: Any, /) -> Any:
+    """Elementwise product, ``x * y``."""
+    return np.multiply(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.divide,
+    aliases=["div"],
+    scalar=lambda x, y: x / y,
+    vjp={
+        "x": lambda g, y: div(g, y),
+        "y": lambda g, y, out: neg(div(mul(g, out), y)),
+    },
+    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
+    rejects=[APART],
+)
+def divide(x: Any, y: Any, /) -> Any:
+    """Elementwise quotient, ``x / y``; integers divide to floats."""
+    return np.divide(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.negative,
+    aliases=["neg"],
+    scalar=lambda x: -x,
+    vjp={"x": lambda g: neg(g)},
+    samples=singles(),
+)
+def negative(x: Any, /) -> Any:
+    """Elementwise negation, ``-x``."""
+    return np.negative(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.square,
+    scalar=lambda x: x * x,
+    vjp={"x": lambda g, x: mul(g, mul(2, x))},
+    samples=singles(),
+)
+def square(x: Any, /) -> Any:
+    """Elementwise square, ``x * x``."""
+    return np.square(x)
+
+
+def _to_winner(g: Any, x: Any, y: Any) -> Any:
+    """``g`` where ``x`` is the larger, or NaN; half of it at a tie; else 0."""
+    won = mul(g, logical_or(greater(x, y), not_equal(x, x)))
+    return where(equal(x, y), mul(g, 0.5), won)
+
+
+def _to_loser(g: Any, x: Any, y: Any) -> Any:
+    lost = mul(g, logical_or(less(x, y), not_equal(x, x)))
+    return where(equal(x, y), mul(g, 0.5), lost)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.maximum,
+    scalar=lambda x, y: x if x > y or x != x else y,
+    vjp={
+        "x": lambda g, x, y: _to_winner(g, x, y),
+        "y": lambda g, x, y: _to_winner(g, y, x),
+    },
+    kinks="a tie splits evenly",
+    samples=PAIRS,
+    rejects=[APART],
+)
+def maximum(x: Any, y: Any, /) -> Any:
+    """Elementwise larger of two; NaN if either is."""
+    return np.maximum(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.minimum,
+    scalar=lambda x, y: x if x < y or x != x else y,
+    vjp={
+        "x": lambda g, x, y: _to_loser(g, x, y),
+        "y": lambda g, x, y: _to_loser(g, y, x),
+    },
+    kinks="a tie splits evenly",
+    samples=PAIRS,
+    rejects=[APART],
+)
+def minimum(x: Any, y: Any, /) -> Any:
+    """Elementwise smaller of two; NaN if either is."""
+    return np.minimum(x, y)
+
+
+sub, mul, div, neg = subtract, multiply, divide, negative
+publish(globals())

@@ -1,0 +1,148 @@
+"""What the tests that walk the table share: its samples, and both derivatives of a call."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from odyssey import GradientTape, Variable
+from odyssey.ops import OPS, Symbol
+from odyssey.spec import spec_of
+
+CASES = {f"{row.name}-{k}": (row, s) for row in OPS.values() for k, s in enumerate(row.samples)}
+
+
+# Where complex numbers have no meaning: what orders its operands, and what is defined for
+# probabilities and real scores.
+REAL_ONLY = {
+    *("relu", "maximum", "minimum", "max", "min", "softmax", "log_softmax"),
+    *("squared_error_mean", "binary_entropy", "binary_entropy_with_logits"),
+    *("softmax_cross_entropy", "softmax_cross_entropy_slope"),
+}
+
+
+def tracked(row, sample):
+    """The positions of the operands of a sample that a tape can differentiate."""
+    return [
+        k
+        for k, (name, operand) in enumerate(zip(row.arrays, sample.operands, strict=True))
+        if row.vjp[name] is not None and isinstance(operand, tuple)
+    ]
+
+
+def walk(cases):
+    """Run a test on each of ``cases``, under their names."""
+    return pytest.mark.parametrize(("row", "sample"), list(cases.values()), ids=list(cases))
+
+
+SMOOTH = {name: case for name, case in CASES.items() if tracked(*case)}
+COMPLEX = {name: case for name, case in SMOOTH.items() if case[0].name not in REAL_ONLY}
+every_sample = walk(CASES)
+every_differentiable_sample = walk(SMOOTH)
+every_row = pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
+
+def draw(sample, dtype=np.float64, seed=0):
+    """The operands of a sample, the same for the same seed."""
+    return sample.arrays(np.random.default_rng(seed), dtype)
+
+
+def random_like(value, seed):
+    """Numbers of both signs, none small and no two alike, of the shape and dtype of ``value``."""
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(value.dtype)
+    numbers = rng.uniform(0.5, 1.5, value.shape) * rng.choice([-1.0, 1.0], value.shape)
+    if dtype.kind == "c":
+        numbers = numbers + 1j * rng.uniform(-1.0, 1.0, value.shape)
+    return np.asarray(numbers).astype(dtype)
+
+
+class Derivatives(NamedTuple):
+    """A value, its gradients for a random cotangent, its tangent for random tangents."""
+
+    value: np.ndarray
+    gradients: list
+    tangent: np.ndarray
+    cotangent: np.ndarray
+    directions: list
+
+    def flat(self):
+        return [self.value, *self.gradients, self.tangent]
+
+
+def derive(call, operands, positions, *, enter=lambda leaf: leaf, cotangent=lambda c: c):
+    """Differentiate ``call(*operands)`` with respect to the operands at ``positions``.
+
+    ``enter`` makes of each leaf what the call gets; ``cotangent`` lays out the cotangent.
+    """
+    leaves = [Variable(operands[k], requires_grad=True) for k in positions]
+    with GradientTape(persistent=True) as tape:
+        given = list(operands)
+        for k, leaf in zip(positions, leaves, strict=True):
+            given[k] = enter(leaf)
+        out = call(*given)
+    c = random_like(out, seed=1)
+    directions = [random_like(leaf, seed=2 + k) for k, leaf in enumerate(leaves)]
+    gradients = tape.gradient(out, leaves, cotangent(c))
+    tangent = tape.jvp(out, leaves, directions)
+    return Derivatives(np.asarray(out.numpy()), gradients, tangent, c, directions)
+
+
+def derive_sample(row, sample, dtype=np.float64, **options):
+    """``derive`` on a sample of the table."""
+
+    def call(*operands):
+        return row.call(*operands, **sample.options)
+
+    return derive(call, draw(sample, dtype), tracked(row, sample), **options)
+
+
+def assert_same(got, wanted):
+    """Equal bit for bit, shape and dtype included; NaN equals NaN."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert spec_of(got) == spec_of(wanted)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def assert_close(got, wanted, tolerance):
+    """Equal but for rounding: the difference relative to the largest element."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert spec_of(got) == spec_of(wanted)
+    scale = np.abs(wanted).max(initial=1.0)
+    assert np.abs(got - wanted).max(initial=0.0) <= tolerance * scale
+
+
+def assert_transposed(d, tolerance):
+    """The inner products <c, J v> and <J^T c, v> agree, J being what both modes multiply by."""
+    forward = np.vdot(d.cotangent, d.tangent).real
+    reverse = sum(np.vdot(g, v).real for g, v in zip(d.gradients, d.directions, strict=True))
+    scale = np.abs(d.cotangent * d.tangent).sum() + 1.0
+    assert abs(forward - reverse) <= tolerance * scale
+
+
+class Graph:
+    """A graph of Symbols that can be run afterwards."""
+
+    def __init__(self):
+        self.instructions = []
+        self.count = 0
+
+    def symbol(self, spec):
+        self.count += 1
+        return Symbol(spec, self, self.count)
+
+    def emit(self, row, values, options):
+        specs = [
+            v.spec if isinstance(v, Symbol) else spec_of(v) if hasattr(v, "dtype") else v
+            for v in values
+        ]
+        result = self.symbol(row.infer(*specs, *options))
+        self.instructions.append((row, values, options, result.id))
+        return result
+
+    def run(self, result, known):
+        """The value of ``result``, given those of the Symbols that the graph started from."""
+        known = dict(known)
+        for row, values, options, id in self.instructions:
+            operands = [known[v.id] if isinstance(v, Symbol) else v for v in values]
+            known[id] = row.kernel(*operands, *options)
+        return known[result.id] if isinstance(result, Symbol) else result

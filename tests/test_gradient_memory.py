@@ -1,0 +1,210 @@
+"""Gradients share memory with nothing, and a sweep that fails leaves no half-truths."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import ShapeError, TapeConsumedError
+
+
+def leaf(value, size=6, name=None):
+    return Variable(np.full(size, float(value)), requires_grad=True, name=name)
+
+
+def assert_apart(arrays):
+    for (a, x), (b, y) in combinations(arrays.items(), 2):
+        assert not np.shares_memory(x, y), f"{a} and {b} share memory"
+
+
+PASSING = {
+    "add": (lambda a, b: a + b, (6,)),
+    "subtract": (lambda a, b: a - b, (6,)),
+    "reshape": (lambda a, b: (a + b).reshape(2, 3), (2, 3)),
+    "transpose": (lambda a, b: (a.reshape(2, 3) + b.reshape(2, 3)).T, (3, 2)),
+    "broadcast": (lambda a, b: ops.broadcast_to(a, (6,)) + ops.broadcast_to(b, (6,)), (6,)),
+    "sum": (lambda a, b: (a + b).sum(), ()),
+    "mean": (lambda a, b: (a + b).mean(), ()),
+    "slice": (lambda a, b: (a + b)[:], (6,)),
+    "identity": (lambda a, b: ops.identity(a) + ops.identity(b), (6,)),
+    "same leaf": (lambda a, b: a + a + b, (6,)),
+}
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["consumed", "persistent"])
+@pytest.mark.parametrize(("fn", "shape"), PASSING.values(), ids=PASSING)
+def test_gradients_cotangents_and_entries_share_no_memory(fn, shape, persistent):
+    a, b = leaf(2), leaf(3)
+    with GradientTape(persistent=persistent) as tape:
+        h, k = a * 1.0, b * 1.0
+        y = fn(h, k)
+    g = np.ones(shape)
+    gradients = tape.backward(y, g)
+    arrays = {"g": g, "a.grad": a.grad, "b.grad": b.grad}
+    arrays |= {f"[{n}]": gradients[v] for n, v in zip("abhky", (a, b, h, k, y), strict=True)}
+    arrays |= {n: v.data for n, v in zip(("a", "b", "h", "k", "y"), (a, b, h, k, y), strict=True)}
+    values = {n: v for n, v in arrays.items() if n in ("a", "b", "g", "a.grad", "b.grad")}
+    assert_apart(values | {n: v for n, v in arrays.items() if n.startswith("[")})
+    for n in ("a.grad", "b.grad", "[a]", "[b]", "[h]", "[k]", "[y]"):
+        for kept in ("h", "k", "y"):
+            assert not np.shares_memory(arrays[n], arrays[kept])
+
+
+@pytest.mark.parametrize(("fn", "shape"), PASSING.values(), ids=PASSING)
+def test_results_of_gradient_share_no_memory(fn, shape):
+    a, b = leaf(2), leaf(3)
+    with GradientTape() as tape:
+        h, k = a * 1.0, b * 1.0
+        y = fn(h, k)
+    g = np.ones(shape)
+    results = tape.gradient(y, [a, b, h, k, y, a], g)
+    assert_apart({"g": g} | {f"result {n}": r for n, r in enumerate(results)})
+    assert all(r.flags.writeable and r.flags.owndata for r in results)
+
+
+def test_an_entry_that_outlives_its_mapping_is_not_the_gradient():
+    w = leaf(2)
+    with GradientTape() as tape:
+        y = (w * w).sum()
+    entry = tape.backward(y)[w]
+    entry[...] = 0.0
+    np.testing.assert_array_equal(w.grad, np.full(6, 4.0))
+
+
+def test_the_mapping_does_not_follow_writes_to_the_gradient_or_the_cotangent():
+    w, c = leaf(2), np.ones(6)
+    with GradientTape() as tape:
+        y = w * 3.0
+    gradients = tape.backward(y, c)
+    w.grad[...] = 0.0
+    c[...] = 7.0
+    np.testing.assert_array_equal(gradients[w], np.full(6, 3.0))
+    np.testing.assert_array_equal(gradients[y], np.ones(6))
+    gradients[w][...] = 5.0
+    np.testing.assert_array_equal(w.grad, np.zeros(6))
+
+
+def test_a_second_sweep_does_not_write_into_what_the_first_handed_out():
+    w = leaf(2)
+    with GradientTape(persistent=True) as tape:
+        y = (w * w).sum()
+    first = tape.backward(y)
+    early = w.grad
+    tape.backward(y)
+    np.testing.assert_array_equal(early, np.full(6, 4.0))
+    np.testing.assert_array_equal(first[w], np.full(6, 4.0))
+    np.testing.assert_array_equal(w.grad, np.full(6, 8.0))
+
+
+def test_a_hook_that_writes_to_what_it_is_shown_changes_nothing():
+    a, b, c = leaf(2), leaf(3), np.ones(6)
+
+    def spoil(g):
+        g *= 0.0
+
+    with GradientTape() as tape:
+        p, q = a * 1.0, b * 1.0
+        y = p + q
+    for v in (p, y, a):
+        tape.on_gradient(v, spoil)
+    tape.backward(y, c)
+    np.testing.assert_array_equal(a.grad, np.ones(6))
+    np.testing.assert_array_equal(b.grad, np.ones(6))
+    np.testing.assert_array_equal(c, np.ones(6))
+
+
+def test_what_a_hook_saw_or_returned_is_not_the_gradient():
+    a, seen, mine = leaf(2), [], np.full(6, 5.0)
+    with GradientTape() as tape:
+        y = (a * a).sum()
+
+    def swap(g):
+        seen.append(g)
+        return mine
+
+    tape.on_gradient(a, swap)
+    tape.backward(y)
+    np.testing.assert_array_equal(a.grad, mine)
+    assert_apart({"seen": seen[0], "returned": mine, "grad": a.grad})
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_a_foreign_rule_that_returns_what_was_saved_hands_out_a_copy(mode):
+    @od.op(elementwise=True, vjp={"x": lambda g, out: out})
+    def odd(x, /):
+        return x * 2.0
+
+    a = leaf(2)
+    with GradientTape(persistent=True) as tape:
+        y = odd(a)
+    ask = (
+        (lambda: tape.gradient(y, a, np.ones(6)))
+        if mode == "reverse"
+        else (lambda: tape.jvp(y, a, np.ones(6)))
+    )
+    ask()[...] = 0.0
+    np.testing.assert_array_equal(ask(), np.full(6, 4.0))
+    np.testing.assert_array_equal(y.data, np.full(6, 4.0))
+
+
+@pytest.mark.parametrize("sweep", ["backward", "gradient"])
+def test_a_tangent_passed_in_is_not_what_comes_back(sweep):
+    a, c = leaf(2), np.ones(6)
+    with GradientTape(persistent=True) as tape:
+        y = a + 0.0
+    assert not np.shares_memory(tape.jvp(y, a, c), c)
+    assert not np.shares_memory(tape.jvp(a, a, c), c)
+    if sweep == "gradient":
+        assert not np.shares_memory(tape.gradient(a, a, c), c)
+    else:
+        tape.backward(y, c)
+        assert not np.shares_memory(a.grad, c)
+
+
+# ------------------------------------------------------------------ sweeps that fail
+
+
+@pytest.mark.parametrize("retry", ["same", "other"])
+def test_a_sweep_that_numpy_stopped_half_way_answers_nothing_afterwards(retry):
+    x = Variable(np.array([0.0, 4.0]), requires_grad=True)
+    with GradientTape() as tape:
+        y = ops.sqrt(x).sum()
+        z = (x * 2.0).sum()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        tape.backward(y)
+    assert x.grad is None
+    with pytest.raises(TapeConsumedError):
+        tape.backward(y if retry == "same" else z)
+    assert x.grad is None
+    assert len(tape) == 0
+
+
+def test_a_persistent_tape_survives_a_sweep_that_numpy_stopped():
+    x = Variable(np.array([0.0, 4.0]), requires_grad=True)
+    with GradientTape(persistent=True) as tape:
+        y = ops.sqrt(x).sum()
+        z = (x * 2.0).sum()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        tape.backward(y)
+    np.testing.assert_array_equal(tape.gradient(z, x), [2.0, 2.0])
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(tape.gradient(y, x), [np.inf, 0.25])
+
+
+def test_a_hook_that_fails_leaves_gradients_and_nodes_as_they_were():
+    a, b = leaf(2), leaf(3)
+
+    def wrong(g):
+        return np.ones(2)
+
+    with GradientTape() as tape:
+        y = (a * b).sum()
+    nodes = len(tape)
+    tape.on_gradient(b, wrong)
+    for _ in range(2):  # the function is not lost either: without it the gradient would differ
+        with pytest.raises(ShapeError, match="on_gradient"):
+            tape.backward(y)
+        assert (a.grad, b.grad, len(tape)) == (None, None, nodes)
+    np.testing.assert_array_equal(tape.gradient(y, a), np.full(6, 3.0))

@@ -1,0 +1,362 @@
+"""Writing to arrays behind a tape's back: the value at record time or an error, never silence."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import MutationError, TapeError
+from odyssey.optim import SGD
+from odyssey.tape.locks import locked_bytes
+
+BIG = 4096  # elements: more bytes than a tape copies
+
+
+def leaf(value, size=6, name=None):
+    return Variable(np.full(size, float(value)), requires_grad=True, name=name)
+
+
+def end(tape, how, y, w):
+    if how == "sweep":
+        tape.gradient(y, w)
+    elif how == "backward":
+        tape.backward(y)
+    else:
+        tape.clear()
+
+
+# ------------------------------------------------------------------ arrays of others
+
+
+@pytest.mark.parametrize("how", ["sweep", "backward", "clear"])
+def test_a_large_array_is_read_only_until_the_tape_is_done_with_it(how):
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 7.0
+    with pytest.raises(ValueError, match="read-only"):
+        x += 1.0
+    end(tape, how, y, w)
+    x[0] = 7.0
+    assert x[0] == 7.0
+
+
+def test_a_dropped_tape_unlocks():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    del tape
+    x[0] = 7.0
+    assert y.item() == 6.0 * BIG
+
+
+def test_an_array_that_was_read_only_stays_so():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    x.setflags(write=False)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    tape.gradient(y, w)
+    assert not x.flags.writeable
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_locks_are_counted_across_tapes(first):
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    tapes, losses = [GradientTape(), GradientTape()], []
+    for tape in tapes:
+        with tape:
+            losses.append((w * x * x).sum())
+    tapes[first].gradient(losses[first], w)
+    assert not x.flags.writeable
+    np.testing.assert_array_equal(tapes[1 - first].gradient(losses[1 - first], w), x * x)
+    assert x.flags.writeable
+
+
+def test_a_persistent_tape_holds_its_locks_until_it_is_cleared():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    with GradientTape(persistent=True) as tape:
+        y = (w * x).sum()
+    tape.gradient(y, w)
+    assert not x.flags.writeable
+    tape.clear()
+    assert x.flags.writeable
+
+
+def test_an_array_that_no_rule_asked_for_is_never_locked():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    with GradientTape():
+        (w + x).sum()
+        assert x.flags.writeable
+
+
+@pytest.mark.parametrize("kind", ["small", "view", "scalar array", "list", "subclass"])
+def test_what_is_copied_may_be_written_to(kind):
+    base = np.full(2 * BIG, 3.0)
+    x = {
+        "small": np.full(6, 3.0),
+        "view": base[::2],
+        "scalar array": np.array(3.0),
+        "list": [3.0] * 6,
+        "subclass": base[:BIG].view(np.recarray),
+    }[kind]
+    w = leaf(2, BIG if kind in ("view", "subclass") else 6)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    if kind == "list":
+        x[:] = [9.0] * 6
+    else:
+        x[...] = 9.0
+    base[...] = 9.0
+    np.testing.assert_array_equal(tape.gradient(y, w), np.full(w.shape, 3.0))
+
+
+def test_a_constant_variable_is_as_safe_as_its_array():
+    w, small, big = leaf(2, 6), Variable(np.full(6, 3.0)), Variable(np.full(BIG, 3.0))
+    v = leaf(2, BIG)
+    with GradientTape() as tape:
+        y = (w * small).sum() + (v * big).sum()
+    small.assign(9.0)
+    with pytest.raises(MutationError, match="tape needs it"):
+        big.assign(9.0)
+    for g in tape.gradient(y, [w, v]):
+        assert set(g) == {3.0}
+    big.assign(9.0)
+
+
+def test_the_collector_may_end_a_tape_while_an_array_is_being_locked():
+    w = leaf(2, BIG)
+    before = locked_bytes()
+
+    def work():
+        for _ in range(300):
+            x = np.full(BIG, 3.0)
+            tape = GradientTape()
+            with tape:
+                tape.itself = (tape, w * x)  # a cycle: only the collector ends this tape
+            del tape, x
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        worker.join(60)
+    finally:
+        gc.set_threshold(*threshold)
+    assert not worker.is_alive()
+    gc.collect()
+    assert locked_bytes() == before
+
+
+# ------------------------------------------------------------------ leaves
+
+
+def test_the_data_of_a_trainable_leaf_is_read_only_and_its_own():
+    source = np.full(6, 2.0)
+    w = Variable(source, requires_grad=True)
+    source[...] = 9.0
+    for view in (w.data, w.numpy(), np.asarray(w)):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1.0
+    assert set(w.data) == {2.0}
+
+
+WRITES = {
+    "assign": lambda w: w.assign(5.0),
+    "data": lambda w: setattr(w, "data", 5.0),
+    "item": lambda w: w.__setitem__(0, 5.0),
+    "in place": lambda w: w.__iadd__(5.0),
+    "freeze": lambda w: (setattr(w, "requires_grad", False), w.assign(5.0)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("sweep", ["gradient", "backward", "jvp"])
+def test_a_leaf_that_was_written_after_its_use_is_reported_and_nothing_is_lost(write, sweep):
+    w, v = leaf(2, name="w"), leaf(3)
+    with GradientTape() as tape:
+        y = (w * w * v).sum()
+    nodes = len(tape)
+    write(w)
+    with pytest.raises(MutationError, match=r"'w'.* was assigned after this tape recorded"):
+        tape.jvp(y, v, np.ones(6)) if sweep == "jvp" else getattr(tape, sweep)(
+            *((y, v) if sweep == "gradient" else (y,))
+        )
+    assert (v.grad, w.grad, len(tape), tape.consumed) == (None, None, nodes, False)
+
+
+def test_an_optimizer_step_between_record_and_sweep_is_reported():
+    w = leaf(2)
+    optimizer = SGD([w], learning_rate=0.5)
+    with GradientTape() as first:
+        a = (w * w).sum()
+    with GradientTape() as second:
+        b = (w * w * w).sum()
+    first.backward(a)
+    optimizer.step()
+    with pytest.raises(MutationError):
+        second.backward(b)
+    np.testing.assert_array_equal(w.grad, np.full(6, 4.0))
+    np.testing.assert_array_equal(w.data, np.zeros(6))
+
+
+def test_a_leaf_made_on_a_tape_may_be_assigned_before_its_first_use():
+    tape = GradientTape()
+    w = tape.variable(np.zeros(3))
+    w.assign(np.array([1.0, 2.0, 3.0]))
+    with tape:
+        y = (w * w).sum()
+    np.testing.assert_array_equal(tape.gradient(y, w), [2.0, 4.0, 6.0])
+
+
+def test_freezing_a_leaf_does_not_open_what_the_tape_saved():
+    w, x = leaf(2), leaf(3)
+    with GradientTape() as tape:
+        y = (w * x).sum()
+    w.requires_grad = False
+    w.data[...] = 9.0
+    np.testing.assert_array_equal(tape.gradient(y, x), np.full(6, 2.0))
+
+
+@pytest.mark.parametrize("saved", ["leaf", "intermediate"])
+@pytest.mark.parametrize(
+    "view",
+    [lambda v: v.reshape(2, 3), lambda v: v.T, lambda v: v[0:3], lambda v: v.detach()],
+    ids=["reshape", "transpose", "slice", "detach"],
+)
+def test_a_constant_view_taken_in_a_pause_is_no_way_in(saved, view):
+    w = leaf(2)
+    with GradientTape() as tape:
+        h = w if saved == "leaf" else w * 1.0
+        y = (h * h).sum()
+        with od.no_grad():
+            outside = view(h)
+        with tape.no_recording():
+            paused = view(h)
+    for constant in (outside, paused):
+        array = constant.data
+        if np.shares_memory(array, h.data):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0.0
+        else:
+            array[...] = 0.0
+    np.testing.assert_array_equal(tape.gradient(y, w), np.full(6, 4.0))
+
+
+def test_the_data_of_an_intermediate_is_read_only():
+    w = leaf(2)
+    with GradientTape() as tape:
+        h = ops.exp(w)
+        y = (h * h).sum()
+    for array in (h.data, h.numpy(), h.detach().data, h.reshape(2, 3).data):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0.0
+    with pytest.raises(TapeError, match="no leaf"):
+        h.assign(0.0)
+    np.testing.assert_allclose(tape.gradient(y, w), np.full(6, 2 * np.exp(4.0)))
+
+
+def test_an_untracked_view_of_a_leaf_is_no_way_in():
+    @od.op(elementwise=True, vjp={"x": lambda g: g})
+    def same(x, /):
+        return x
+
+    w = leaf(2)
+    early = [w.reshape(2, 3), same(w)]
+    with od.no_grad():
+        early.append(same(w))
+    with GradientTape() as tape:
+        y = (w * w).sum()
+    for h in early[:2]:
+        with pytest.raises(TapeError, match="no leaf"):
+            h.assign(0.0)
+    with pytest.raises(MutationError):
+        early[2].assign(0.0)
+    for h in early:
+        with pytest.raises(ValueError, match="read-only"):
+            h.data[...] = 0.0
+        h[0] = 0.0
+    np.testing.assert_array_equal(tape.gradient(y, w), np.full(6, 4.0))
+
+
+def test_item_assignment_rebinds_and_earlier_uses_keep_the_old_value():
+    w = leaf(2)
+    with GradientTape() as tape:
+        h = w * 3.0
+        before = h * h
+        h[0] = 0.0
+        y = before.sum() + h.sum()
+    np.testing.assert_array_equal(tape.gradient(y, w), [36.0] + [39.0] * 5)
+
+
+# ------------------------------------------------------------------ the careful mode
+
+
+def test_the_careful_mode_finds_a_write_through_an_earlier_view():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    early = x[:10]
+    with GradientTape(check=True) as tape:
+        y = (w * x).sum()
+    early[3] = 100.0
+    with pytest.raises(MutationError, match=r"multiply at .*test_mutation\.py:\d+ saved y"):
+        tape.gradient(y, w)
+    early[3] = 3.0
+    np.testing.assert_array_equal(tape.gradient(y, w), np.full(BIG, 3.0))
+
+
+def test_the_careful_mode_names_the_line_that_recorded():
+    w, x = leaf(2, BIG), np.full(BIG, 3.0)
+    early = x[:10]
+    with GradientTape(check=True) as tape:
+        h = w + 1.0
+        line = test_the_careful_mode_names_the_line_that_recorded.__code__.co_firstlineno + 6
+        y = (h * x).sum()
+    early[3] = 100.0
+    with pytest.raises(MutationError, match=rf"test_mutation\.py:{line} "):
+        tape.backward(y)
+
+
+# ------------------------------------------------------------------ options
+
+
+OPTIONS = {
+    "index array": (lambda x, o: x[o], np.array([0, 0, 2]), np.array([1, 1, 1])),
+    "index list": (lambda x, o: x[o], [0, 0, 2], [1, 1, 1]),
+    "mask": (lambda x, o: x[o], np.array([True, False, True]), np.array([False, True, True])),
+    "index in a tuple": (
+        lambda x, o: x[(o, slice(0, 2))],
+        np.array([0, 0, 2]),
+        np.array([1, 1, 1]),
+    ),
+    "written index": (lambda x, o: ops.setitem(x, 5.0, o), np.array([0]), np.array([2])),
+    "axes": (lambda x, o: ops.transpose(x.reshape(3, 2, 2), o), [1, 2, 0], [2, 0, 1]),
+    "axes array": (
+        lambda x, o: ops.transpose(x.reshape(3, 2, 2), o),
+        np.array([1, 2, 0]),
+        np.array([2, 0, 1]),
+    ),
+    "shape": (lambda x, o: ops.reshape(x, o), [2, 6], [6, 2]),
+    "target shape": (lambda x, o: ops.broadcast_to(x, o), [2, 3, 4], [5, 3, 4]),
+}
+
+
+@pytest.mark.parametrize(("fn", "option", "later"), OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_options_may_be_written_to_after_recording(fn, option, later, mode):
+    rng = np.random.default_rng(1)
+    x = Variable(rng.normal(size=(3, 4)), requires_grad=True)
+    results = []
+    for write in (False, True):
+        given = option.copy()
+        with GradientTape() as tape:
+            y = fn(x, given)
+        if write:
+            given[:] = later
+        c = np.arange(1.0, 1.0 + y.size).reshape(y.shape)
+        t = np.arange(1.0, 13.0).reshape(3, 4)
+        results.append(tape.gradient(y, x, c) if mode == "reverse" else tape.jvp(y, x, t))
+    np.testing.assert_array_equal(results[0], results[1])

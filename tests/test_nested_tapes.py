@@ -1,0 +1,281 @@
+"""Tapes that live at the same time: who records what, who is consumed, learning to learn."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import TapeConsumedError, TapeError
+
+
+def leaf(value=3.0):
+    return Variable(value, requires_grad=True)
+
+
+# ------------------------------------------------------------------ who records what
+
+
+def test_results_are_arrays_outside_and_variables_while_an_enclosing_tape_records():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape(persistent=True) as inner:
+            y = x * x
+        assert isinstance(inner.gradient(y, x), Variable)
+        assert isinstance(inner.jvp(y, x, 1.0), Variable)
+        with outer.no_recording():
+            assert isinstance(inner.gradient(y, x), np.ndarray)
+        with od.no_grad():
+            assert isinstance(inner.gradient(y, x), np.ndarray)
+    assert isinstance(inner.gradient(y, x), np.ndarray)
+    assert isinstance(inner.gradient(y, x, create_graph=True), Variable)
+    with GradientTape():
+        assert isinstance(inner.gradient(y, x), np.ndarray)
+        assert isinstance(outer.gradient(y, x), np.ndarray)
+
+
+@pytest.mark.parametrize("fn", [lambda x: x + 1.0, lambda x: 2.0 * x], ids=["shift", "scale"])
+def test_a_constant_slope_is_a_variable_too(fn):
+    x = leaf()
+    with GradientTape(persistent=True) as tape:
+        y = fn(x)
+    slope = tape.gradient(y, x, create_graph=True)
+    assert isinstance(slope, Variable)
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            y = fn(x)
+        total = inner.gradient(y, x) * x
+    assert float(outer.gradient(total, x)) == float(slope)
+
+
+def test_an_inner_tape_is_consumed_while_the_outer_lives():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            y = x * x * x
+        slope = inner.gradient(y, x)
+        with pytest.raises(TapeConsumedError):
+            inner.gradient(y, x)
+        z = slope * y
+    assert float(outer.gradient(z, x)) == 15 * 81.0  # 3 x⁵
+
+
+def test_a_persistent_inner_tape_sweeps_many_times_and_after_the_outer():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape(persistent=True) as inner:
+            y = x * x * x
+        total = inner.gradient(y, x) + inner.gradient(y, x)
+    assert float(outer.gradient(total, x)) == 36.0
+    assert float(inner.gradient(y, x)) == 27.0
+
+
+def test_nodes_recorded_after_the_inner_tape_was_left_are_not_on_it():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape(persistent=True) as inner:
+            y = x * x
+        z = y * x
+        for ask in (lambda: inner.gradient(z, x), lambda: inner.jvp(z, x, 1.0)):
+            with pytest.raises(TapeError, match="while this tape did not record"):
+                ask()
+        assert float(inner.gradient(y, x)) == 6.0
+    assert float(outer.gradient(z, x)) == 27.0
+
+
+def test_a_paused_inner_tape_takes_for_a_constant_what_the_outer_differentiates():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            a = x * x
+            with inner.no_recording():
+                c = x * x
+            y = a * c
+        slope = inner.gradient(y, x)  # 2 x c
+    assert float(slope) == 54.0
+    assert float(outer.gradient(slope, x)) == 6 * 9.0
+
+
+def test_a_paused_outer_tape_takes_for_a_constant_what_the_inner_differentiates():
+    x = leaf()
+    with GradientTape() as outer:
+        with outer.no_recording():
+            with GradientTape() as inner:
+                y = x * x
+            slope = inner.gradient(y, x)
+        z = float(slope) * x
+    assert float(outer.gradient(z, x)) == 6.0
+
+
+@pytest.mark.parametrize("end", ["drop", "consume"])
+def test_an_outer_tape_that_ends_first_leaves_the_inner_ones_nodes(end):
+    x = leaf()
+    outer, inner = GradientTape(), GradientTape()
+    with outer, inner:
+        y = x * x * x
+    if end == "drop":
+        del outer
+    else:
+        assert float(outer.gradient(y, x)) == 27.0
+    assert float(inner.gradient(y, x)) == 27.0
+
+
+def test_retained_sweeps_and_nested_ones_mix():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            y = x * x * x
+        inner.backward(y, retain=True)
+        first = x.grad
+        slope = inner.gradient(y, x)
+        both = first + slope
+    x.zero_grad()
+    outer.backward(both, retain=True)
+    assert float(x.grad) == 36.0
+    outer.backward(slope)
+    assert float(x.grad) == 36.0 + 18.0
+    with pytest.raises(TapeConsumedError):
+        outer.backward(slope)
+
+
+def test_recorded_gradients_of_several_tapes_add_up_in_a_leaf():
+    x = leaf()
+    for _ in range(3):
+        with GradientTape():
+            with GradientTape() as inner:
+                y = x * x * x
+            inner.backward(y)
+    with GradientTape() as plain:
+        y = x * x
+    plain.backward(y)
+    assert float(x.grad) == 3 * 27.0 + 6.0
+
+
+def test_a_hook_sees_a_variable_in_a_recorded_sweep_and_its_replacement_is_differentiated():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            h = x * x
+            y = h * x
+        inner.on_gradient(h, lambda g: g * x)
+        slope = inner.gradient(y, x)  # 2x * x² + x²
+    assert float(slope) == 2 * 27.0 + 9.0
+    assert float(outer.gradient(slope, x)) == 6 * 9.0 + 2 * 3.0
+
+
+def test_a_function_waits_for_the_sweep_of_the_tape_it_was_given_to():
+    x, seen = leaf(), []
+    with GradientTape() as outer:
+        h = x * x
+        outer.on_gradient(h, lambda g: seen.append(("outer", float(g))))
+        with GradientTape() as inner:
+            y = h * x
+        inner.on_gradient(h, lambda g: seen.append(("inner", float(g))))
+        inner.gradient(y, x)
+        assert seen == [("inner", 3.0)]
+        z = h * 5.0
+    outer.gradient(z, x)
+    assert seen == [("inner", 3.0), ("outer", 5.0)]
+
+
+def test_an_error_in_the_inner_block_leaves_the_outer_recording_intact():
+    x = leaf()
+    inner = GradientTape()
+
+    def fail(y):
+        with inner:
+            return y * x / [1.0, 2.0] @ np.ones(3)
+
+    with GradientTape() as outer:
+        y = x * x
+        with pytest.raises(od.errors.ShapeError):
+            fail(y)
+        assert len(inner) == 0
+        z = y * x
+    assert float(outer.gradient(z, x)) == 27.0
+
+
+def test_a_training_loop_inside_an_outer_tape_does_not_grow():
+    rng = np.random.default_rng(5)
+    x, lengths = rng.normal(size=(4, 3)), []
+    start = Variable(rng.normal(size=3), requires_grad=True)
+    with GradientTape() as outer:
+        w = start * 1.0
+        for _ in range(2_000):
+            with GradientTape() as inner:
+                p = inner.watch(w.detach())
+                loss = ((x @ p) * (x @ p)).sum()
+            w = (p - 0.01 * inner.gradient(loss, p)).detach()
+            lengths.append(len(outer))
+    assert max(lengths) < 8_192
+
+
+def test_a_cotangent_may_be_a_variable_of_the_outer_tape():
+    x = leaf()
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            y = x * x
+        c = x * x * x
+        slope = inner.gradient(y, x, c)  # 2 x⁴
+    assert float(outer.gradient(slope, x)) == 8 * 27.0
+
+
+# ------------------------------------------------------------------ learning to learn
+
+
+def task_loss(params, x, y):
+    h = ops.tanh(x @ params["w"] + params["b"])
+    return ((h @ params["v"] - y) * (h @ params["v"] - y)).mean()
+
+
+def adapted_loss(start, x, y, steps, rate):
+    """The loss after gradient steps, as a function of where they start."""
+    params = start
+    for _ in range(steps):
+        with GradientTape() as inner:
+            loss = task_loss(params, x, y)
+        slopes = inner.gradient(loss, params)
+        params = {name: params[name] - rate * slopes[name] for name in params}
+    return task_loss(params, x, y)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_gradient_through_gradient_steps_equals_differences(steps):
+    rng = np.random.default_rng(7)
+    x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
+    start = {
+        "w": rng.normal(size=(3, 4)) * 0.5,
+        "b": rng.normal(size=4) * 0.1,
+        "v": rng.normal(size=(4, 2)) * 0.5,
+    }
+    params = {name: Variable(value, requires_grad=True) for name, value in start.items()}
+    with GradientTape() as outer:
+        loss = adapted_loss(params, x, y, steps, 0.3)
+    slopes = outer.gradient(loss, params)
+
+    def moved(name, direction, step):
+        point = start | {name: start[name] + step * direction}
+        fresh = {n: Variable(v, requires_grad=True) for n, v in point.items()}
+        with GradientTape():
+            return float(adapted_loss(fresh, x, y, steps, 0.3))
+
+    for name in start:
+        direction, h = rng.normal(size=start[name].shape), 1e-3
+        near = (moved(name, direction, h) - moved(name, direction, -h)) / (2 * h)
+        far = (moved(name, direction, 2 * h) - moved(name, direction, -2 * h)) / (4 * h)
+        assert float((slopes[name] * direction).sum()) == pytest.approx(
+            (4 * near - far) / 3, rel=1e-7
+        )
+
+
+def test_the_gradient_through_gradient_steps_equals_analysis_on_a_parabola():
+    # loss = a w² / 2; one step takes w to (1 - r a) w; so n steps to (1 - r a)**n w.
+    a, r, n = 1.7, 0.2, 5
+    w = leaf(2.0)
+    with GradientTape() as outer:
+        p = w
+        for _ in range(n):
+            with GradientTape() as inner:
+                loss = 0.5 * a * p * p
+            p = p - r * inner.gradient(loss, p)
+        final = 0.5 * a * p * p
+    assert float(outer.gradient(final, w)) == pytest.approx(a * 2.0 * (1 - r * a) ** (2 * n))

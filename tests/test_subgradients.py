@@ -1,0 +1,212 @@
+"""What the derivative is where there is none: ties, kinks, ends of domains, NaN and infinity."""
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import assert_same
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.ops import OPS
+
+INF, NAN = np.inf, np.nan
+
+# (op, operands, gradient of the sum of the result for each, options). None: not differentiable.
+TABLE = {
+    "maximum tie": (ops.maximum, ([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]), ([0.5, 0, 1], [0.5, 1, 0])),
+    "maximum tie of zeros": (ops.maximum, ([0.0], [-0.0]), ([0.5], [0.5])),
+    "maximum tie at infinity": (ops.maximum, ([INF, -INF], [INF, 0.0]), ([0.5, 0], [0.5, 1])),
+    "maximum tie, broadcast": (ops.maximum, ([1.0, 1.0, 0.0], 1.0), ([0.5, 0.5, 0], 2.0)),
+    "minimum tie": (ops.minimum, ([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]), ([0.5, 1, 0], [0.5, 0, 1])),
+    "maximum of NaN": (ops.maximum, ([NAN, 1.0], [1.0, NAN]), ([1, 0], [0, 1])),
+    "minimum of NaN": (ops.minimum, ([NAN, 1.0], [1.0, NAN]), ([1, 0], [0, 1])),
+    "max of two": (ops.max, ([3.0, 1.0, 3.0],), ([0.5, 0, 0.5],)),
+    "max of all": (ops.max, ([2.0, 2.0, 2.0, 2.0],), ([0.25] * 4,)),
+    "max by axis": (ops.max, ([[1.0, 1.0], [0.0, 2.0]],), ([[0.5, 0.5], [0, 1]],), {"axis": 1}),
+    "max of infinities": (ops.max, ([INF, 0.0, INF],), ([0.5, 0, 0.5],)),
+    "max of NaN": (ops.max, ([1.0, NAN],), ([0, 1],)),
+    "min of two": (ops.min, ([1.0, 3.0, 1.0],), ([0.5, 0, 0.5],)),
+    "min of NaN": (ops.min, ([1.0, NAN],), ([0, 1],)),
+    "absolute": (ops.absolute, ([-2.0, -0.0, 0.0, 3.0],), ([-1, 0, 0, 1],)),
+    "absolute of complex": (ops.absolute, ([0j, 3 + 4j],), ([0, 0.6 + 0.8j],)),
+    "sign": (ops.sign, ([-1.0, 0.0, 2.0],), ([0, 0, 0],)),
+    "relu": (ops.relu, ([-1.0, -0.0, 0.0, 2.0],), ([0, 0, 0, 1],)),
+    "sqrt": (ops.sqrt, ([0.0, 4.0],), ([INF, 0.25],)),
+    "log": (ops.log, ([0.0, 4.0],), ([INF, 0.25],)),
+    "power, 0**0": (ops.power, (0.0, 0.0), (0, 0)),
+    "power, x**0": (ops.power, ([2.0, -2.0], 0.0), ([0, 0], NAN)),
+    "power, 0**1": (ops.power, (0.0, 1.0), (1, 0)),
+    "power, 0**2": (ops.power, (0.0, 2.0), (0, 0)),
+    "power, 0**0.5": (ops.power, (0.0, 0.5), (INF, 0)),
+    "power, 1**0": (ops.power, (1.0, 0.0), (0, 0)),
+    "power of a negative number": (ops.power, (-2.0, 2.0), (-4, NAN)),
+    "where": (
+        ops.where,
+        (np.array([True, False]), [1.0, NAN], [NAN, 2.0]),
+        (None, [1, 0], [0, 1]),
+    ),
+    "where, infinite": (
+        ops.where,
+        (np.array([True, False]), [1.0, INF], [-INF, 2.0]),
+        (None, [1, 0], [0, 1]),
+    ),
+    "setitem twice": (
+        ops.setitem,
+        ([1.0, 2.0], [3.0, 4.0, 5.0]),
+        ([1, 0], [0, 0, 1]),
+        {"key": np.array([1, 1, 1])},
+    ),
+    # (p - y) / max(p (1 - p), 1e-12), and the difference of logarithms that stop at -100.
+    "binary_entropy": (ops.binary_entropy, ([0.0, 1.0], [1.0, 0.0]), ([-1e12, 1e12], [100, -100])),
+    "binary_entropy, right": (ops.binary_entropy, ([0.0, 1.0], [0.0, 1.0]), ([0, 0], [100, -100])),
+}
+LIMITS = {
+    "exp": (ops.exp, ([-INF, INF],), ([0, INF],)),
+    "tanh": (ops.tanh, ([-INF, INF],), ([0, 0],)),
+    "sigmoid": (ops.sigmoid, ([-INF, INF, -1000.0, 1000.0],), ([0, 0, 0, 0],)),
+    "log": (ops.log, ([INF],), ([0],)),
+    "sqrt": (ops.sqrt, ([INF],), ([0],)),
+    "divide": (ops.divide, (1.0, INF), (0, 0)),
+    "divide by zero": (ops.divide, (1.0, 0.0), (INF, -INF)),
+    "relu": (ops.relu, ([-INF, INF],), ([0, 1],)),
+    "absolute": (ops.absolute, ([-INF, INF],), ([-1, 1],)),
+    "logits": (
+        ops.binary_entropy_with_logits,
+        ([-1000.0, 1000.0], [1.0, 0.0]),
+        ([-1, 1], [1000, -1000]),
+    ),
+    "softmax": (ops.softmax, ([-INF, 0.0],), ([0, 0],)),
+    "cross entropy": (
+        ops.softmax_cross_entropy,
+        ([[1000.0, -1000.0]], np.array([1])),
+        ([[1, -1]], None),
+    ),
+}
+CASES = {f"kink: {k}": v for k, v in TABLE.items()}
+CASES |= {f"limit: {k}": v for k, v in LIMITS.items()}
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+
+
+def recorded(case):
+    """The op's leaves and result on a persistent tape, and the gradients to expect."""
+    op, operands, wanted, *options = case
+    leaves = [
+        Variable(o, requires_grad=True) if w is not None else o
+        for o, w in zip(operands, wanted, strict=True)
+    ]
+    with GradientTape(persistent=True) as tape:
+        out = op(*leaves, **(options[0] if options else {}))
+    moving = [leaf for leaf in leaves if isinstance(leaf, Variable)]
+    stated = [w for w in wanted if w is not None]
+    expected = [np.asarray(w, leaf.dtype) for w, leaf in zip(stated, moving, strict=True)]
+    return tape, out, moving, expected
+
+
+@every_case
+def test_reverse_mode_gives_the_stated_derivative(case):
+    with np.errstate(all="ignore"):
+        tape, out, leaves, wanted = recorded(case)
+        gradients = tape.gradient(out, leaves, np.ones(out.shape, out.dtype))
+    for gradient, expected in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=0)
+
+
+def units(leaf, together):
+    """Tangents that show the derivative: one for each element, or one for all."""
+    places = [...] if together else list(np.ndindex(leaf.shape))
+    for place, unit in itertools.product(places, (1.0, 1j) if leaf.dtype.kind == "c" else (1.0,)):
+        tangent = np.zeros(leaf.shape, leaf.dtype)
+        tangent[place] = unit
+        yield place, unit, tangent
+
+
+@every_case
+def test_forward_mode_gives_the_stated_derivative(case):
+    with np.errstate(all="ignore"):
+        tape, out, leaves, wanted = recorded(case)
+        for leaf, expected in zip(leaves, wanted, strict=True):
+            # One element at a time would multiply an infinite slope by the zeros of the others.
+            together = case[0].row.elementwise and out.shape == leaf.shape
+            for place, unit, tangent in units(leaf, together):
+                moved = tape.jvp(out, leaf, tangent)
+                slope = (np.conj(expected[place]) * unit).real
+                got = moved if together else np.sum(moved)
+                np.testing.assert_allclose(got, slope, rtol=1e-12, atol=0)
+
+
+def test_every_row_that_states_a_kink_has_its_cases():
+    stated = {row.name for row in OPS.values() if row.kinks}
+    assert stated <= {case[0].row.name for case in TABLE.values()}
+
+
+# ------------------------------------------------------------------ the branch not taken
+
+BRANCHES = {
+    "sqrt": lambda x: ops.sqrt(x),
+    "log": lambda x: ops.log(x),
+    "1 / x": lambda x: 1.0 / x,
+    "power": lambda x: x**0.5,
+    "x log x": lambda x: x * ops.log(x),
+    "exp of log": lambda x: ops.exp(ops.log(x)),
+    "exp": lambda x: ops.exp(x * -1000.0),
+}
+
+
+@pytest.mark.parametrize("branch", BRANCHES.values(), ids=list(BRANCHES))
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_where_keeps_the_branch_not_taken_out_of_the_derivative(branch, mode):
+    x = Variable([-1.0, 0.0, 4.0], requires_grad=True)
+    with np.errstate(all="ignore"), GradientTape() as tape:
+        y = ops.where(x > 0.0, branch(x), 0.0)
+    with np.errstate(all="ignore"):
+        sweep = tape.gradient if mode == "reverse" else tape.jvp
+        slope = sweep(y, x, np.ones(3))
+    assert slope[:2].tolist() == [0.0, 0.0]
+    assert np.isfinite(slope[2])
+
+
+# ------------------------------------------------------------------ NaN and infinity in values
+
+SPECIAL = np.array([-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, INF, NAN])
+UFUNCS = {name: row for name, row in OPS.items() if row.ufunc is not None and name != "matmul"}
+FOLDS = ["sum", "mean", "max", "min", "argmax"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("row", UFUNCS.values(), ids=list(UFUNCS))
+def test_nan_and_infinity_go_through_elementwise_ops_as_through_numpy(row, dtype):
+    numbers = SPECIAL.astype(dtype)
+    grid = np.meshgrid(*[numbers] * len(row.arrays))
+    leaves = [Variable(x, requires_grad=True) for x in grid]
+    with np.errstate(all="ignore"), GradientTape():
+        assert_same(row.call(*leaves).numpy(), row.ufunc(*grid))
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("number", [NAN, INF, -INF], ids=str)
+def test_nan_and_infinity_go_through_reductions_as_through_numpy(name, number):
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    x[1, 2] = number
+    for axis in (None, 0, 1):
+        got = getattr(ops, name)(Variable(x), axis=axis).numpy()
+        assert_same(got, getattr(np, name)(x, axis=axis))
+
+
+def test_sigmoid_relu_and_softmax_pass_nan_on_and_take_infinity_to_their_limits():
+    with np.errstate(all="ignore"):
+        assert_same(ops.sigmoid(np.array([-INF, INF, NAN])), np.array([0.0, 1.0, NAN]))
+        assert_same(ops.relu(np.array([-INF, INF, NAN])), np.array([0.0, INF, NAN]))
+        assert_same(ops.softmax(np.array([-INF, 0.0])), np.array([0.0, 1.0]))
+        assert_same(ops.log_softmax(np.array([-INF, 0.0])), np.array([-INF, 0.0]))
+        assert np.isnan(ops.softmax(np.array([NAN, 0.0]))).all()
+
+
+def test_sure_predictions_cost_nothing_when_right_and_a_bounded_sum_when_wrong():
+    p = np.array([0.0, 1.0, 0.0, 1.0])
+    assert od.losses.binary_cross_entropy(p, [0.0, 1.0, 1.0, 0.0], reduction="none").tolist() == [
+        0.0,
+        0.0,
+        100.0,
+        100.0,
+    ]

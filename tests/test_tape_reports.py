@@ -1,0 +1,285 @@
+"""What a tape tells: why a gradient flows or not, memory, pictures; and its careful mode."""
+
+import re
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import MutationError, NonFiniteError, TapeError
+
+
+def wide(data, **options):
+    """A leaf of float64."""
+    return Variable(np.asarray(data, np.float64), True, **options)
+
+
+# ------------------------------------------------------------------ explain
+
+
+def test_explain_names_the_ops_of_the_path():
+    w, b = wide(2.0, name="w"), wide(1.0, name="b")
+    with GradientTape() as tape:
+        y = ops.exp(w * 3.0 + b).sum()
+    path = tape.explain(y, w)
+    assert path.startswith("w -> multiply -> add -> exp -> sum -> ")
+    assert tape.explain(y, b).startswith("b -> add -> exp -> sum -> ")
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        (lambda tape, v: v.detach(), r"broken at detach\(\)"),
+        (lambda tape, v: paused(od.no_grad(), v), "broken at exp, computed in a pause"),
+        (lambda tape, v: paused(tape.no_recording(), v), "broken at exp, computed in a pause"),
+    ],
+    ids=["detach", "no_grad", "no_recording"],
+)
+def test_explain_names_what_broke_the_path(cut, words):
+    w, other = wide(2.0, name="w"), wide(3.0)
+    with GradientTape() as tape:
+        middle = w * 2.0
+        y = cut(tape, middle) * other
+    assert re.search(words, tape.explain(y, w))
+
+
+def paused(pause, v):
+    with pause:
+        return ops.exp(v)
+
+
+def test_explain_says_that_a_source_was_never_used():
+    w, other = wide(2.0), wide(1.0, name="other")
+    with GradientTape() as tape:
+        y = w * w
+    assert "other was never used on this tape" in tape.explain(y, other)
+
+
+def test_explain_says_that_no_op_leads_there():
+    w, other = wide(2.0, name="w"), wide(1.0, name="other")
+    with GradientTape() as tape:
+        y = w * w
+        _ = other * 2.0
+    assert "no op leads from other" in tape.explain(y, other)
+
+
+def test_explain_says_that_an_output_is_a_constant_or_untracked():
+    w = wide(2.0, name="w")
+    lost = w * 2.0
+    with GradientTape() as tape:
+        _ = w * w
+    assert "is a constant" in tape.explain(Variable(1.0), w)
+    assert "computed while nothing recorded" in tape.explain(lost, w)
+
+
+def test_explain_of_a_consumed_tape_says_so():
+    w = wide(2.0)
+    with GradientTape() as tape:
+        y = w * w
+    tape.backward(y)
+    assert "consumed" in tape.explain(y, w)
+
+
+# ------------------------------------------------------------------ memory
+
+
+def test_memory_counts_each_saved_array_once():
+    w, x = wide(np.ones(1000)), np.ones(1000)
+    with GradientTape() as tape:
+        a = w * x
+        b = w * x
+        c = a * b
+        y = (ops.exp(c) + a).sum()
+    report = tape.memory()
+    # x is locked and shared by two nodes; a and b are saved by c, and exp saves its result
+    assert report.total == 4 * 8000
+    assert report.locked == 8000
+    assert [name for name, _ in report.nodes] == ["multiply"] * 3 + ["exp", "add", "sum"]
+    assert [size for _, size in report.nodes] == [8000, 0, 16000, 8000, 0, 0]
+    assert "32,000 bytes" in str(report)
+    tape.backward(y)
+    assert tape.memory().total == tape.memory().locked == 0
+
+
+def test_memory_is_freed_by_clear():
+    w = wide(np.ones(1000))
+    with GradientTape() as tape:
+        _ = w * w
+    assert tape.memory().total == 8000
+    tape.clear()
+    assert tape.memory().total == 0
+
+
+# ------------------------------------------------------------------ pictures
+
+
+def test_to_dot_draws_every_node_and_edge_and_quotes_names():
+    w, b = wide(2.0, name='the "w"'), wide(1.0, name="b\\")
+    with GradientTape() as tape:
+        middle = w * b
+        y = middle + 1.0
+    text = tape.to_dot()
+    assert text.startswith("digraph")
+    assert text.rstrip().endswith("}")
+    assert r'label="the \"w\""' in text
+    assert r'label="b\\"' in text
+    for a, z in [(w, middle), (b, middle), (middle, y)]:
+        assert f"n{a.id} -> n{z.id};" in text
+
+
+def test_to_mermaid_draws_every_node_and_edge():
+    w = wide(2.0, name='the "w"')
+    with GradientTape() as tape:
+        y = w * w
+    text = tape.to_mermaid()
+    assert text.startswith("graph LR")
+    assert f'n{w.id}["the #quot;w#quot;"]' in text
+    assert f"n{w.id} --> n{y.id}" in text
+
+
+def test_a_notebook_shows_the_nodes_escaped():
+    w = wide(2.0)
+    with GradientTape() as tape:
+        _ = w * w
+    text = tape._repr_html_()
+    assert "<td>multiply</td>" in text
+    assert "<tape" not in text
+
+
+@pytest.mark.parametrize("state", ["empty", "recording", "left", "consumed", "cleared"])
+def test_a_tape_can_be_drawn_and_printed_in_every_state(state):
+    w = wide(2.0)
+    tape = GradientTape()
+    if state != "empty":
+        with tape:
+            y = w * w
+            if state == "recording":
+                assert "recording" in repr(tape)
+        if state == "consumed":
+            tape.backward(y)
+            assert "consumed" in repr(tape)
+        if state == "cleared":
+            tape.clear()
+    assert f"{len(tape)} nodes" in repr(tape)
+    for text in (tape.to_dot(), tape.to_mermaid(), tape._repr_html_(), str(tape.memory())):
+        assert isinstance(text, str)
+
+
+# ------------------------------------------------------------------ the careful mode
+
+
+def here():
+    return re.escape(__file__)
+
+
+def test_a_careful_tape_gives_the_same_gradients():
+    rng = np.random.default_rng(0)
+    x, data = rng.normal(size=(4, 3)), rng.normal(size=(3, 2))
+    results = []
+    for check in (False, True):
+        w = wide(data)
+        with GradientTape(check=check) as tape:
+            y = (ops.tanh(x @ w) ** 2).mean()
+        results.append(tape.gradient(y, w))
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_careful_tape_reports_the_first_value_that_is_not_finite_with_op_and_line():
+    w = wide([0.0, 1.0])
+    with (
+        np.errstate(divide="ignore"),
+        pytest.raises(NonFiniteError, match=rf"log at {here()}:\d+"),
+        GradientTape(check=True),
+    ):
+        _ = ops.exp(ops.log(w))
+
+
+def test_a_careful_tape_reports_the_first_gradient_that_is_not_finite_with_op_and_line():
+    w = wide([0.0, 1.0])
+    with GradientTape(check=True) as tape:
+        y = (ops.sqrt(w) * 2.0).sum()
+    with (
+        np.errstate(divide="ignore"),
+        pytest.raises(NonFiniteError, match=rf"gradient of sqrt at {here()}:\d+.*x is the first"),
+    ):
+        tape.backward(y)
+    assert w.grad is None
+    assert len(tape) == 3
+
+
+def test_a_careful_tape_finds_a_write_through_an_earlier_view_with_op_and_line():
+    w, x = wide(np.ones(1000)), np.ones(1000)
+    view = x[:10]
+    with GradientTape(check=True) as tape:
+        y = (w * x).sum()
+    view[0] = 99.0
+    with pytest.raises(MutationError, match=rf"multiply at {here()}:\d+ saved y.*written to"):
+        tape.backward(y)
+    assert w.grad is None
+    view[0] = 1.0
+    tape.backward(y)
+    np.testing.assert_array_equal(w.grad, np.ones(1000))
+
+
+def test_a_careful_tape_verifies_manual_records():
+    tape = GradientTape(check=True)
+    tape.enable()
+    x, y = tape.variable([1.0, 2.0]), tape.variable([3.0, 4.0])
+    wrong = tape.constant([4.0, 7.0])
+    with pytest.raises(TapeError, match=r"record: add of these inputs gives"):
+        tape.record_add(x, y, wrong)
+    assert len(tape) == 0
+    assert not wrong.requires_grad
+    tape.record_add(x, y, tape.constant([4.0, 6.0]))
+    assert len(tape) == 1
+
+
+def test_a_careful_tape_verifies_manual_records_made_by_id():
+    tape = GradientTape(check=True)
+    tape.enable()
+    x, y = tape.variable([1.0, 2.0]), tape.variable([3.0, 4.0])
+    wrong = tape.constant([4.0, 7.0])
+    with pytest.raises(TapeError, match=r"record: add of these inputs gives"):
+        tape.record_add(x.id, y.id, wrong.id)
+    assert len(tape) == 0
+
+
+def test_a_careful_tape_verifies_saved_arrays_of_manual_records():
+    tape = GradientTape(check=True)
+    tape.enable()
+    x, z = tape.variable([0.0, 1.0]), tape.constant(np.exp([0.0, 1.0]))
+    with pytest.raises(TapeError, match=r"record: exp"):
+        tape.record_exp(x, z, out=np.array([5.0, 5.0]))
+    assert len(tape) == 0
+
+
+def test_a_careful_tape_notes_the_line_of_every_node():
+    w = wide(2.0)
+    with GradientTape(check=True) as tape:
+        y = ops.exp(w * w)
+    lines = tape._recording.careful.lines
+    assert len(lines) == len(tape) == 2
+    assert all(re.fullmatch(rf"{here()}:\d+", lines[node.output]) for node in tape.nodes)
+    tape.backward(y)
+
+
+def test_a_careful_tape_inside_another_is_careful_too():
+    w = wide([0.0, 1.0])
+    with (
+        np.errstate(divide="ignore"),
+        pytest.raises(NonFiniteError, match="log"),
+        GradientTape(),
+        GradientTape(check=True),
+    ):
+        _ = ops.log(w)
+
+
+def test_carefulness_lasts_after_clear_and_consumption():
+    w = wide([1.0, 2.0])
+    tape = GradientTape(check=True)
+    with tape:
+        tape.backward((w * w).sum())
+    tape.clear()
+    with np.errstate(divide="ignore"), pytest.raises(NonFiniteError, match="log"), tape:
+        _ = ops.log(w - w)
