@@ -21,18 +21,21 @@ from odyssey.ops import (  # noqa: F401
 )
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import no_grad
-from odyssey.ops.table import OPS, PASS, Row, op
+from odyssey.ops.table import COMPOSITES, OPS, PASS, Row, op
 from odyssey.ops.values import Symbol
 
-__all__ = ["OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
+__all__ = ["COMPOSITES", "OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
 
 for _row in OPS.values():
     for _name in (_row.name, *_row.aliases):
         globals()[_name] = _row.call
+for _function in COMPOSITES.values():
+    for _name in (_function.__name__, *_function.aliases):  # type: ignore[attr-defined]
+        globals()[_name] = _function
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every op is an attribute of this module; say so when a name is none."""
-    near = difflib.get_close_matches(name, OPS)
+    near = difflib.get_close_matches(name, [*OPS, *COMPOSITES])
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")

@@ -17,12 +17,13 @@ from odyssey.ops import (
     reductions,
     shape,
 )
-from odyssey.ops.table import OPS
+from odyssey.ops.table import COMPOSITES, OPS
 
 __all__ = ["Operators"]
 
 _UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
-_FUNCTIONS = {fn: row for row in OPS.values() for fn in row.numpy}
+_FUNCTIONS = {fn: row.call for row in OPS.values() for fn in row.numpy}
+_FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in made.numpy}  # type: ignore[attr-defined]
 
 
 class Operators:
@@ -136,10 +137,10 @@ class Operators:
         return row.call(*inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        row = _FUNCTIONS.get(func)
-        if row is None:
+        function = _FUNCTIONS.get(func)
+        if function is None:
             raise DTypeError(
                 f"np.{func.__name__} is not in odyssey's table of differentiable ops; "
                 "use an op of od.ops, or .detach().numpy() where no gradient is needed"
             )
-        return row.call(*args, **kwargs)
+        return function(*args, **kwargs)

@@ -33,12 +33,16 @@ from odyssey.ops import dispatch
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
 
-__all__ = ["OPS", "PASS", "REQUIRED", "Row", "asked", "op", "publish"]
+__all__ = ["COMPOSITES", "OPS", "PASS", "REQUIRED", "Row", "asked", "composite", "op", "publish"]
 
 Rule = Callable[..., Any]
 _ROWS: dict[str, Row] = {}
 OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
 """Every built-in op by name; read-only, and sealed once ``odyssey.ops`` is imported."""
+
+_COMPOSITES: dict[str, Callable[..., Any]] = {}
+COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
+"""Every built-in function that is made of ops, by name; likewise."""
 
 
 def PASS(g: Any) -> Any:
@@ -257,12 +261,34 @@ def op(
     return declare
 
 
+def composite(
+    *, numpy: Sequence[Any] = (), aliases: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a function made of ops, which needs no rule of its own, beside the table's ops.
+
+    Args:
+        numpy: NumPy functions whose calls on Variables mean this function.
+        aliases: Short names for it.
+    """
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.numpy = tuple(numpy)  # type: ignore[attr-defined]
+        function.aliases = tuple(aliases)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
 def publish(namespace: dict[str, Any]) -> None:
-    """Enter the ops of a module of this package into the table."""
+    """Enter the ops and composites of a module of this package into their tables."""
     for value in list(namespace.values()):
+        if getattr(value, "__module__", None) != namespace["__name__"]:
+            continue
         row = getattr(value, "row", None)
-        if row is not None and value.__module__ == namespace["__name__"]:
+        if row is not None:
             _ROWS[row.name] = row
+        elif hasattr(value, "aliases"):
+            _COMPOSITES[value.__name__] = value
 
 
 # ------------------------------------------------------------------ reading a declaration
