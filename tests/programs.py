@@ -48,26 +48,32 @@ class Writer:
         self.steps = []
         self.shapes = []
         self.bounds = []
+        self.calm = []  # the numbers of the values that later steps may take
 
     def leaf(self):
         shape = self.choose(SHAPES)
         self.leaves.append(self.rng.uniform(-2.0, 2.0, shape))
         self.shapes.append(shape)
         self.bounds.append(2.0)
+        self.calm.append(len(self.shapes) - 1)
 
-    def call(self, op, *operands, shape, bound, **options):
-        """Append a step; squash its result where it may have grown large."""
+    def step(self, op, *operands, shape, bound=np.inf, **options):
+        """Append a step; return the number of its result, of absolute value up to ``bound``."""
         self.steps.append(Step(op, operands, options))
         self.shapes.append(tuple(shape))
         self.bounds.append(bound)
-        here = len(self.shapes) - 1
-        if bound <= CALM:
-            return here
-        # x / sqrt(1 + x**2) lies between -1 and 1.
-        grown = self.call("square", here, shape=shape, bound=0)
-        grown = self.call("add", grown, 1.0, shape=shape, bound=0)
-        root = self.call("sqrt", grown, shape=shape, bound=0)
-        return self.call("divide", here, root, shape=shape, bound=1.0)
+        return len(self.shapes) - 1
+
+    def call(self, op, *operands, shape, bound, **options):
+        """Append a step for others to build on; squash its result where it may have grown."""
+        here = self.step(op, *operands, shape=shape, bound=bound, **options)
+        if bound > CALM:
+            # x / sqrt(1 + x**2) lies between -1 and 1.
+            grown = self.step("square", here, shape=shape)
+            grown = self.step("add", grown, 1.0, shape=shape)
+            root = self.step("sqrt", grown, shape=shape)
+            here = self.step("divide", here, root, shape=shape, bound=1.0)
+        self.calm.append(here)
 
     def constant(self, shape):
         """A plain array, laid out in memory backwards."""
@@ -75,8 +81,8 @@ class Writer:
 
     def positive(self, k):
         """A value between 0.5 and 0.5 + bound**2 made of value ``k``."""
-        square = self.call("square", k, shape=self.shapes[k], bound=0)
-        return self.call("add", square, 0.5, shape=self.shapes[k], bound=0)
+        square = self.step("square", k, shape=self.shapes[k])
+        return self.step("add", square, 0.5, shape=self.shapes[k])
 
     # -------------------------------------------------------------- moves
 
@@ -103,7 +109,7 @@ class Writer:
 
     def binary(self, k):
         shape, b = self.shapes[k], self.bounds[k]
-        fitting = [j for j in range(len(self.shapes)) if self.fits(j, shape)]
+        fitting = [j for j in self.calm if self.fits(j, shape)]
         kind = self.choose(["value", "number", "array"])
         if kind == "value":
             other = self.choose(fitting)
@@ -131,7 +137,7 @@ class Writer:
 
     def where(self, k):
         shape = self.shapes[k]
-        alike = [j for j in range(len(self.shapes)) if self.shapes[j] == shape]
+        alike = [j for j in self.calm if self.shapes[j] == shape]
         other = self.choose(alike)
         mask = self.rng.random(shape) < 0.5
         bound = max(self.bounds[k], self.bounds[other])
@@ -179,8 +185,10 @@ class Writer:
             if np.prod(part) <= LARGEST:
                 self.call("getitem", k, shape=part, bound=b, key=key)
             return
-        scalars = [j for j in range(len(self.shapes)) if self.shapes[j] in ((), part)]
-        value = self.choose([0.25, *scalars])
+        fitting = {(), part}
+        if part and not isinstance(key, np.ndarray):
+            fitting.add((1, *part))  # NumPy drops leading axes of length 1
+        value = self.choose([0.25, *(j for j in self.calm if self.shapes[j] in fitting)])
         bound = b if type(value) is float else max(b, self.bounds[value])
         self.call("setitem", k, value, shape=shape, bound=bound, key=key)
 
@@ -189,7 +197,7 @@ class Writer:
         if not shape:
             return
         n = shape[-1]
-        partners = [j for j in range(len(self.shapes)) if self.contracts(j, n)]
+        partners = [j for j in self.calm if self.contracts(j, n)]
         other = self.choose([*partners, None])
         if other is None:
             other, bound, theirs = self.constant((n, 2)), 1.5, (n, 2)
@@ -226,12 +234,12 @@ def write(choose, seed):
         writer.leaf()
     for _ in range(choose(list(range(1, 31)))):
         move = choose(Writer.MOVES)
-        move(writer, choose(list(range(len(writer.shapes)))))
+        move(writer, choose(writer.calm))
     leaves = len(writer.leaves)
     if not writer.steps:
         writer.call("tanh", 0, shape=writer.shapes[0], bound=1.0)
-    last = len(writer.shapes) - 1
-    other = choose(list(range(leaves, last + 1)))
+    last = writer.calm[-1]
+    other = choose([k for k in writer.calm if k >= leaves])
     outputs = [last] if other == last else [other, last]
     return Program(writer.leaves, _named(writer.steps), outputs)
 

@@ -160,6 +160,29 @@ def test_a_task_that_outlives_the_block_it_was_born_in_is_free_of_it():
     assert asyncio.run(everything()) == (27.0, 6.0)
 
 
+@pytest.mark.parametrize("sweep", ["backward", "gradient"])
+def test_a_tape_may_be_handed_to_another_thread(sweep):
+    x = leaf()
+    with GradientTape() as tape:
+        y = cube(x)
+    if sweep == "gradient":
+        assert float(in_thread(lambda: tape.gradient(y, x))) == 27.0
+    else:
+        in_thread(lambda: tape.backward(y))
+        assert float(x.grad) == 27.0
+
+
+def test_an_inner_tape_dropped_in_another_thread_leaves_the_outer_recording():
+    x = leaf()
+    with GradientTape() as outer:
+        box = [GradientTape()]
+        with box[0]:
+            y = x * x
+        in_thread(box.clear)
+        z = y * x
+    assert float(outer.gradient(z, x)) == 27.0
+
+
 # ------------------------------------------------------------------ generators
 
 

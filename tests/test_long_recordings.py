@@ -28,12 +28,15 @@ def leaf(size=8):
 # ------------------------------------------------------------------ long recordings
 
 
-def test_dead_branches_are_pruned_from_a_long_recording():
+@pytest.mark.parametrize(
+    ("check", "steps"), [(False, 100_000), (True, 20_000)], ids=["plain", "careful"]
+)
+def test_dead_branches_are_pruned_from_a_long_recording(check, steps):
     w = leaf()
     longest = 0
-    with GradientTape() as tape:
+    with GradientTape(check=check) as tape:
         alive = ops.exp(w)
-        for _ in range(100_000):
+        for _ in range(steps):
             ops.exp(w)
             longest = max(longest, len(tape))
         y = (alive * 2.0).sum()

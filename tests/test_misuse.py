@@ -44,7 +44,6 @@ class Recorded:
 
     def __init__(self, check=False):
         self.w = wide([1.0, 2.0], name="w")
-        self.middle_calls = 0
         with GradientTape(check=check) as self.tape:
             self.middle = self.w * self.w
             self.y = self.middle * 1.0
@@ -206,8 +205,8 @@ def test_too_few_tangents_and_unrelated_outputs_are_refused():
 
 @pytest.mark.parametrize("kind", SWEEPS)
 def test_a_hook_that_returns_a_wrong_shape_is_refused(kind):
-    r = Recorded()
-    r.tape.on_gradient(r.middle, lambda g: np.ones(5))
+    r, answers = Recorded(), [np.ones(5), None]
+    r.tape.on_gradient(r.middle, lambda g: answers.pop(0))
     with pytest.raises(ShapeError, match=r"on_gradient: .*shape \(5,\) for \(2,\)"):
         sweep(kind, r.tape, r.y, r.w, np.ones(2))
     r.unchanged(kind)
@@ -215,15 +214,18 @@ def test_a_hook_that_returns_a_wrong_shape_is_refused(kind):
 
 @pytest.mark.parametrize("kind", SWEEPS)
 def test_a_hook_that_raises_leaves_the_tape_as_it_was(kind):
-    r = Recorded()
+    r, calls = Recorded(), []
 
     def fail(g):
-        raise KeyError("mine")
+        calls.append(g)
+        if len(calls) == 1:
+            raise KeyError("mine")
 
     r.tape.on_gradient(r.w, fail)
     with pytest.raises(KeyError, match="mine"):
         sweep(kind, r.tape, r.y, r.w, np.ones(2))
     r.unchanged(kind)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("kind", SWEEPS)

@@ -320,6 +320,39 @@ def test_the_careful_mode_names_the_line_that_recorded():
         tape.backward(y)
 
 
+# ------------------------------------------------------------------ values made elsewhere
+
+
+@pytest.mark.parametrize("size", [6, BIG], ids=["small", "big"])
+@pytest.mark.parametrize("by", ["variable", "id"])
+def test_the_output_of_a_manual_record_is_as_fixed_as_any_result(size, by):
+    x, array = leaf(3, size), np.full(size, 9.0)
+    with GradientTape() as tape:
+        c = tape.constant(array)
+        tape.record("multiply", [x, x], c if by == "variable" else c.id)
+        y = (c * c).sum()
+    if array.flags.writeable:
+        array[...] = 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        c.data[...] = 0.0
+    np.testing.assert_array_equal(tape.gradient(y, x), np.full(size, 4 * 27.0))
+    array[...] = 0.0
+
+
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y[:]], ids=["operand", "view"])
+def test_a_foreign_op_that_returns_its_operand_records_a_value(part):
+    @od.op(vjp={"x": lambda g, out: ops.mul(g, out)})
+    def second(x, y, /):
+        return part(y)
+
+    w, x = leaf(3), np.full(6, 9.0)
+    with GradientTape() as tape:
+        y = second(w, x)
+        z = (y * y).sum()
+    x[...] = 0.0
+    np.testing.assert_array_equal(tape.gradient(z, w), np.full(6, 2 * 81.0))
+
+
 # ------------------------------------------------------------------ options
 
 

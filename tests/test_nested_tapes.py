@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import TapeConsumedError, TapeError
+from odyssey.errors import TapeConsumedError, TapeError, TapeMismatchError
 
 
 def leaf(value=3.0):
@@ -148,6 +148,47 @@ def test_recorded_gradients_of_several_tapes_add_up_in_a_leaf():
         y = x * x
     plain.backward(y)
     assert float(x.grad) == 3 * 27.0 + 6.0
+
+
+def test_recorded_gradients_of_two_living_recordings_do_not_mix_and_nothing_is_half_done():
+    a, b = leaf(), leaf()
+    with GradientTape() as first:
+        with GradientTape() as inner:
+            y = a * a * b
+        inner.backward(y)
+    b.zero_grad()
+    with GradientTape():
+        with GradientTape() as inner:
+            y = b * b * a
+        with pytest.raises(TapeMismatchError, match="zero_grad"):
+            inner.backward(y)
+        assert b.grad is None
+        assert float(inner.gradient(y, b)) == 18.0
+    assert float(a.grad) == 18.0
+    assert float(first.gradient(a.grad, b)) == 6.0
+
+
+@pytest.mark.parametrize("sweep", ["gradient", "jvp"])
+def test_what_passes_through_a_recorded_sweep_is_a_variable_apart_from_what_came(sweep):
+    x, given = Variable(np.full(6, 3.0), requires_grad=True), np.ones(6)
+    with GradientTape() as outer:
+        with GradientTape() as inner:
+            y = x + 0.0
+        slope = inner.gradient(y, x, given) if sweep == "gradient" else inner.jvp(y, x, given)
+        assert isinstance(slope, Variable)
+        total = (slope * x).sum()
+    given[...] = 0.0
+    np.testing.assert_array_equal(outer.gradient(total, x), np.ones(6))
+
+
+def test_a_manual_record_does_not_let_paused_nodes_into_a_sweep():
+    x = leaf()
+    with GradientTape(), GradientTape() as inner:
+        a, c = x * x, inner.constant(18.0)
+        with inner.no_recording():
+            b = x * x
+        inner.record("add", [a, b], c)
+        assert float(inner.gradient(c, x)) == 6.0
 
 
 def test_a_hook_sees_a_variable_in_a_recorded_sweep_and_its_replacement_is_differentiated():

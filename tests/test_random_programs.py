@@ -78,7 +78,7 @@ def assert_near(got, wanted, tolerance):
     assert np.abs(got - wanted).max(initial=0.0) <= tolerance * scale
 
 
-@settings(max_examples=3000, **CALM)
+@settings(max_examples=1500, **CALM)
 @given(programs())
 def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
     tape, leaves, outputs = record(program)
@@ -92,7 +92,7 @@ def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
     assert_near(reverse, differences(lambda at: plain(program, at), x), 1e-6)
 
 
-@settings(max_examples=400, **CALM)
+@settings(max_examples=250, **CALM)
 @given(programs())
 def test_random_cotangents_and_tangents_meet_in_one_number(program):
     tape, leaves, outputs = record(program)
@@ -112,7 +112,7 @@ def gradient_at(program, numbers, weights):
     return flat(tape.gradient(outputs, leaves, like(weights, outputs), unused="zero"))
 
 
-@settings(max_examples=400, **CALM)
+@settings(max_examples=250, **CALM)
 @given(programs())
 def test_three_ways_to_a_hessian_product_agree(program):
     x, rng = flat(program.leaves), np.random.default_rng(1)
@@ -138,7 +138,7 @@ def test_three_ways_to_a_hessian_product_agree(program):
     assert_near(over_reverse, sum(slopes) / (12 * step), 1e-5 * scale)
 
 
-@settings(max_examples=300, **CALM)
+@settings(max_examples=150, **CALM)
 @given(programs())
 def test_a_sweep_that_consumes_gives_the_bits_of_one_that_keeps(program):
     tape, leaves, outputs = record(program)

@@ -30,7 +30,7 @@ from odyssey.ops.values import (
 from odyssey.spec import Spec, spec_of
 
 if TYPE_CHECKING:
-    from odyssey.ops.table import Row
+    from odyssey.ops.row import Row
 
 __all__ = ["binary", "general", "unary", "with_options"]
 

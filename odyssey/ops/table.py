@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
@@ -30,12 +29,12 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import dispatch
+from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked
 from odyssey.ops.samples import Reject, Sample
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import Spec
 
 __all__ = ["COMPOSITES", "OPS", "PASS", "REQUIRED", "Row", "asked", "composite", "op", "publish"]
 
-Rule = Callable[..., Any]
 _ROWS: dict[str, Row] = {}
 OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
 """Every built-in op by name; read-only, and sealed once ``odyssey.ops`` is imported."""
@@ -43,142 +42,6 @@ OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
 _COMPOSITES: dict[str, Callable[..., Any]] = {}
 COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
 """Every built-in function that is made of ops, by name; likewise."""
-
-
-def PASS(g: Any) -> Any:
-    """The rule of an operand whose derivative is one."""
-    return g
-
-
-class Row:
-    """One op: its meaning, its derivative, its kernels, and the cases that test it."""
-
-    __slots__ = (
-        "aliases",
-        "arrays",
-        "call",
-        "closed",
-        "defaults",
-        "doc",
-        "elementwise",
-        "foreign",
-        "infer",
-        "jvp",
-        "kernel",
-        "kinks",
-        "linear",
-        "module",
-        "name",
-        "needs",
-        "numpy",
-        "optional",
-        "options",
-        "positional",
-        "prepare",
-        "pulls",
-        "pushes",
-        "reference",
-        "rejects",
-        "required",
-        "samples",
-        "scalar",
-        "signature",
-        "ufunc",
-        "unruled",
-        "vjp",
-    )
-
-    def __repr__(self) -> str:
-        return f"<op {self.name}>"
-
-    # -------------------------------------------------------------- calling
-
-    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        """Split the arguments of a call into operands and options."""
-        count = len(self.arrays)
-        given = len(args) - count
-        if given < 0 and self.optional.issuperset(self.arrays[given:]):
-            args, given = (*args, *[None] * -given), 0
-        if given < 0 or given > self.positional or (named and not self._place(named, given)):
-            raise DTypeError(self._complaint(args, named))
-        options = (*args[count:], *self.defaults[given:])
-        if named:
-            options = tuple(named.get(n, o) for n, o in zip(self.options, options, strict=True))
-        if self.required and any(option is REQUIRED for option in options):
-            raise DTypeError(self._complaint(args, named))
-        return args[:count], self.prepare(*options) if self.prepare else options
-
-    def _place(self, named: Mapping[str, Any], given: int) -> bool:
-        """Whether every named argument is an option that no positional argument gave."""
-        return named.keys() <= set(self.options[given:])
-
-    def _complaint(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
-        try:
-            self.signature.bind(*args, **named)
-        except TypeError as error:
-            return f"{self.name}: {error}; the signature is {self.name}{self.signature}"
-        raise AssertionError("the arguments fit after all")
-
-    def keep(
-        self,
-        recording: Any,
-        inputs: Sequence[Any],
-        values: Sequence[Any],
-        options: tuple[Any, ...],
-    ) -> tuple[Any, ...]:
-        """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
-        wanted: set[str] = set()
-        for needs, id in zip(self.needs, inputs, strict=True):
-            if id is not None:
-                wanted |= needs
-        kept = []
-        for k, name in enumerate((*self.arrays, "out")):
-            if name not in wanted:
-                kept.append(None)
-            elif name == "out" or inputs[k] is not None:
-                kept.append(values[k])
-            else:
-                kept.append(recording.hold(values[k]))
-        for option in options:
-            if type(option) in _OPEN:
-                # The caller may write to it while the tape keeps it.
-                return (*kept, *deepcopy(options))
-        return (*kept, *options)
-
-    def failure(
-        self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
-    ) -> Exception:
-        """The error to raise when the kernel refused ``values``: in our words where we have them."""
-        if isinstance(error, OdysseyError):
-            return error
-        specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
-        try:
-            self.infer(*specs, *options)
-        except OdysseyError as better:
-            return better
-        came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
-        given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
-        kind = DTypeError if isinstance(error, TypeError) else ShapeError
-        return kind(f"{self.name}: {error}; came {came}{given}")
-
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """The names that the row's rules ask for, in the order of ``backward``'s arguments."""
-        specs = [f"{name}_spec" for name in self.arrays]
-        order = [*self.arrays, "out", *specs, *self.options]
-        wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
-        return tuple(name for name in order if name in wanted)
-
-
-_OPEN = (list, dict, set, np.ndarray)
-
-
-class _Required:
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-REQUIRED = _Required()
 
 
 def op(
@@ -244,6 +107,8 @@ def op(
         row = Row()
         row.reference, row.module = _by_position(reference), reference.__module__
         row.kernel = kernel or ufunc or row.reference
+        if not row.module.startswith("odyssey.ops."):
+            row.kernel = _apart(row.kernel)
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -328,11 +193,6 @@ def _by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
     return positional
 
 
-def asked(rule: Rule) -> tuple[str, ...]:
-    """The names of a rule's parameters after the cotangent."""
-    return tuple(inspect.signature(rule).parameters)[1:]
-
-
 def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> None:
     known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
     for rules in (vjp, jvp):
@@ -404,6 +264,18 @@ def _picker(row: Row, rule: Rule | None) -> Rule | None:
     return lambda g, kept, specs: rule(
         g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]
     )
+
+
+def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
+
+    def apart(*args: Any) -> Any:
+        out = kernel(*args)
+        if isinstance(out, np.ndarray) and (out.base is not None or any(out is a for a in args)):
+            return out.copy()
+        return out
+
+    return apart
 
 
 def _copying(pull: Rule) -> Rule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -253,7 +254,7 @@ class Optimizer:
 
 def _parameters(who: str, params: Any) -> tuple[list[Variable], list[str]]:
     """The Variables of a tree or an iterable, and how to call them in messages."""
-    if not isinstance(params, (dict, list, tuple, Variable)):
+    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
         params = list(params)
     named = list(paths(params))
     if not named:

@@ -19,7 +19,7 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Symbol, Value
 from odyssey.spec import Spec
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.recording import RawNode, Recording
@@ -160,7 +160,10 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
         if i not in moving:
             raise TapeError(f"jvp: {value!r} does not depend on the sources")
     taken: set[int] = {id(t) for t in given}
-    return rebuild([_own(moving[i], taken) for i in out_ids])
+    results = [_own(moving[i], taken) for i in out_ids]
+    if graph:
+        results = [Variable(t) if isinstance(t, np.ndarray) else t for t in results]
+    return rebuild(results)
 
 
 # ------------------------------------------------------------------ checking the question
@@ -323,8 +326,8 @@ def _may_drain(tape: GradientTape, kept: bool) -> bool:
 
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
-    all_nodes = tape._recording.nodes
-    if not tape._gaps or not all_nodes or all_nodes[-1][1] < tape._gaps[0]:
+    r = tape._recording
+    if not tape._gaps or not r.nodes or (r.nodes[-1][1] < tape._gaps[0] and not r.manual):
         return nodes
     return (node for node in nodes if tape._covers(node[1]))
 
@@ -411,6 +414,18 @@ def _check_result(g: Any, source: Value) -> None:
         )
 
 
+def _check_sum(leaf: Variable, g: Any) -> None:
+    """Raise, before any gradient is touched, where the old and the new one cannot be added."""
+    old = leaf._info.grad
+    if isinstance(old, Variable) and isinstance(g, Variable):
+        homes = [v._recording for v in (old, g) if not isinstance(v._recording, Mark)]
+        if len(homes) == 2 and homes[0] is not homes[1] and not homes[0].dead:
+            raise TapeMismatchError(
+                f"backward: the gradient of {leaf!r} was recorded on {homes[0]!r}, which still "
+                f"lives, and now comes on {homes[1]!r}; zero_grad() first, or use gradient()"
+            )
+
+
 def _deliver(
     r: Recording,
     hooks: dict[int, list[Callable[[Any], Any]]],
@@ -424,6 +439,7 @@ def _deliver(
         if i in rest and leaf._recording is LEAF and isinstance(leaf, Variable):
             g = _called(hooks, i, rest[i])
             _check_result(g, leaf)
+            _check_sum(leaf, g)
             found.append((leaf, flip(g)))
     ends: list[Variable] = []
     by_id = reached

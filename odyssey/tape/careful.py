@@ -33,7 +33,11 @@ def _all_finite(array: Any) -> bool:
 
 
 class Careful:
-    """What a recording notes about each node when it is checked; by output id."""
+    """What a recording notes about each node when it is checked.
+
+    Keyed by the negative of the output id: an object of its own, so that pruning does not take a
+    note for somebody who still needs the node.
+    """
 
     __slots__ = ("lines", "sums")
 
@@ -44,20 +48,20 @@ class Careful:
     def check(self, node: Any, data: Any) -> None:
         """Note a new node; raise if its value is not finite."""
         row, id, _, kept, _ = node
-        self.lines[id] = user_line()
-        self.sums[id] = [
+        self.lines[-id] = user_line()
+        self.sums[-id] = [
             (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, np.ndarray)
         ]
         if isinstance(data, (np.ndarray, np.generic)) and not _all_finite(data):
             raise NonFiniteError(
-                f"{row.name} at {self.lines[id]} gave the first value that is not finite; "
+                f"{row.name} at {self.line(id)} gave the first value that is not finite; "
                 "its operands are finite"
             )
 
     def verify(self, nodes: Any) -> None:
         """Raise if an array that a node saved changed since."""
         for row, id, _, kept, _ in nodes:
-            for k, before in self.sums.get(id, ()):
+            for k, before in self.sums.get(-id, ()):
                 if _checksum(kept[k]) != before:
                     name = (*row.arrays, "out")[k]
                     raise MutationError(
@@ -67,7 +71,13 @@ class Careful:
 
     def line(self, id: int) -> str:
         """Where the node with this output was recorded."""
-        return self.lines.get(id, "an unknown line")
+        return self.lines.get(-id, "an unknown line")
+
+    def forget_all_but(self, nodes: Any) -> None:
+        """Drop the notes on nodes that were pruned."""
+        alive = {-node[1] for node in nodes}
+        self.lines = {key: line for key, line in self.lines.items() if key in alive}
+        self.sums = {key: sums for key, sums in self.sums.items() if key in alive}
 
     def check_gradient(self, row: Any, id: int, name: str, g: Any) -> None:
         """Raise if the gradient that a rule computed is not finite."""

@@ -65,6 +65,8 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     r.manual.add(id)
     r.fixed.update(given_ids - set(ids))
     if result is not None:
+        # Later nodes save it as it is, like any result, but this array is somebody else's.
+        result._data = r.hold(result._data)
         result._recording = r
 
 

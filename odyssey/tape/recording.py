@@ -168,6 +168,8 @@ class Recording:
             if _holders(node) > _ALONE:
                 kept.append(node)
         nodes.extend(reversed(kept))
+        if self.careful is not None:
+            self.careful.forget_all_but(nodes)
         self._let_go()
         return len(nodes)
 

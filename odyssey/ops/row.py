@@ -1,0 +1,196 @@
+"""A row of the table: one op, and how a call of it is bound, kept and refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.ops.samples import Reject, Sample
+from odyssey.spec import Spec, spec_of
+
+__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked"]
+
+Rule = Callable[..., Any]
+
+
+def PASS(g: Any) -> Any:
+    """The rule of an operand whose derivative is one."""
+    return g
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED = _Required()
+"""What stands for the default of an option that must be given."""
+
+# Options that their owner may write to while a tape keeps them.
+_OPEN = (list, dict, set, np.ndarray)
+
+
+def asked(rule: Rule) -> tuple[str, ...]:
+    """The names of a rule's parameters after the cotangent."""
+    return tuple(inspect.signature(rule).parameters)[1:]
+
+
+class Row:
+    """One op: its meaning, its derivative, its kernels, and the cases that test it."""
+
+    __slots__ = (
+        "aliases",
+        "arrays",
+        "call",
+        "closed",
+        "defaults",
+        "doc",
+        "elementwise",
+        "foreign",
+        "infer",
+        "jvp",
+        "kernel",
+        "kinks",
+        "linear",
+        "module",
+        "name",
+        "needs",
+        "numpy",
+        "optional",
+        "options",
+        "positional",
+        "prepare",
+        "pulls",
+        "pushes",
+        "reference",
+        "rejects",
+        "required",
+        "samples",
+        "scalar",
+        "signature",
+        "ufunc",
+        "unruled",
+        "vjp",
+    )
+
+    # What was declared.
+    name: str
+    aliases: tuple[str, ...]
+    doc: str
+    module: str
+    reference: Callable[..., Any]
+    kernel: Callable[..., Any]
+    prepare: Callable[..., tuple[Any, ...]] | None
+    infer: Callable[..., Spec]
+    scalar: Callable[..., Any] | None
+    ufunc: np.ufunc | None
+    numpy: tuple[Any, ...]
+    elementwise: bool
+    linear: bool
+    kinks: str
+    samples: tuple[Sample, ...]
+    rejects: tuple[Reject, ...]
+    vjp: dict[str, Rule | None]
+    jvp: dict[str, Rule | None]
+
+    # What was read from it.
+    signature: inspect.Signature
+    arrays: tuple[str, ...]
+    optional: frozenset[str]  # arrays that may be None
+    options: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    positional: int  # how many options may be given by position
+    required: bool  # whether an option has no default
+    needs: tuple[frozenset[str], ...]  # what each array's reverse rule keeps
+    pulls: tuple[Rule | None, ...]  # reverse rules as called by the sweep
+    pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
+    unruled: tuple[int, ...]  # arrays that are not differentiable
+    closed: bool  # floating operands of one spec give a result of that spec
+    foreign: bool  # declared outside this package
+    call: Callable[..., Any]
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    # -------------------------------------------------------------- calling
+
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        """Split the arguments of a call into operands and options."""
+        count = len(self.arrays)
+        given = len(args) - count
+        if given < 0 and self.optional.issuperset(self.arrays[given:]):
+            args, given = (*args, *[None] * -given), 0
+        if given < 0 or given > self.positional or (named and not self._place(named, given)):
+            raise DTypeError(self._complaint(args, named))
+        options = (*args[count:], *self.defaults[given:])
+        if named:
+            options = tuple(named.get(n, o) for n, o in zip(self.options, options, strict=True))
+        if self.required and any(option is REQUIRED for option in options):
+            raise DTypeError(self._complaint(args, named))
+        return args[:count], self.prepare(*options) if self.prepare else options
+
+    def _place(self, named: Mapping[str, Any], given: int) -> bool:
+        """Whether every named argument is an option that no positional argument gave."""
+        return named.keys() <= set(self.options[given:])
+
+    def _complaint(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
+        try:
+            self.signature.bind(*args, **named)
+        except TypeError as error:
+            return f"{self.name}: {error}; the signature is {self.name}{self.signature}"
+        raise AssertionError("the arguments fit after all")
+
+    def keep(
+        self,
+        recording: Any,
+        inputs: Sequence[Any],
+        values: Sequence[Any],
+        options: tuple[Any, ...],
+    ) -> tuple[Any, ...]:
+        """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
+        wanted: set[str] = set()
+        for needs, id in zip(self.needs, inputs, strict=True):
+            if id is not None:
+                wanted |= needs
+        kept = []
+        for k, name in enumerate((*self.arrays, "out")):
+            if name not in wanted:
+                kept.append(None)
+            elif name == "out" or inputs[k] is not None:
+                kept.append(values[k])
+            else:
+                kept.append(recording.hold(values[k]))
+        for option in options:
+            if type(option) in _OPEN:
+                # The caller may write to it while the tape keeps it.
+                return (*kept, *deepcopy(options))
+        return (*kept, *options)
+
+    def failure(
+        self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
+    ) -> Exception:
+        """The error to raise when the kernel refused ``values``: in our words where we have them."""
+        if isinstance(error, OdysseyError):
+            return error
+        specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
+        try:
+            self.infer(*specs, *options)
+        except OdysseyError as better:
+            return better
+        came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
+        given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
+        kind = DTypeError if isinstance(error, TypeError) else ShapeError
+        return kind(f"{self.name}: {error}; came {came}{given}")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The names that the row's rules ask for, in the order of ``backward``'s arguments."""
+        specs = [f"{name}_spec" for name in self.arrays]
+        order = [*self.arrays, "out", *specs, *self.options]
+        wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
+        return tuple(name for name in order if name in wanted)
