@@ -60,6 +60,7 @@ def _backward_of(row: Row) -> Callable[..., Any]:
         results = []
         for name in differentiable:
             rule = row.vjp[name]
+            assert rule is not None
             r = rule(seed, *(values[n] for n in asked(rule)))
             if f"{name}_spec" in values:
                 r = fit(np.asarray(r), values[f"{name}_spec"])

@@ -81,7 +81,8 @@ def init_mlp(
 def mlp(params: Mapping[str, Variable], x: FloatArray) -> Variable:
     """Return one row of class scores (logits) for each row of ``x``."""
     hidden = ops.relu(x @ params["w1"] + params["b1"])
-    return hidden @ params["w2"] + params["b2"]
+    logits: Variable = hidden @ params["w2"] + params["b2"]
+    return logits
 
 
 def fit(
@@ -112,7 +113,8 @@ def fit(
 def predict(params: Mapping[str, Variable], x: FloatArray) -> IntArray:
     """Return the class with the highest score for each row of ``x``."""
     with od.no_grad():
-        return mlp(params, x).numpy().argmax(axis=1)
+        classes: IntArray = mlp(params, x).numpy().argmax(axis=1)
+    return classes
 
 
 def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

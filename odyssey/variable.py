@@ -6,7 +6,7 @@ import html
 import operator
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -387,33 +387,36 @@ class Variable(Value, Operators):
         self._data, self._spec = result._data, result._spec
         self._recording, self._id = result._recording, result._id
 
-    def __iadd__(self, other: Any) -> Any:
+    def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)
 
-    def __isub__(self, other: Any) -> Any:
+    def __isub__(self, other: Any) -> Self:
         return self._in_place("-=", operator.sub, other)
 
-    def __imul__(self, other: Any) -> Any:
+    def __imul__(self, other: Any) -> Self:
         return self._in_place("*=", operator.mul, other)
 
-    def __itruediv__(self, other: Any) -> Any:
+    def __itruediv__(self, other: Any) -> Self:
         return self._in_place("/=", operator.truediv, other)
 
-    def __ipow__(self, other: Any) -> Any:
+    def __ipow__(self, other: Any) -> Self:
         return self._in_place("**=", operator.pow, other)
 
-    def __imatmul__(self, other: Any) -> Any:
+    def __imatmul__(self, other: Any) -> Self:
         return self._in_place("@=", operator.matmul, other)
 
-    def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Any:
+    def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Self:
         """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
         if self._recording is LEAF and _recording_now():
             raise TapeError(
                 f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "
                 "or assign() outside the tape"
             )
-        result = apply(self, other)
-        return self.assign(result) if self._recording is LEAF else result
+        result: Self = apply(self, other)
+        if self._recording is not LEAF:
+            return result
+        self.assign(result)
+        return self
 
     # -------------------------------------------------------------- copies and pictures
 
@@ -467,7 +470,7 @@ def _plain(value: Any) -> Any:
 
 def _settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
-    spent = isinstance(grad, Value) and getattr(grad._recording, "dead", "")
+    spent = isinstance(grad, Value) and getattr(grad._recording, "dead", None)
     return grad._data if spent else grad
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -139,5 +140,8 @@ def minimum(x: Any, y: Any, /) -> Any:
     return np.minimum(x, y)
 
 
-sub, mul, div, neg = subtract, multiply, divide, negative
+sub: Callable[..., Any] = subtract
+mul: Callable[..., Any] = multiply
+div: Callable[..., Any] = divide
+neg: Callable[..., Any] = negative
 publish(globals())

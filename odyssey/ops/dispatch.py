@@ -149,7 +149,7 @@ def _home_of_leaf(operands: Sequence[Any]) -> Any:
     return None
 
 
-def _unrecorded(row: Row, kind: Any, operands: Sequence[Any], data: Any, paused: bool) -> Value:
+def _unrecorded(row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool) -> Value:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if isinstance(data, np.ndarray) and (
         data.base is not None or any(data is o._data for o in operands if isinstance(o, Value))

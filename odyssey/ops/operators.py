@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ __all__ = ["Operators"]
 
 _UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
 _FUNCTIONS = {fn: row.call for row in OPS.values() for fn in row.numpy}
-_FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in made.numpy}  # type: ignore[attr-defined]
+_FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in getattr(made, "numpy", ())}
 
 
 class Operators:
@@ -31,18 +31,37 @@ class Operators:
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+        # What the assignments below amount to, for type checkers.
+        def __add__(self, other: Any) -> Self: ...
+        def __radd__(self, other: Any) -> Self: ...
+        def __sub__(self, other: Any) -> Self: ...
+        def __mul__(self, other: Any) -> Self: ...
+        def __rmul__(self, other: Any) -> Self: ...
+        def __truediv__(self, other: Any) -> Self: ...
+        def __pow__(self, other: Any) -> Self: ...
+        def __matmul__(self, other: Any) -> Self: ...
+        def __neg__(self) -> Self: ...
+        def __abs__(self) -> Self: ...
+        def __gt__(self, other: Any) -> Self: ...
+        def __ge__(self, other: Any) -> Self: ...
+        def __lt__(self, other: Any) -> Self: ...
+        def __le__(self, other: Any) -> Self: ...
+    else:
+        __add__ = __radd__ = arithmetic.add
+        __sub__ = arithmetic.subtract
+        __mul__ = __rmul__ = arithmetic.multiply
+        __truediv__ = arithmetic.divide
+        __pow__ = elementary.power
+        __matmul__ = matrix.matmul
+        __neg__ = arithmetic.negative
+        __abs__ = complex_numbers.absolute
+        __gt__, __ge__ = choice.greater, choice.greater_equal
+        __lt__, __le__ = choice.less, choice.less_equal
+
     # Let NumPy's operators give way to ours instead of looping over elements.
     __array_priority__ = 1000
 
-    __add__ = __radd__ = arithmetic.add
-    __sub__ = arithmetic.subtract
-    __mul__ = __rmul__ = arithmetic.multiply
-    __truediv__ = arithmetic.divide
-    __pow__ = elementary.power
-    __matmul__ = matrix.matmul
-    __neg__ = arithmetic.negative
-    __abs__ = complex_numbers.absolute
-    __gt__, __ge__, __lt__, __le__ = choice.greater, choice.greater_equal, choice.less, choice.less_equal
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
@@ -51,17 +70,21 @@ class Operators:
     def __ne__(self, other: object) -> Any:
         return choice.not_equal(self, other)
 
-    def __rsub__(self, other: Any) -> Any:
-        return arithmetic.subtract(other, self)
+    def __rsub__(self, other: Any) -> Self:
+        result: Self = arithmetic.subtract(other, self)
+        return result
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return arithmetic.divide(other, self)
+    def __rtruediv__(self, other: Any) -> Self:
+        result: Self = arithmetic.divide(other, self)
+        return result
 
-    def __rpow__(self, other: Any) -> Any:
-        return elementary.power(other, self)
+    def __rpow__(self, other: Any) -> Self:
+        result: Self = elementary.power(other, self)
+        return result
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return matrix.matmul(other, self)
+    def __rmatmul__(self, other: Any) -> Self:
+        result: Self = matrix.matmul(other, self)
+        return result
 
     def __pos__(self) -> Any:
         return self

@@ -157,7 +157,7 @@ class Row:
         for needs, id in zip(self.needs, inputs, strict=True):
             if id is not None:
                 wanted |= needs
-        kept = []
+        kept: list[Any] = []
         for k, name in enumerate((*self.arrays, "out")):
             if name not in wanted:
                 kept.append(None)

@@ -235,11 +235,8 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
 
 
 def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
-    if name in jvp:
-        return jvp[name]
-    if row.elementwise:
-        return row.vjp[name]
-    return None
+    derived = row.vjp[name] if row.elementwise else None
+    return jvp.get(name, derived)
 
 
 def _picker(row: Row, rule: Rule | None) -> Rule | None:
@@ -340,4 +337,5 @@ def _callable(row: Row) -> Callable[..., Any]:
     tape = inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None)
     call.__signature__ = row.signature.replace(parameters=[*parameters, tape])
     call.row = row
-    return call
+    declared: Callable[..., Any] = call
+    return declared

@@ -152,7 +152,7 @@ def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode
     """Yield nodes whose saved arrays are Variables again, so that running their rules records."""
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
-            places = (*inputs, id)
+            places: tuple[Any, ...] = (*inputs, id)
             kept = tuple(
                 make_value(Variable, value, recording, places[k])
                 if k < len(places) and value is not None and places[k] is not None
