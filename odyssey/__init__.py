@@ -8,7 +8,10 @@
 4.0
 """
 
-from odyssey import backward, errors, losses, ops, optim, testing
+from importlib import import_module
+from types import ModuleType
+
+from odyssey import backward, errors, losses, ops, optim
 from odyssey.compile import compile
 from odyssey.losses import (
     LossAndGrad,
@@ -55,3 +58,10 @@ __all__ = [
     "optim",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import ``odyssey.testing`` when it is first asked for; programs that run do without."""
+    if name == "testing":
+        return import_module("odyssey.testing")
+    raise AttributeError(f"odyssey has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The backward functions of all ops, on plain arrays: ``od.backward.<op>(g, ...)``.
 
 Each takes the cotangent of the result, then what the op's rules ask for, in the order of
-``od.backward.TABLE[name].__signature__``: arrays, ``out``, specs, options. It returns one array
+their docstrings: arrays, ``out``, specs, options. It returns one array
 for each differentiable operand, summed back to the operand's shape where the operand was given.
 
 >>> import odyssey as od
@@ -12,9 +12,7 @@ for each differentiable operand, summed back to the operand's shape where the op
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,11 +43,6 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
 
 def _backward_of(row: Row) -> Callable[..., Any]:
     names = row.asks
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("g", *names)
-    ]
-    extra = inspect.Parameter("operands", inspect.Parameter.VAR_KEYWORD)
-    signature = inspect.Signature([*parameters, extra])
     differentiable = [name for name in row.arrays if row.vjp[name] is not None]
 
     def function(g: Any, *args: Any, **named: Any) -> Any:
@@ -69,22 +62,41 @@ def _backward_of(row: Row) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = row.name
     function.__doc__ = (
-        f"Backward function of ``{row.name}``: the gradients of {', '.join(differentiable)}."
+        f"``{row.name}({', '.join(('g', *names))})``: the gradients of {', '.join(differentiable)}."
     )
-    function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
 
-_BY_NAME = {
-    row.name: _backward_of(row) for row in OPS.values() if any(r is not None for r in row.vjp.values())
-}
-TABLE: Mapping[str, Callable[..., Any]] = MappingProxyType(_BY_NAME)
-"""Every backward function by the name of its op."""
+class _Table(Mapping[str, Callable[..., Any]]):
+    """Backward functions by the name of their op, each made when first asked for."""
 
-for _row in OPS.values():
-    if _row.name in _BY_NAME:
-        globals().update(dict.fromkeys((_row.name, *_row.aliases), _BY_NAME[_row.name]))
+    def __init__(self) -> None:
+        self._made: dict[str, Callable[..., Any]] = {}
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in self._made:
+            row = OPS[name]
+            if not any(row.vjp.values()):
+                raise KeyError(name)
+            self._made[name] = _backward_of(row)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, row in OPS.items() if any(row.vjp.values()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+TABLE: Mapping[str, Callable[..., Any]] = _Table()
+"""Every backward function by the name of its op."""
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    raise AttributeError(f"odyssey.backward has no function {name!r}; see odyssey.backward.TABLE")
+    """Every backward function is an attribute of this module, under its op's names."""
+    canonical = next((row.name for row in OPS.values() if name in row.aliases), name)
+    if canonical not in TABLE:
+        raise AttributeError(
+            f"odyssey.backward has no function {name!r}; see odyssey.backward.TABLE"
+        )
+    return TABLE[canonical]

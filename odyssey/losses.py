@@ -77,8 +77,8 @@ def binary_cross_entropy(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
 
-    >>> float(binary_cross_entropy(np.array([0.5, 0.5]), np.array([0.0, 1.0]))) == np.log(2.0)
-    True
+    >>> round(float(binary_cross_entropy(np.array([0.5, 0.5]), np.array([0.0, 1.0]))), 6)
+    0.693147
     """
     predictions, targets = _floating(predictions), _floating(targets)
     _same_shape("binary_cross_entropy", predictions, targets)
@@ -112,8 +112,8 @@ def cross_entropy(
     Raises:
         ShapeError: for targets of another shape, or class numbers out of range.
 
-    >>> float(cross_entropy(np.zeros((2, 4)), np.array([0, 3]))) == np.log(4.0)
-    True
+    >>> round(float(cross_entropy(np.zeros((2, 4)), np.array([0, 3]))), 6)
+    1.386294
     """
     logits, targets = _floating(logits), _arrays(targets)
     _check_reduction(reduction)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,8 +18,8 @@ def _children(node: Any) -> list[tuple[str, Any]] | None:
         return [(f".{key}", getattr(node, key)) for key in node._fields]
     if isinstance(node, (list, tuple)):
         return [(f"[{i}]", value) for i, value in enumerate(node)]
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return [(f".{f.name}", getattr(node, f.name)) for f in dataclasses.fields(node)]
+    if hasattr(type(node), "__dataclass_fields__"):
+        return [(f".{name}", getattr(node, name)) for name in _field_names(node)]
     return None
 
 
@@ -32,8 +31,16 @@ def _rebuild(node: Any, values: list[Any]) -> Any:
         return type(node)(*values)
     if isinstance(node, (list, tuple)):
         return type(node)(values)
-    names = [f.name for f in dataclasses.fields(node)]
-    return dataclasses.replace(node, **dict(zip(names, values, strict=True)))
+    from dataclasses import replace
+
+    return replace(node, **dict(zip(_field_names(node), values, strict=True)))
+
+
+def _field_names(node: Any) -> list[str]:
+    # Imported where it is needed: it brings inspect along, a tenth of the package's import time.
+    from dataclasses import fields
+
+    return [field.name for field in fields(node)]
 
 
 def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

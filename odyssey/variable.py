@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import operator
 import threading
 from collections.abc import Callable, Iterator
@@ -461,6 +460,8 @@ class Variable(Value, Operators):
         return "(spent)"
 
     def _repr_html_(self) -> str:
+        import html
+
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from odyssey.variable import Variable
 __all__ = ["Graph", "Instruction", "Ref", "State"]
 
 
-@dataclass(frozen=True)
-class Ref:
+class Ref(NamedTuple):
     """A value of the graph, as an operand."""
 
     id: int
@@ -24,8 +22,7 @@ class Ref:
         return f"%{self.id}"
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One call of an op: its operands are Refs, numbers or None; the result is number ``id``."""
 
     row: Row
@@ -40,18 +37,20 @@ class Instruction:
         return f"%{self.id}: {self.spec} = {self.row.name}({', '.join(given)})"
 
 
-@dataclass
 class State:
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
 
     ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``.
     """
 
-    variable: Variable
-    field: str
-    id: int
-    spec: Spec
-    update: Ref | None = None
+    __slots__ = ("field", "id", "spec", "update", "variable")
+
+    def __init__(self, variable: Variable, field: str, id: int, spec: Spec) -> None:
+        self.variable = variable
+        self.field = field
+        self.id = id
+        self.spec = spec
+        self.update: Ref | None = None
 
     @property
     def label(self) -> str:
@@ -60,7 +59,6 @@ class State:
         return name if self.field == "data" else f"{name}.{self.field}"
 
 
-@dataclass
 class Graph:
     """What a traced function computes; print it to read it.
 
@@ -73,12 +71,15 @@ class Graph:
         clears: Leaves whose gradient the function leaves at None.
     """
 
-    inputs: list[tuple[int, Spec]] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
-    constants: dict[int, Any] = field(default_factory=dict)
-    instructions: list[Instruction] = field(default_factory=list)
-    outputs: list[Any] = field(default_factory=list)
-    clears: list[Variable] = field(default_factory=list)
+    __slots__ = ("clears", "constants", "inputs", "instructions", "outputs", "states")
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[int, Spec]] = []
+        self.states: list[State] = []
+        self.constants: dict[int, Any] = {}
+        self.instructions: list[Instruction] = []
+        self.outputs: list[Any] = []
+        self.clears: list[Variable] = []
 
     def __str__(self) -> str:
         head = ", ".join(f"%{id}: {spec}" for id, spec in self.inputs)

@@ -11,7 +11,27 @@ numba takes most of a second to import and is of no use to a program that compil
 these modules import it inside the functions that build kernels.
 """
 
-from odyssey.kernels.elementwise import T, bind, cpu_loop, cuda_loop
-from odyssey.kernels.softmax import cpu_softmax, cuda_softmax
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __all__ = ["T", "bind", "cpu_loop", "cpu_softmax", "cuda_loop", "cuda_softmax"]
+
+T: Any = float
+"""Stand-in for the dtype in scalar sources: kernels bind it to float32 or float64."""
+
+_HOMES = {
+    "bind": "elementwise",
+    "cpu_loop": "elementwise",
+    "cuda_loop": "elementwise",
+    "cpu_softmax": "softmax",
+    "cuda_softmax": "softmax",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a kernel when the kernel is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"odyssey.kernels has no {name!r}")
+    return getattr(import_module(f"odyssey.kernels.{_HOMES[name]}"), name)

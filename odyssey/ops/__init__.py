@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +35,8 @@ for _function in COMPOSITES.values():
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every op is an attribute of this module; say so when a name is none."""
+    import difflib
+
     near = difflib.get_close_matches(name, [*OPS, *COMPOSITES])
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")

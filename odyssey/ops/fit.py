@@ -21,7 +21,7 @@ _sum = OPS["sum"]
 def fit(g: Any, spec: Spec) -> Any:
     """Sum ``g`` over the axes that broadcasting gave it, and cast it to the dtype of ``spec``."""
     if type(g) is np.ndarray and g.ndim == len(spec.shape) + 1 and g.shape[1:] == spec.shape:
-        g = _sum.kernel(g, 0)  # the gradient of a bias: no need to find out which axes
+        g = _sum.kernel(g, 0, False)  # the gradient of a bias: no need to find out which axes
         if g.dtype is spec.dtype:
             return g
     elif g.shape != spec.shape:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import ShapeError
+from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.arithmetic import div, mul
 from odyssey.ops.choice import equal, logical_and, logical_or, not_equal
 from odyssey.ops.samples import reject, sample
@@ -62,19 +62,21 @@ def _sum_dtype(dtype: Any) -> Any:
 
 @op(
     linear=True,
+    kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     numpy=[np.sum],
     infer=_infer("sum", _sum_dtype),
     vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
     samples=[*_FOLDS, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
 )
-def sum(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Sum over ``axis``, by default over all elements."""
     return np.add.reduce(x, axis, keepdims=keepdims)
 
 
 @op(
     linear=True,
+    kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
     numpy=[np.mean],
     infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype),
     vjp={
@@ -85,7 +87,7 @@ def sum(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
     samples=_FOLDS,
     rejects=[_NO_AXIS],
 )
-def mean(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Arithmetic mean over ``axis``, by default over all elements."""
     return np.mean(x, axis, keepdims=keepdims)
 
@@ -132,35 +134,105 @@ _EXTREMA: dict[str, Any] = {
 
 
 @op(
+    kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.max, np.amax],
     infer=_extremum_infer("max"),
     rejects=[_NO_AXIS, reject((0, 2), match="nothing has no max")],
     **_EXTREMA,
 )
-def max(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Largest element over ``axis``, by default of all elements; NaN if one is NaN."""
     return np.maximum.reduce(x, axis, keepdims=keepdims)
 
 
 @op(
+    kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.min, np.amin],
     infer=_extremum_infer("min"),
     rejects=[_NO_AXIS, reject((0, 2), match="nothing has no min")],
     **_EXTREMA,
 )
-def min(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
     return np.minimum.reduce(x, axis, keepdims=keepdims)
 
 
-def _argmax_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    return Spec(reduced_shape("argmax", x.shape, axis, keepdims), np.dtype(np.intp))
+# ------------------------------------------------------------------ constants
 
 
-@op(numpy=[np.argmax], infer=_argmax_spec, samples=[sample((2, 3)), sample((2, 3), axis=1)])
-def argmax(x: Any, /, axis: Any = None, keepdims: bool = False) -> Any:
-    """Index of the first largest element over ``axis``; a constant."""
+def _index_spec(name: str) -> Any:
+    def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
+        if isinstance(axis, (tuple, list)):
+            raise ShapeError(f"{name}: axis is {axis!r}; pass one int, or None for all elements")
+        _extremum_infer(name)(x, axis, keepdims)
+        return Spec(reduced_shape(name, x.shape, axis, keepdims), np.dtype(np.intp))
+
+    return infer
+
+
+_PLACES = (
+    sample((2, 3)),
+    sample((2, 3), axis=1),
+    sample((2, 3, 4), axis=-2, keepdims=True),
+    sample(()),
+    sample((2, 0), axis=0),
+)
+
+
+@op(
+    kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
+    numpy=[np.argmax],
+    infer=_index_spec("argmax"),
+    samples=_PLACES,
+    rejects=[
+        _NO_AXIS,
+        reject((0, 2), match="nothing has no argmax"),
+        reject((2, 3), axis=(0, 1), error=OdysseyError, match="pass one int"),
+    ],
+)
+def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Index of the first largest element over ``axis``, among all in row-major order by default."""
     return np.argmax(x, axis, keepdims=keepdims)
+
+
+@op(
+    kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
+    numpy=[np.argmin],
+    infer=_index_spec("argmin"),
+    samples=_PLACES,
+    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no argmin")],
+)
+def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    """Index of the first smallest element over ``axis``, among all in row-major order by default."""
+    return np.argmin(x, axis, keepdims=keepdims)
+
+
+def _truth(dtype: Any) -> Any:
+    return np.dtype(bool)
+
+
+@op(
+    kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
+    numpy=[np.any],
+    infer=_infer("any", _truth),
+    samples=[*_FOLDS, sample((0, 3), axis=0)],
+    rejects=[_NO_AXIS],
+)
+def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Whether an element over ``axis`` is not 0; False of nothing; a constant."""
+    return np.any(x, axis, keepdims=keepdims)
+
+
+@op(
+    kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
+    numpy=[np.all],
+    infer=_infer("all", _truth),
+    samples=[*_FOLDS, sample((0, 3), axis=0)],
+    rejects=[_NO_AXIS],
+)
+def all(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Whether every element over ``axis`` is not 0; True of nothing; a constant."""
+    return np.all(x, axis, keepdims=keepdims)
 
 
 publish(globals())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
 
-__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked"]
+__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "parameters_of"]
 
 Rule = Callable[..., Any]
 
@@ -35,9 +34,54 @@ REQUIRED = _Required()
 _OPEN = (list, dict, set, np.ndarray)
 
 
+class Parameter(NamedTuple):
+    """One parameter of a declared function: ``kind`` is "array", "option" or "named"."""
+
+    name: str
+    kind: str
+    default: Any
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the parameters of ``function``; arrays are the positional-only ones.
+
+    Read from the code object: ``inspect.signature`` would triple the package's import time. A
+    function that was given a ``__signature__``, or has no code of its own, is asked by inspect.
+    """
+    function = getattr(function, "__wrapped__", function)
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__signature__"):
+        return _inspected(function)
+    names = code.co_varnames[: code.co_argcount]
+    defaults = getattr(function, "__defaults__", None) or ()
+    values = (*[REQUIRED] * (len(names) - len(defaults)), *defaults)
+    count = code.co_posonlyargcount
+    kinds = ["array"] * count + ["option"] * (len(names) - count)
+    found = [Parameter(*row) for row in zip(names, kinds, values, strict=True)]
+    given = getattr(function, "__kwdefaults__", None) or {}
+    for name in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]:
+        found.append(Parameter(name, "named", given.get(name, REQUIRED)))
+    return found
+
+
+def _inspected(function: Callable[..., Any]) -> list[Parameter]:
+    import inspect
+
+    kinds = {
+        inspect.Parameter.POSITIONAL_ONLY: "array",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD: "option",
+        inspect.Parameter.KEYWORD_ONLY: "named",
+    }
+    return [
+        Parameter(p.name, kinds[p.kind], REQUIRED if p.default is p.empty else p.default)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in kinds
+    ]
+
+
 def asked(rule: Rule) -> tuple[str, ...]:
     """The names of a rule's parameters after the cotangent."""
-    return tuple(inspect.signature(rule).parameters)[1:]
+    return tuple(parameter.name for parameter in parameters_of(rule)[1:])
 
 
 class Row:
@@ -72,7 +116,6 @@ class Row:
         "required",
         "samples",
         "scalar",
-        "signature",
         "ufunc",
         "unruled",
         "vjp",
@@ -99,7 +142,6 @@ class Row:
     jvp: dict[str, Rule | None]
 
     # What was read from it.
-    signature: inspect.Signature
     arrays: tuple[str, ...]
     optional: frozenset[str]  # arrays that may be None
     options: tuple[str, ...]
@@ -139,10 +181,13 @@ class Row:
         return named.keys() <= set(self.options[given:])
 
     def _complaint(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
+        import inspect
+
+        signature = inspect.signature(self.reference)
         try:
-            self.signature.bind(*args, **named)
+            signature.bind(*args, **named)
         except TypeError as error:
-            return f"{self.name}: {error}; the signature is {self.name}{self.signature}"
+            return f"{self.name}: {error}; the signature is {self.name}{signature}"
         raise AssertionError("the arguments fit after all")
 
     def keep(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from odyssey.spec import Array
 __all__ = ["APART", "PAIRS", "Reject", "Sample", "reject", "sample", "singles"]
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One call: an array, or the shape of a random one, for each operand; and the options.
 
     ``low`` and ``high`` bound the random values. Values are distinct and differ by a margin
@@ -22,7 +20,7 @@ class Sample:
     """
 
     operands: tuple[Any, ...]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
     low: float = -2.0
     high: float = 2.0
     spread: bool = False
@@ -43,8 +41,7 @@ class Sample:
         return np.asarray(values).astype(dtype)
 
 
-@dataclass(frozen=True)
-class Reject:
+class Reject(NamedTuple):
     """One call that must fail, with the error's type and a piece of its message."""
 
     operands: tuple[Any, ...]

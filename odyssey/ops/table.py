@@ -19,7 +19,6 @@ numbers too. Gradients of broadcast operands are summed back, and cast, by the s
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
@@ -29,7 +28,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import dispatch
-from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked
+from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec
 
@@ -160,28 +159,26 @@ def publish(namespace: dict[str, Any]) -> None:
 
 
 def _read_signature(row: Row) -> None:
-    signature = inspect.signature(row.reference)
-    parameters = list(signature.parameters.values())
-    arrays = [p for p in parameters if p.kind is p.POSITIONAL_ONLY]
-    options = [p for p in parameters if p.kind is not p.POSITIONAL_ONLY]
+    parameters = parameters_of(row.reference)
+    arrays = [p for p in parameters if p.kind == "array"]
+    options = [p for p in parameters if p.kind != "array"]
     if not arrays:
         raise OdysseyError(
             f"op {row.name}: no array parameters; write the arrays before a '/', "
             f"as in def {row.name}(x, /)"
         )
-    row.signature = signature
     row.arrays = tuple(p.name for p in arrays)
     row.optional = frozenset(p.name for p in arrays if p.default is None)
     row.options = tuple(p.name for p in options)
-    row.positional = sum(p.kind is not p.KEYWORD_ONLY for p in options)
-    row.defaults = tuple(REQUIRED if p.default is p.empty else p.default for p in options)
+    row.positional = sum(p.kind == "option" for p in options)
+    row.defaults = tuple(p.default for p in options)
     row.required = REQUIRED in row.defaults
 
 
 def _by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
     """Let keyword-only options be passed as kernels are called: in order, after the arrays."""
-    parameters = inspect.signature(reference).parameters.values()
-    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    parameters = parameters_of(reference)
+    named = [p.name for p in parameters if p.kind == "named"]
     if not named:
         return reference
     first = len(parameters) - len(named)
@@ -333,9 +330,7 @@ def _callable(row: Row) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc
-    parameters = list(row.signature.parameters.values())
-    tape = inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None)
-    call.__signature__ = row.signature.replace(parameters=[*parameters, tape])
+    call.__wrapped__ = row.reference  # whose signature help() shows
     call.row = row
     declared: Callable[..., Any] = call
     return declared

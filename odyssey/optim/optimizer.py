@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -254,7 +253,7 @@ class Optimizer:
 
 def _parameters(who: str, params: Any) -> tuple[list[Variable], list[str]]:
     """The Variables of a tree or an iterable, and how to call them in messages."""
-    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
+    if not isinstance(params, (dict, list, tuple, Variable)) and not hasattr(params, "__dataclass_fields__"):
         params = list(params)
     named = list(paths(params))
     if not named:

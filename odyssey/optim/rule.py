@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A pure optimizer: ``init(params) -> state`` and ``update(grads, state, params)``.
 
     Attributes:

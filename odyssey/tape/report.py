@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,8 +52,7 @@ def _label(variable: Variable) -> str:
     return variable.name or f"#{variable.id}"
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """What a tape holds.
 
     Attributes:
@@ -139,6 +136,8 @@ def to_mermaid(tape: GradientTape) -> str:
 
 def to_html(tape: GradientTape) -> str:
     """A table of the nodes, for notebooks; the last hundred."""
+    import html
+
     rows = "".join(
         f"<tr><td>{node.output}</td><td>{html.escape(node.op)}</td><td>{node.inputs}</td></tr>"
         for node in tape.nodes[-100:]
