@@ -9,6 +9,7 @@ __all__ = [
     "NonFiniteError",
     "NotDifferentiableError",
     "OdysseyError",
+    "OutOfRangeError",
     "ShapeError",
     "TapeConsumedError",
     "TapeError",
@@ -23,6 +24,10 @@ class OdysseyError(Exception):
 
 class ShapeError(OdysseyError, ValueError):
     """Sizes or axes do not fit together."""
+
+
+class OutOfRangeError(ShapeError, IndexError):
+    """An index points outside of its axis."""
 
 
 class DTypeError(OdysseyError, TypeError):

@@ -50,6 +50,7 @@ def measured_environment() -> dict[str, str]:
     """One thread, this checkout importable, no warnings in the middle of a measurement."""
     environment = {**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "ignore"}
     paths = [os.environ.get("PYTHONPATH", ""), str(BENCHMARKS.parent)]
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import reshape
@@ -58,7 +58,9 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
     try:
         return Spec(np.shape(stand_in[key]), spec.dtype)
     except IndexError as error:
-        raise ShapeError(f"{who}: {error}; x has shape {spec.shape}, the index is {key!r}") from None
+        raise OutOfRangeError(
+            f"{who}: {error}; x has shape {spec.shape}, the index is {key!r}"
+        ) from None
 
 
 @op(

@@ -65,9 +65,13 @@ class Operators:
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
+        if other is None or isinstance(other, str):
+            return NotImplemented  # which ends in False, as for any object that is no number
         return choice.equal(self, other)
 
     def __ne__(self, other: object) -> Any:
+        if other is None or isinstance(other, str):
+            return NotImplemented
         return choice.not_equal(self, other)
 
     def __rsub__(self, other: Any) -> Self:

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.table import PASS, op, publish
+from odyssey.ops.table import PASS, composite, op, publish
 from odyssey.spec import Shape, Spec
 
 Axes = int | tuple[int, ...] | None
@@ -81,7 +81,7 @@ def _reshaped(size: int, shape: Any) -> Shape | None:
     return tuple(lengths) if known == size and min(lengths, default=0) >= 0 else None
 
 
-def _reshape_spec(x: Spec, shape: Any) -> Spec:
+def _reshape_spec(x: Spec, shape: Any, order: str) -> Spec:
     full = _reshaped(x.size, shape)
     if full is None:
         raise ShapeError(
@@ -91,22 +91,33 @@ def _reshape_spec(x: Spec, shape: Any) -> Spec:
     return Spec(full, x.dtype)
 
 
+def _ordered(shape: Any, order: str) -> tuple[Any, str]:
+    if order not in ("C", "F"):
+        raise ShapeError(f"reshape: order is {order!r}; 'C' is row-major, 'F' is column-major")
+    return shape, order
+
+
 @op(
     linear=True,
     numpy=[np.reshape],
+    prepare=_ordered,
     infer=_reshape_spec,
-    vjp={"x": lambda g, x_spec: reshape(g, x_spec.shape)},
+    vjp={"x": lambda g, x_spec, order: reshape(g, x_spec.shape, order)},
     samples=[
         sample((2, 3), shape=(3, 2)),
         sample((2, 3), shape=-1),
         sample((), shape=(1, 1)),
         sample((0, 3), shape=(3, 0)),
+        sample((2, 3), shape=(3, -1), order="F"),
     ],
-    rejects=[reject((2, 3), shape=(4, 2), match="6 elements")],
+    rejects=[
+        reject((2, 3), shape=(4, 2), match="6 elements"),
+        reject((2, 3), shape=6, order="A", match="row-major"),
+    ],
 )
-def reshape(x: Any, /, shape: Any) -> Any:
-    """The same elements in row-major order under another shape; one length may be -1."""
-    return np.reshape(x, shape)
+def reshape(x: Any, /, shape: Any, order: str = "C") -> Any:
+    """The same elements, in row-major order, under another shape; one length may be -1."""
+    return np.reshape(x, shape, order)
 
 
 def _inverse(axes: Any) -> Any:
@@ -186,6 +197,130 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
 def broadcast_to(x: Any, /, shape: Any) -> Any:
     """The value repeated along new axes and axes of length 1, without copying."""
     return np.broadcast_to(x, shape)
+
+
+# ------------------------------------------------------------------ axes, by the rows above
+
+
+def _permuted(x: Any, order: list[int], tape: Any) -> Any:
+    return transpose(x, tuple(order), tape=tape)
+
+
+@composite(numpy=[np.swapaxes])
+def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
+    """Two axes exchanged.
+
+    Args:
+        a: Array of any shape.
+        axis1: One of its axes.
+        axis2: The other.
+        tape: The tape to record on.
+
+    Returns:
+        The array with the same elements, sharing memory as NumPy's does.
+
+    Raises:
+        ShapeError: for an axis that ``a`` lacks.
+
+    >>> swapaxes(np.ones((2, 3, 4)), 0, -1).shape
+    (4, 3, 2)
+    """
+    order = list(range(np.ndim(a)))
+    (i,), (j,) = (normalize_axes("swapaxes", k, len(order)) for k in (axis1, axis2))
+    order[i], order[j] = order[j], order[i]
+    return _permuted(a, order, tape)
+
+
+@composite(numpy=[np.moveaxis])
+def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
+    """Axes moved to other places; the others keep their order.
+
+    Args:
+        a: Array of any shape.
+        source: An axis, or several.
+        destination: Where each of them goes.
+        tape: The tape to record on.
+
+    Returns:
+        The array with the same elements, sharing memory as NumPy's does.
+
+    Raises:
+        ShapeError: for an axis that ``a`` lacks, or unlike numbers of axes.
+
+    >>> moveaxis(np.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    ndim = np.ndim(a)
+    normalize_axes("moveaxis", source, ndim)
+    normalize_axes("moveaxis", destination, ndim)
+    sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
+    if len(sources) != len(places):
+        raise ShapeError(f"moveaxis: {source!r} to {destination!r}; as many places as axes, please")
+    order = [k for k in range(ndim) if k not in sources]
+    for place, k in sorted(zip(places, sources, strict=True)):
+        order.insert(place, k)
+    return _permuted(a, order, tape)
+
+
+@composite(numpy=[np.ravel])
+def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
+    """All elements on one axis.
+
+    Args:
+        a: Array of any shape.
+        order: ``"C"``, the last axis fastest, or ``"F"``, the first.
+        tape: The tape to record on.
+
+    >>> ravel(np.array([[1, 2], [3, 4]]), "F")
+    array([1, 3, 2, 4])
+    """
+    return reshape(a, -1, order, tape=tape)
+
+
+@composite(numpy=[np.squeeze])
+def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
+    """Axes of length 1 left out.
+
+    Args:
+        a: Array of any shape.
+        axis: Which; by default all of length 1.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for an axis of another length.
+
+    >>> squeeze(np.ones((1, 3, 1))).shape
+    (3,)
+    """
+    shape = np.shape(a)
+    chosen = normalize_axes("squeeze", axis, len(shape))
+    if axis is None:
+        chosen = tuple(k for k in chosen if shape[k] == 1)
+    for k in chosen:
+        if shape[k] != 1:
+            raise ShapeError(f"squeeze: axis {k} of {shape} has length {shape[k]}, not 1")
+    return reshape(a, tuple(n for k, n in enumerate(shape) if k not in chosen), tape=tape)
+
+
+@composite(numpy=[np.expand_dims])
+def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any:
+    """New axes of length 1.
+
+    Args:
+        a: Array of any shape.
+        axis: Their places in the result.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place outside the result.
+
+    >>> expand_dims(np.ones(3), (0, -1)).shape
+    (1, 3, 1)
+    """
+    old = iter(np.shape(a))
+    ndim = np.ndim(a) + (len(axis) if isinstance(axis, (tuple, list)) else 1)
+    new = normalize_axes("expand_dims", axis, ndim)
+    return reshape(a, tuple(1 if k in new else next(old) for k in range(ndim)), tape=tape)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Reductions that are worth a row of their own: variance, deviation, logsumexp, product."""
+"""Variance, standard deviation, and the logarithm of a sum of exponentials."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
 from odyssey.ops.elementary import exp
-from odyssey.ops.joining import concatenate, stack
-from odyssey.ops.indexing import getitem
 from odyssey.ops.reductions import count, mean, reduced_shape, spread, sum
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import normalize_axes, reshape, transpose
 from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
 
@@ -170,9 +167,8 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     # Subtracting the largest keeps exp from overflowing; an infinite one must not meet itself.
     top = np.max(x.real, axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, x.real.dtype.type(0))
-    total = np.add.reduce(np.exp(x - top), axis, keepdims=True)
-    with np.errstate(divide="ignore"):
-        out = np.log(total) + top
+    with np.errstate(divide="ignore", over="ignore"):
+        out = np.log(np.add.reduce(np.exp(x - top), axis, keepdims=True)) + top
     return out[()] if keepdims else out.reshape(reduced_shape("logsumexp", x.shape, axis, False))[()]
 
 
@@ -188,67 +184,6 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
     return _logsumexp(x, axis, keepdims)
-
-
-# ------------------------------------------------------------------ product
-
-
-def _others(x: Any) -> Any:
-    """For each element the product of the others on the last axis, without a division.
-
-    Neighbours are multiplied in pairs, and pairs of pairs, up to one product; on the way back
-    each takes what its pair takes from the others times its partner.
-    """
-    n = x.shape[-1]
-    if n < 2:
-        return np.ones(x.shape, x.dtype)
-    if n % 2:
-        x = concatenate([x, np.ones((*x.shape[:-1], 1), x.dtype)], -1)
-    left, right = getitem(x, (..., slice(0, None, 2))), getitem(x, (..., slice(1, None, 2)))
-    above = _others(mul(left, right))
-    both = reshape(stack([mul(above, right), mul(above, left)], -1), x.shape)
-    return getitem(both, (..., slice(0, n))) if n % 2 else both
-
-
-def _prod_slopes(x: Any, axis: Any) -> Any:
-    folded = normalize_axes("prod", axis, len(x.shape))
-    kept = tuple(k for k in range(len(x.shape)) if k not in folded)
-    order = (*kept, *folded)
-    shape = tuple(x.shape[k] for k in order)
-    flat = reshape(transpose(x, order), (*shape[: len(kept)], count(x, folded)))
-    back = tuple(order.index(k) for k in range(len(order)))
-    return transpose(reshape(_others(flat), shape), back)
-
-
-def _prod_dtype(dtype: Any) -> Any:
-    return np.multiply.reduce(np.ones(1, dtype)).dtype
-
-
-def _prod_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    return Spec(reduced_shape("prod", x.shape, axis, keepdims), _prod_dtype(x.dtype))
-
-
-@op(
-    kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
-    numpy=[np.prod],
-    infer=_prod_spec,
-    vjp={
-        "x": lambda g, x, x_spec, axis, keepdims: mul(
-            spread(g, x_spec, axis, keepdims), _prod_slopes(x, axis)
-        )
-    },
-    jvp={
-        "x": lambda t, x, axis, keepdims: sum(
-            mul(t, _prod_slopes(x, axis)), axis, keepdims=keepdims
-        )
-    },
-    kinks="exact where elements are 0",
-    samples=[*_FOLDS, sample(()), sample((2, 3, 5), axis=(-1, 0)), sample((0, 3), axis=0)],
-    rejects=[_NO_AXIS],
-)
-def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Product over ``axis``, by default of all elements; 1 of nothing."""
-    return np.multiply.reduce(x, axis, keepdims=keepdims)
 
 
 publish(globals())
