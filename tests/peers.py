@@ -57,6 +57,14 @@ def torch_ops(torch):
         out[key] = v
         return out
 
+    def reshaped(x, shape, order="C"):
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        # In Fortran's order the first axis runs fastest: the same with all axes reversed.
+        return x.reshape(shape) if order == "C" else flip(flip(x).reshape(shape[::-1]))
+
+    def flip(x):
+        return x.permute(tuple(range(x.ndim))[::-1])
+
     names = "add subtract multiply divide negative square exp log sqrt tanh sigmoid relu conj "
     names += "sign where maximum minimum matmul real"
     shared = {name: getattr(torch, name) for name in names.split()}
@@ -69,7 +77,7 @@ def torch_ops(torch):
         "mean": fold(torch.mean),
         "max": fold(torch.amax),
         "min": fold(torch.amin),
-        "reshape": lambda x, shape: torch.reshape(x, (shape,) if shape == -1 else shape),
+        "reshape": reshaped,
         "transpose": lambda x, axes=None: torch.permute(x, axes or tuple(range(x.ndim))[::-1]),
         "matrix_transpose": lambda x: x.mT,
         "broadcast_to": lambda x, shape: torch.broadcast_to(x, shape),

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from cases import SMOOTH, draw, random_like, tracked
-from peers import COMPARED, TOLERANCE, close, jax, jax_ops, report, torch, torch_ops
 from programs import seeded
 
 from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
+from peers import COMPARED, TOLERANCE, close, jax, jax_ops, report, torch, torch_ops
 
 pytestmark = pytest.mark.peers
 FIXTURES = (torch, jax, report)  # imported for pytest to find

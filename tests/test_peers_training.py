@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from peers import COMPARED, close, report, torch
 
 from odyssey import GradientTape, Variable, losses
 from odyssey.optim import SGD
+from peers import COMPARED, close, report, torch
 
 pytestmark = pytest.mark.peers
 FIXTURES = (torch, report)  # imported for pytest to find

@@ -12,6 +12,7 @@ from odyssey.ops.table import op, publish
 
 @op(
     elementwise=True,
+    masks=True,
     numpy=[np.where],
     vjp={
         "x": lambda g, condition: where(condition, g, 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, Symbol):
         raise DTypeError(f"getitem: the index {key!r} has no value while a graph is traced")
     if isinstance(key, Value):
-        key = key._data
+        key = plain_key(key._data)
+    if isinstance(key, slice):
+        return slice(*[None if k is None else operator.index(k) for k in _bounds(key)])
     if isinstance(key, np.ndarray):
         if key.dtype.kind not in "biu":
             raise DTypeError(
@@ -46,6 +49,10 @@ def plain_key(key: Any) -> Any:
         # A tape keeps the index; its owner may write to it meanwhile.
         return key.copy()
     return key
+
+
+def _bounds(key: slice) -> tuple[Any, Any, Any]:
+    return key.start, key.stop, key.step
 
 
 def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
@@ -72,14 +79,15 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 )
 def getitem(x: Any, /, key: Any) -> Any:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
-    part = x[key]
+    part = x[key] if hasattr(x, "dtype") else np.asarray(x)[key]
     return part.copy() if isinstance(part, np.ndarray) and part.base is not None else part
 
 
 def _only_slices(key: Any) -> bool:
     parts = key if isinstance(key, tuple) else (key,)
     return all(
-        part is None or part is Ellipsis or isinstance(part, (slice, int)) for part in parts
+        part is None or part is Ellipsis or isinstance(part, (slice, int, np.integer))
+        for part in parts
     )
 
 

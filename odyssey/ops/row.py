@@ -101,6 +101,7 @@ class Row:
         "kernel",
         "kinks",
         "linear",
+        "masks",
         "module",
         "name",
         "needs",
@@ -135,6 +136,7 @@ class Row:
     numpy: tuple[Any, ...]
     elementwise: bool
     linear: bool
+    masks: bool
     kinks: str
     samples: tuple[Sample, ...]
     rejects: tuple[Reject, ...]

@@ -34,6 +34,12 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(result)
 
 
+def shape_of(x: Any) -> Shape:
+    """The shape of an array, a Variable, a Symbol, a number or a nest of lists."""
+    shape: Shape = x.shape if hasattr(x, "shape") else np.shape(x)
+    return shape
+
+
 # ------------------------------------------------------------------ identity and cast
 
 
@@ -225,7 +231,7 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     >>> swapaxes(np.ones((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
-    order = list(range(np.ndim(a)))
+    order = list(range(len(shape_of(a))))
     (i,), (j,) = (normalize_axes("swapaxes", k, len(order)) for k in (axis1, axis2))
     order[i], order[j] = order[j], order[i]
     return _permuted(a, order, tape)
@@ -250,7 +256,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     >>> moveaxis(np.ones((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    ndim = np.ndim(a)
+    ndim = len(shape_of(a))
     normalize_axes("moveaxis", source, ndim)
     normalize_axes("moveaxis", destination, ndim)
     sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
@@ -292,7 +298,7 @@ def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     >>> squeeze(np.ones((1, 3, 1))).shape
     (3,)
     """
-    shape = np.shape(a)
+    shape = shape_of(a)
     chosen = normalize_axes("squeeze", axis, len(shape))
     if axis is None:
         chosen = tuple(k for k in chosen if shape[k] == 1)
@@ -317,8 +323,9 @@ def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any
     >>> expand_dims(np.ones(3), (0, -1)).shape
     (1, 3, 1)
     """
-    old = iter(np.shape(a))
-    ndim = np.ndim(a) + (len(axis) if isinstance(axis, (tuple, list)) else 1)
+    lengths = shape_of(a)
+    old = iter(lengths)
+    ndim = len(lengths) + (len(axis) if isinstance(axis, (tuple, list)) else 1)
     new = normalize_axes("expand_dims", axis, ndim)
     return reshape(a, tuple(1 if k in new else next(old) for k in range(ndim)), tape=tape)
 

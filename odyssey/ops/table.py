@@ -50,6 +50,7 @@ def op(
     elementwise: bool = False,
     closed: bool | None = None,
     linear: bool = False,
+    masks: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
     infer: Callable[..., Spec] | None = None,
@@ -76,6 +77,8 @@ def op(
             which multiplies by the derivative, is the forward rule as well.
         closed: The result of floating operands has their dtype; defaults to ``elementwise``.
         linear: The op is linear in its single array: the forward rule is the op itself.
+        masks: The op chooses between operands: what was not chosen has a cotangent of zero, and
+            the sweep then sees to it that zero times infinity is zero.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
@@ -111,6 +114,7 @@ def op(
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
+        row.masks = masks
         row.numpy, row.kinks = tuple(numpy), kinks
         row.samples, row.rejects = tuple(samples), tuple(rejects)
         _read_signature(row)

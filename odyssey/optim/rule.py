@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import add
+from odyssey import ops
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.ops.values import NUMBERS, Symbol
 from odyssey.tree import leaves, unflatten
 
-__all__ = ["Rule", "State"]
+__all__ = ["Rule", "State", "like", "numbers", "pair"]
 
 State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """A pure optimizer: ``init(params) -> state`` and ``update(grads, state, params)``.
 
     Attributes:
@@ -27,20 +31,27 @@ class Rule(NamedTuple):
             ``p`` and the state's arrays; ``scratch`` is a pair of arrays like ``p``. Equal to
             ``step`` bit for bit; for speed only.
         elementwise: Whether elements do not see one another, so that arrays may be cut up and
-            joined.
+            joined; a complex parameter is then two real ones, its parts. Rules that are not
+            take complex arrays as they are.
+        start: The value that the slots begin with, in each part of a complex number.
     """
 
     slots: tuple[str, ...]
     step: Callable[[Any, State, Any], tuple[Any, State]]
     in_place: Callable[[Any, State, Any, Any], None] | None = None
     elementwise: bool = True
+    start: float = 0.0
 
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order."""
         return [
-            {"steps": 0} | {slot: np.zeros(p.shape, p.dtype) for slot in self.slots}
+            {"steps": 0} | {slot: self._first(p.shape, p.dtype) for slot in self.slots}
             for p in leaves(params)
         ]
+
+    def _first(self, shape: Any, dtype: Any) -> Any:
+        start = complex(self.start, self.start) if dtype.kind == "c" else self.start
+        return np.full(shape, start, dtype)
 
     def update(self, grads: Any, state: list[State], params: Any) -> tuple[Any, list[State]]:
         """Return new parameters and new state; the arguments stay as they are.
@@ -51,6 +62,63 @@ class Rule(NamedTuple):
         ({'w': array([1.])}, [{'steps': 1}])
         """
         columns = zip(leaves(grads), state, leaves(params), strict=True)
-        results = [self.step(g, s, p) for g, s, p in columns]
-        new_state = [s | {"steps": add(s["steps"], 1)} for _, s in results]
+        results = [self._leaf(g, s, p) for g, s, p in columns]
+        new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         return unflatten(params, [p for p, _ in results]), new_state
+
+    def _leaf(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
+        if p.dtype.kind != "c" or not self.elementwise:
+            return self.step(g, state, p)
+        (p, real), (q, imag) = [
+            self.step(part(g), state | {slot: part(state[slot]) for slot in self.slots}, part(p))
+            for part in (ops.real, ops.imag)
+        ]
+        return _joined(p, q), real | {s: _joined(real[s], imag[s]) for s in self.slots}
+
+
+def _joined(real: Any, imag: Any) -> Any:
+    return ops.add(real, ops.multiply(1j, imag))
+
+
+# ------------------------------------------------------------------ shared pieces of the rules
+
+
+def like(number: Any, p: Any) -> Any:
+    """A number that has no say about the dtype of what it is multiplied with.
+
+    Python numbers are weak already; one that a graph computes is cast to the real dtype of ``p``.
+    """
+    if type(number) in NUMBERS:
+        return number
+    return ops.astype(number, np.empty(0, p.dtype).real.dtype)
+
+
+def numbers(who: str, **values: Any) -> list[Any]:
+    """Check that no setting is negative or NaN; return them as Python floats.
+
+    A 0-d array stays one, a traced learning rate for instance, whose value is not known yet.
+    """
+    found = []
+    for name, value in values.items():
+        if isinstance(value, Symbol) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            found.append(value)
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise DTypeError(f"{who}: {name}={value!r} is no number") from None
+        if not number >= 0:
+            raise OdysseyError(f"{who}: {name}: {value!r} is negative or NaN; it must not be negative")
+        found.append(number)
+    return found
+
+
+def pair(who: str, betas: Any) -> tuple[float, float]:
+    """Check two averaging factors, each in [0, 1)."""
+    try:
+        first, second = (float(beta) for beta in betas)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{who}: betas={betas!r}; pass two numbers in [0, 1)") from None
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise OdysseyError(f"{who}: betas={betas!r}; both must lie in [0, 1)")
+    return first, second

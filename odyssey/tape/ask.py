@@ -348,7 +348,7 @@ def _pull(
     r = tape._recording
     cotangents = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
-    options = (reached, spare, wanted, visit, audit)
+    options = (reached, spare, wanted, visit, audit, r.masked)
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():

@@ -72,6 +72,7 @@ class Recording:
         "leaves",
         "maker",
         "manual",
+        "masked",
         "nodes",
         "on",
         "open",
@@ -99,6 +100,8 @@ class Recording:
         self.open: dict[int, weakref.ref[Any]] = {}
         self.dead = ""
         self.barrier = False
+        # Whether an op chose between branches, whose cotangents of zero must then stay zero.
+        self.masked = False
         self.manual: set[int] = set()
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
@@ -224,6 +227,8 @@ class Recording:
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
         if row.foreign or any([inputs[k] is not None for k in row.unruled]):
             self.barrier = True
+        if row.masks:
+            self.masked = True
         self.append(node)
         if self.careful is not None:
             self.careful.check(node, data)

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from sys import getrefcount
 from typing import Any
 
+import numpy as np
+
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.arithmetic import add
+from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
 from odyssey.ops.table import PASS
@@ -34,6 +37,7 @@ def pull(
     wanted: set[int] | None = None,
     visit: Visit | None = None,
     audit: Audit | None = None,
+    guard: bool = False,
 ) -> None:
     """Propagate ``cotangents`` through ``nodes``, which come last first.
 
@@ -46,8 +50,10 @@ def pull(
         wanted: Ids whose cotangents are needed; None for all.
         visit: Called with the id and complete cotangent of each node; returns the one to use.
         audit: Called with the row, id, operand and gradient after each rule.
+        guard: Whether a cotangent of zero stays zero where a derivative is not finite, because
+            an op chose between branches: 0 * inf of a branch not taken is no NaN.
     """
-    plain = wanted is None and audit is None
+    plain = wanted is None and audit is None and not guard
     take, get = cotangents.pop, cotangents.get
     for row, id, inputs, kept, specs in nodes:
         g = take(id, None)
@@ -73,23 +79,30 @@ def pull(
         for k, i in enumerate(inputs):
             if i is None or (wanted is not None and i not in wanted):
                 continue
-            r = _pull_one(row, k, g, kept, specs)
+            r = _pull_one(row, k, g, kept, specs, guard)
             if audit is not None:
                 audit(row, id, row.arrays[k], r)
             cotangents[i] = cotangents[i] + r if i in cotangents else r
 
 
-def _pull_one(row: Any, k: int, g: Any, kept: Any, specs: Any) -> Any:
+def _pull_one(row: Any, k: int, g: Any, kept: Any, specs: Any, guard: bool) -> Any:
     """The gradient of operand number ``k`` of one node, fitted to its spec."""
     rule = row.pulls[k]
     if rule is None:
         raise _no_rule(row, row.arrays[k])
     r = g if rule is PASS else rule(g, kept, specs)
+    if guard and row.elementwise and not _is_finite(r):
+        r = where(equal(g, 0), 0, r)
     if specs is not None:
         spec = specs[k]
         if r.dtype is not spec.dtype or r.shape != spec.shape:
             r = fit(r, spec)
     return r
+
+
+def _is_finite(r: Any) -> bool:
+    """Whether ``r`` is known to be finite: Variables and Symbols are not."""
+    return isinstance(r, (np.ndarray, np.generic)) and bool(np.isfinite(r).all())
 
 
 def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:

@@ -1,0 +1,324 @@
+"""Putting arrays together and taking them apart.
+
+A row has a fixed number of operands, so there is a row of ``concatenate`` for each number of
+arrays, made when it is first needed. The one of two arrays stands in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.indexing import add_at, getitem
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import expand_dims, normalize_axes, reshape, shape_of
+from odyssey.ops.table import composite, op, publish
+from odyssey.spec import Spec
+
+# More arrays are joined in bunches. A rule asks for the specs of the arrays before its own, so
+# the rules of a row take time that grows with the square of their number.
+_AT_ONCE = 32
+
+# ------------------------------------------------------------------ concatenate
+
+
+def _joined_spec(*specs_and_axis: Any) -> Spec:
+    *specs, axis = specs_and_axis
+    dtype = np.result_type(*[spec.dtype for spec in specs])
+    if axis is None:
+        return Spec((sum(spec.size for spec in specs),), dtype)
+    shapes = [spec.shape for spec in specs]
+    if not all(shapes):
+        raise ShapeError(f"concatenate: shapes {shapes}; arrays need an axis, use stack for numbers")
+    (k,) = normalize_axes("concatenate", axis, len(shapes[0]))
+    if len({(len(s), s[:k], s[k + 1 :]) for s in shapes}) > 1:
+        raise ShapeError(f"concatenate: shapes {shapes} differ on another axis than {axis}")
+    return Spec((*shapes[0][:k], sum(s[k] for s in shapes), *shapes[0][k + 1 :]), dtype)
+
+
+def _place(specs: Sequence[Spec], axis: int | None) -> tuple[slice, ...]:
+    """Where the last of ``specs`` stands in the result."""
+    if axis is None:
+        *before, own = (spec.size for spec in specs)
+        k = 0
+    else:
+        k = axis % specs[0].ndim
+        *before, own = (spec.shape[k] for spec in specs)
+    start = sum(before)
+    return (slice(None),) * k + (slice(start, start + own),)
+
+
+def _pull_part(g: Any, axis: int | None, *specs: Spec) -> Any:
+    part = getitem(g, _place(specs, axis))
+    return reshape(part, specs[-1].shape) if axis is None else part
+
+
+def _push_part(t: Any, axis: int | None, position: int, *specs: Spec) -> Any:
+    out = Spec(_joined_spec(*specs, axis).shape, t.dtype)
+    return add_at(reshape(t, -1) if axis is None else t, _place(specs[: position + 1], axis), out)
+
+
+def _two(x0: Any, x1: Any, /, axis: int | None = 0) -> Any:
+    """Arrays one after the other along ``axis``, or flattened where it is None."""
+    return np.concatenate((x0, x1), axis)
+
+
+_two.__name__ = "concatenate"
+_PAIR = op(
+    infer=_joined_spec,
+    vjp={
+        "x0": lambda g, axis, x0_spec: _pull_part(g, axis, x0_spec),
+        "x1": lambda g, axis, x0_spec, x1_spec: _pull_part(g, axis, x0_spec, x1_spec),
+    },
+    jvp={
+        "x0": lambda t, axis, x0_spec, x1_spec: _push_part(t, axis, 0, x0_spec, x1_spec),
+        "x1": lambda t, axis, x0_spec, x1_spec: _push_part(t, axis, 1, x0_spec, x1_spec),
+    },
+    samples=[
+        sample((2, 3), (2, 3)),
+        sample((2, 3), (1, 3)),
+        sample((2, 3), (2, 4), axis=-1),
+        sample((2, 3), (4,), axis=None),
+        sample((), (2,), axis=None),
+        sample((0, 2), (3, 2)),
+    ],
+    rejects=[
+        reject((2, 3), (2, 4), match="differ on another axis"),
+        reject((2, 3), (3,), match="differ on another axis"),
+        reject((), (3,), match="need an axis"),
+        reject((2, 3), (2, 3), axis=2, match="does not fit"),
+    ],
+)(_two)
+
+
+@cache
+def _joiner(count: int) -> Any:
+    """The op that joins ``count`` arrays."""
+    if count == 2:
+        return _PAIR
+    # Not needed by every program, and slow to import.
+    from inspect import Parameter, Signature
+
+    def named(function: Any, names: Sequence[str], arrays: int = 0) -> Any:
+        """``function``, which takes any arguments, with the parameters that the table is to read."""
+        kinds = [Parameter.POSITIONAL_ONLY] * arrays
+        kinds += [Parameter.POSITIONAL_OR_KEYWORD] * (len(names) - arrays)
+        function.__signature__ = Signature([*map(Parameter, names, kinds)])
+        return function
+
+    def concatenate(*arrays_and_axis: Any) -> Any:
+        *arrays, axis = arrays_and_axis
+        return np.concatenate(arrays, axis)
+
+    def pulling() -> Any:
+        return lambda g, axis, *specs: _pull_part(g, axis, *specs)
+
+    def pushing(position: int) -> Any:
+        return lambda t, axis, *specs: _push_part(t, axis, position, *specs)
+
+    concatenate.__doc__ = _two.__doc__
+    arrays = [f"x{k}" for k in range(count)]
+    specs = [f"{name}_spec" for name in arrays]
+    return op(
+        infer=_joined_spec,
+        vjp={n: named(pulling(), ["g", "axis", *specs[: k + 1]]) for k, n in enumerate(arrays)},
+        jvp={n: named(pushing(k), ["t", "axis", *specs]) for k, n in enumerate(arrays)},
+    )(named(concatenate, [*arrays, "axis"], count))
+
+
+def concatenate(arrays: Any, *more: Any, axis: Any = 0, tape: Any = None) -> Any:
+    """Arrays one after the other along an axis.
+
+    Args:
+        arrays: A sequence of arrays that differ in length on ``axis`` only.
+        more: The axis, if it is given by position as to ``np.concatenate``. Also, arrays may
+            come one by one, as ``concatenate(x, y)``.
+        axis: Along which; None puts the elements of all on one axis.
+        tape: The tape to record on.
+
+    Returns:
+        A new array of the common dtype.
+
+    Raises:
+        ShapeError: where the shapes do not fit, or there is no array.
+
+    >>> concatenate([np.array([[1, 2]]), np.array([[3], [4]]).T], axis=1)
+    array([[1, 2, 3, 4]])
+    """
+    if more and (more[-1] is None or isinstance(more[-1], (int, np.integer))):
+        *more, axis = more
+    parts = [arrays, *more] if more else list(arrays)
+    if not parts:
+        raise ShapeError("concatenate: no arrays came; pass one or more")
+    if axis is not None and not isinstance(axis, (int, np.integer)):
+        raise DTypeError(f"concatenate: axis is {axis!r}; pass an int or None")
+    while len(parts) > _AT_ONCE:
+        bunches = [parts[k : k + _AT_ONCE] for k in range(0, len(parts), _AT_ONCE)]
+        parts = [_joiner(len(bunch))(*bunch, axis=axis, tape=tape) for bunch in bunches]
+        axis = 0 if axis is None else axis
+    return _joiner(len(parts))(*parts, axis=axis, tape=tape)
+
+
+concatenate.row = _PAIR.row  # type: ignore[attr-defined]
+_PAIR.row.call = concatenate  # type: ignore[attr-defined]
+
+
+@composite(numpy=[np.stack])
+def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
+    """Arrays of one shape side by side along a new axis.
+
+    Args:
+        arrays: A sequence of arrays of one shape.
+        axis: The place of the new axis in the result.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where shapes differ, or there is no array.
+
+    >>> stack([np.array([1, 2]), np.array([3, 4])], axis=-1)
+    array([[1, 3],
+           [2, 4]])
+    """
+    parts = list(arrays)
+    shapes = {shape_of(part) for part in parts}
+    if len(shapes) != 1:
+        raise ShapeError(f"stack: needs arrays of one shape, came {sorted(shapes)}")
+    return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
+
+
+def _at_least(parts: Any, ndim: int, tape: Any) -> list[Any]:
+    """Each of ``parts`` with leading axes of length 1, up to ``ndim`` axes."""
+    wide = []
+    for part in list(parts):
+        shape = shape_of(part)
+        missing = (1,) * (ndim - len(shape))
+        wide.append(reshape(part, missing + shape, tape=tape) if missing else part)
+    return wide
+
+
+@composite(numpy=[np.vstack])
+def vstack(tup: Any, *, tape: Any = None) -> Any:
+    """Arrays one below the other; vectors as rows.
+
+    Args:
+        tup: A sequence of arrays.
+        tape: The tape to record on.
+
+    >>> vstack([np.array([1, 2]), np.array([[3, 4]])])
+    array([[1, 2],
+           [3, 4]])
+    """
+    return concatenate(_at_least(tup, 2, tape), axis=0, tape=tape)
+
+
+@composite(numpy=[np.hstack])
+def hstack(tup: Any, *, tape: Any = None) -> Any:
+    """Arrays beside one another: along the second axis, vectors along their only one.
+
+    Args:
+        tup: A sequence of arrays.
+        tape: The tape to record on.
+
+    >>> hstack([np.array([1, 2]), np.array([3])])
+    array([1, 2, 3])
+    """
+    parts = _at_least(tup, 1, tape)
+    along = 0 if parts and len(shape_of(parts[0])) == 1 else 1
+    return concatenate(parts, axis=along, tape=tape)
+
+
+# ------------------------------------------------------------------ split
+
+
+@composite(numpy=[np.array_split])
+def array_split(
+    ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
+) -> list[Any]:
+    """The array in parts along an axis, the first ones longer where they cannot be equal.
+
+    Args:
+        ary: Array with an axis to split.
+        indices_or_sections: The number of parts, or the places to cut at.
+        axis: Along which axis.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: for an axis that ``ary`` lacks, or less than one part.
+
+    >>> array_split(np.arange(5), 2)
+    [array([0, 1, 2]), array([3, 4])]
+    """
+    shape = shape_of(ary)
+    (k,) = normalize_axes("array_split", axis, len(shape))
+    if isinstance(indices_or_sections, (int, np.integer)):
+        parts = int(indices_or_sections)
+        if parts < 1:
+            raise ShapeError(f"array_split: {parts} parts came; at least one is needed")
+        each, longer = divmod(shape[k], parts)
+        cuts = list(accumulate([each + 1] * longer + [each] * (parts - longer)))[:-1]
+    else:
+        cuts = [int(cut) for cut in indices_or_sections]
+    ends = zip([0, *cuts], [*cuts, shape[k]], strict=True)
+    keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
+    return [getitem(ary, key, tape=tape) for key in keys]
+
+
+@composite(numpy=[np.split])
+def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
+    """The array in parts along an axis: so many equal ones, or cut at given places.
+
+    Args:
+        ary: Array with an axis to split.
+        indices_or_sections: The number of parts, or the places to cut at.
+        axis: Along which axis.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible.
+
+    >>> split(np.arange(6), [1, 4])
+    [array([0]), array([1, 2, 3]), array([4, 5])]
+    """
+    if isinstance(indices_or_sections, (int, np.integer)):
+        shape = shape_of(ary)
+        (k,) = normalize_axes("split", axis, len(shape))
+        if indices_or_sections < 1 or shape[k] % indices_or_sections:
+            raise ShapeError(
+                f"split: axis {axis} of {shape} has length {shape[k]}, which is not "
+                f"{indices_or_sections} equal parts; array_split makes unequal ones"
+            )
+    return array_split(ary, indices_or_sections, axis, tape=tape)
+
+
+_UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
+
+
+@composite(numpy=_UNSTACK)
+def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
+    """The parts of an array along an axis, which they lose.
+
+    Args:
+        x: Array with an axis to take apart.
+        axis: Which.
+        tape: The tape to record on.
+
+    >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
+    (array([1, 3]), array([2, 4]))
+    """
+    shape = shape_of(x)
+    (k,) = normalize_axes("unstack", axis, len(shape))
+    return tuple(getitem(x, (slice(None),) * k + (i,), tape=tape) for i in range(shape[k]))
+
+
+publish(globals())

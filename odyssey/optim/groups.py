@@ -1,0 +1,174 @@
+"""Parameter groups: Variables that share settings, and the reading of what an optimizer is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, TapeError
+from odyssey.ops.scope import TRACE
+from odyssey.ops.values import LEAF
+from odyssey.optim.rule import Rule
+from odyssey.tree import paths
+from odyssey.variable import Variable
+
+__all__ = ["Group", "groups_of"]
+
+
+class Group:
+    """Parameters that share settings; each setting is an attribute, and may be assigned.
+
+    Attributes:
+        params: The Variables of the group, in order.
+    """
+
+    __slots__ = ("_make", "_rate", "_rule", "_settings", "paths", "params")
+
+    learning_rate: float
+
+    def __init__(
+        self,
+        params: list[Variable],
+        paths: list[str],
+        make: Callable[..., Rule],
+        settings: dict[str, Any],
+    ) -> None:
+        set_slot = super().__setattr__
+        set_slot("params", params)
+        set_slot("paths", paths)
+        set_slot("_make", make)
+        set_slot("_settings", settings)
+        # The learning rate as a Variable, which a graph reads each time it runs.
+        set_slot("_rate", None)
+        self.change()
+
+    def change(self, **settings: Any) -> None:
+        """Replace several settings at once; where they do not fit, nothing changes.
+
+        Raises:
+            OdysseyError, DTypeError: for a setting that is unknown or out of range.
+            TapeError: while a graph is traced, since the graph could not repeat it.
+        """
+        changed = self.checked(**settings)
+        set_slot = super().__setattr__
+        set_slot("_settings", changed)
+        set_slot("_rule", self._make(**changed))
+        if self._rate is not None:
+            self._rate._data[...] = changed["learning_rate"]
+
+    def checked(self, **settings: Any) -> dict[str, Any]:
+        """Return all settings with some replaced, after making a rule from them."""
+        if settings and TRACE.get() is not None:
+            raise TapeError(
+                f"{', '.join(settings)}: assigned while a graph is traced, which would happen once "
+                "and not at each run; assign it, or step the schedule, outside the compiled function"
+            )
+        changed = self._settings | {name: _plain(value) for name, value in settings.items()}
+        if unknown := set(settings) - set(self._settings):
+            raise OdysseyError(
+                f"{', '.join(sorted(unknown))}: no setting; there are {', '.join(self._settings)}"
+            )
+        self._make(**changed)
+        return changed
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings by name."""
+        return dict(self._settings)
+
+    def rule(self) -> Rule:
+        """Return the pure rule with the present settings."""
+        rule: Rule = self._rule
+        return rule
+
+    def traced_rule(self, trace: Any) -> Rule:
+        """The rule whose learning rate is read at each run of the graph that is traced."""
+        if self._rate is None:
+            rate = Variable(np.array(self._settings["learning_rate"], np.float64))
+            rate.name = "learning_rate"
+            super().__setattr__("_rate", rate)
+        return self._make(**self._settings | {"learning_rate": trace.lift(self._rate, own=True)})
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in self._settings:
+            return self._settings[name]
+        raise AttributeError(f"a parameter group has no {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.change(**{name: value})
+
+    def __reduce__(self) -> Any:
+        return Group, (self.params, self.paths, self._make, self._settings)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
+        return f"Group({len(self.params)} parameters, {settings})"
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers would make float32 parameters float64; Python's would not."""
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        return value.item()
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple, np.ndarray)) else value
+
+
+def groups_of(
+    who: str, params: Any, make: Callable[..., Rule], settings: dict[str, Any]
+) -> list[Group]:
+    """Read a tree of parameters, or a list of dictionaries that hold ``params`` and settings."""
+    settings = {name: _plain(value) for name, value in settings.items()}
+    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
+        params = list(params)
+    if not _are_groups(params):
+        return [Group(*_parameters(who, params, ""), make, settings)]
+    groups = []
+    for k, entry in enumerate(params):
+        if not isinstance(entry, dict) or "params" not in entry:
+            raise OdysseyError(f"{who}: group {k} has no 'params'; either all entries have or none")
+        own = {name: _plain(value) for name, value in entry.items() if name != "params"}
+        if unknown := set(own) - set(settings):
+            raise OdysseyError(
+                f"{who}: group {k} has {', '.join(sorted(map(str, unknown)))}, which is no "
+                f"setting; there are {', '.join(settings)}"
+            )
+        found = _parameters(who, entry["params"], f"[{k}]['params']")
+        groups.append(Group(*found, make, settings | own))
+    _refuse_twice(who, groups)
+    return groups
+
+
+def _are_groups(params: Any) -> bool:
+    """Whether these are groups, rather than a tree: a list with a dictionary that has ``params``."""
+    return isinstance(params, (list, tuple)) and any(
+        isinstance(entry, dict) and "params" in entry for entry in params
+    )
+
+
+def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], list[str]]:
+    """The Variables of a tree or an iterable, and how to call them in messages."""
+    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
+        params = list(params)
+    named = list(paths(params, prefix))
+    if not named:
+        raise OdysseyError(f"{who}: there are no parameters{' in ' + prefix if prefix else ''}")
+    found: list[Variable] = []
+    for path, p in named:
+        if not isinstance(p, Variable) or p._recording is not LEAF:
+            raise DTypeError(
+                f"{who}: parameter {path} is {p!r}; pass Variables with requires_grad=True"
+            )
+        if any(p is q for q in found):
+            raise OdysseyError(f"{who}: parameter {p.name or path} came twice")
+        found.append(p)
+    return found, [path for path, _ in named]
+
+
+def _refuse_twice(who: str, groups: list[Group]) -> None:
+    seen: set[int] = set()
+    for group in groups:
+        for p, path in zip(group.params, group.paths, strict=True):
+            if p.id in seen:
+                raise OdysseyError(f"{who}: parameter {p.name or path} came in two groups")
+            seen.add(p.id)

@@ -1,0 +1,125 @@
+"""Packs: parameters of one group whose arrays lie side by side, so that one update serves all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.values import Value
+from odyssey.optim.groups import Group
+from odyssey.optim.rule import Rule, State
+from odyssey.spec import Array
+from odyssey.variable import Variable
+
+__all__ = ["SMALL", "Pack"]
+
+# Arrays below this many elements are packed together; larger ones are updated block by block,
+# so that temporaries stay small and in the cache.
+SMALL = 16384
+BLOCK = 65536
+
+
+class Pack:
+    """Parameters whose data, gradients and state lie side by side, so that one update serves all.
+
+    The update of many small arrays costs a fixed time each; a large array is a pack of its own,
+    and its gradient is read where it lies. Complex numbers lie here as pairs of real ones.
+    """
+
+    def __init__(self, group: Group, indices: list[int], params: list[Variable]) -> None:
+        self.group = group
+        self.indices = indices
+        self.params = params
+        self.names = group.rule().slots
+        self.dtype = params[0].dtype
+        real = np.empty(0, self.dtype).real.dtype
+        self.slices: list[slice] = []
+        for p in params:
+            start = self.slices[-1].stop if self.slices else 0
+            self.slices.append(slice(start, start + p.size * (self.dtype.itemsize // real.itemsize)))
+        size = self.slices[-1].stop
+        self.data = np.empty(size, real)
+        self.grads = np.empty(size if len(params) > 1 else 0, real)
+        self.slots = {slot: np.zeros(size, real) for slot in self.names}
+        self.steps = np.zeros(len(params), np.int64)
+        room = min(size, BLOCK)
+        self.scratch = (np.empty(room, real), np.empty(room, real))
+        self.views = [self.cut(self.data, j) for j in range(len(params))]
+        self.grad_views = [self.cut(self.grads, j) for j in range(len(params)) if len(params) > 1]
+        for p, view in zip(params, self.views, strict=True):
+            view[...] = p._data
+            p._data = view
+
+    def cut(self, flat: Array, j: int) -> Array:
+        """The part of parameter number ``j``, in its dtype and shape."""
+        return flat[self.slices[j]].view(self.dtype).reshape(self.params[j].shape)
+
+    def adopt(self, states: list[dict[str, Variable]]) -> None:
+        """Let the state of each parameter lie here."""
+        for j, state in enumerate(states):
+            places = {slot: self.cut(flat, j) for slot, flat in self.slots.items()}
+            for name, view in (places | {"steps": self.steps[j : j + 1].reshape(())}).items():
+                view[...] = state[name]._data
+                state[name]._data = view
+
+    def fits(self) -> bool:
+        """Whether the slots are the rule's, and the parameters still have their data here.
+
+        Another optimizer may have packed them since, or they were frozen.
+        """
+        if self.names != self.group.rule().slots:
+            return False
+        for p, view in zip(self.params, self.views, strict=True):
+            if p._data is not view:
+                return False
+        return True
+
+    def step(self, grads: list[Any]) -> None:
+        """Update the parameters that have a gradient."""
+        rule = self.group.rule()
+        plain = [g._data if isinstance(g, Value) else g for g in grads]
+        steps = self.steps.tolist()
+        if len(plain) == 1:
+            if plain[0] is not None:
+                self._run(rule, self._flat(plain[0]), 0, steps[0])
+        else:
+            for view, g in zip(self.grad_views, plain, strict=True):
+                if g is not None:
+                    view[...] = g
+            everyone = all(g is not None for g in plain)
+            if everyone and steps.count(steps[0]) == len(steps):
+                self._run(rule, self.grads, 0, steps[0])
+            else:
+                for part, g, done in zip(self.slices, plain, steps, strict=True):
+                    if g is not None:
+                        self._run(rule, self.grads[part], part.start, done)
+        for j, g in enumerate(plain):
+            if g is not None:
+                self.steps[j] += 1
+                self.params[j]._info.version += 1
+
+    def _flat(self, g: Any) -> Array:
+        flat: Array = np.reshape(g, -1)
+        if self.dtype is self.data.dtype:
+            return flat
+        return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
+
+    def _run(self, rule: Rule, grads: Array, start: int, steps: int) -> None:
+        """Update the stretch that begins at ``start`` and is as long as ``grads``."""
+        length = len(grads)
+        size = BLOCK if rule.elementwise else max(length, 1)
+        for first in range(0, length, size):
+            here = slice(start + first, start + min(first + size, length))
+            g = grads[first : first + size]
+            p = self.data[here]
+            state: State = {"steps": steps}
+            for slot, flat in self.slots.items():
+                state[slot] = flat[here]
+            if rule.in_place is not None:
+                one, two = self.scratch
+                rule.in_place(g, state, p, (one[: len(g)], two[: len(g)]))
+                continue
+            p[...], new = rule.step(g, state, p)
+            for slot, flat in self.slots.items():
+                flat[here] = new[slot]
