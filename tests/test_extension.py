@@ -116,7 +116,7 @@ def test_an_optional_operand_may_be_left_out_or_be_none():
         np.testing.assert_array_equal(g_x, X * Y)
         np.testing.assert_array_equal(g_w, X * X)
         assert [g.tolist() for g in g_b] in ([], [X.tolist()])
-    with pytest.raises(OdysseyError, match="^linear: missing a required"):
+    with pytest.raises(OdysseyError, match=r"^linear: missing a required"):
         linear(X)
 
 

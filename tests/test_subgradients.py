@@ -166,6 +166,40 @@ def test_where_keeps_the_branch_not_taken_out_of_the_derivative(branch, mode):
     assert np.isfinite(slope[2])
 
 
+@pytest.mark.parametrize("branch", BRANCHES.values(), ids=list(BRANCHES))
+@pytest.mark.parametrize("inside", ["gradient", "jvp"])
+@pytest.mark.parametrize("outside", ["gradient", "jvp"])
+def test_where_keeps_the_branch_not_taken_out_of_second_derivatives(branch, inside, outside):
+    x = Variable([-1.0, 0.0, 4.0], requires_grad=True)
+    with np.errstate(all="ignore"):
+        with GradientTape() as outer:
+            with GradientTape() as inner:
+                y = ops.where(x > 0.0, branch(x), 0.0)
+            slope = getattr(inner, inside)(y, x, np.ones(3))
+        bend = getattr(outer, outside)(slope, x, np.ones(3))
+    assert bend[:2].tolist() == [0.0, 0.0]
+    assert np.isfinite(bend[2])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: ops.where(np.array([[False], [False]]), ops.sqrt(x), 0.0 * x),
+        lambda x: ops.where(np.array(False), ops.sum(ops.log(x)), ops.sum(0.0 * x)),
+        lambda x: ops.where(x > 0.0, ops.reshape(ops.log(ops.reshape(x, (3, 1))), (3,)), 0.0),
+    ],
+    ids=["broadcast", "reduced", "reshaped"],
+)
+def test_where_keeps_the_branch_not_taken_out_through_other_ops(program):
+    x = Variable([-1.0, 0.0, 4.0], requires_grad=True)
+    with np.errstate(all="ignore"):
+        with GradientTape() as tape:
+            y = program(x)
+        slope = tape.gradient(y, x, np.ones(y.shape))
+    assert slope[:2].tolist() == [0.0, 0.0]
+    assert np.isfinite(slope[2])
+
+
 # ------------------------------------------------------------------ NaN and infinity in values
 
 SPECIAL = np.array([-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, INF, NAN])

@@ -9,14 +9,19 @@ from typing import Any
 from odyssey.ops import (  # noqa: F401
     activations,
     arithmetic,
+    arrangement,
     choice,
     complex_numbers,
+    creation,
     elementary,
     indexing,
+    joining,
     matrix,
     neural,
     reductions,
+    scans,
     shape,
+    statistics,
 )
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import no_grad

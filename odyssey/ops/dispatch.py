@@ -80,11 +80,12 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
             if isinstance(value, Symbol):
                 return value.graph.emit(row, values, options)
     try:
-        data = row.kernel(*values, *options)
+        if not only_numbers:
+            return row.kernel(*values, *options)
+        # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
+        return row.reference(*values, *options).item()
     except (TypeError, ValueError, IndexError) as error:
         raise row.failure(error, values, options) from error
-    # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
-    return data.item() if only_numbers else data
 
 
 def _converted(row: Row, k: int, operand: Any) -> Any:
@@ -236,7 +237,12 @@ def binary(row: Row) -> Callable[..., Any]:
         y_plain = kind_y in PLAIN
         if x_plain:
             if y_plain:
-                return plain(x, y)
+                if kind in NUMBERS and kind_y in NUMBERS:
+                    return run(row, (x, y), ())
+                try:
+                    return row.kernel(x, y)
+                except (TypeError, ValueError) as error:
+                    raise row.failure(error, (x, y), ()) from error
             kind = kind_y
         try:
             recording = scopes()[-1] or (y if x_plain else x)._recording
@@ -292,14 +298,6 @@ def binary(row: Row) -> Callable[..., Any]:
         value._id = id
         value._info = None
         return value
-
-    def plain(x: Any, y: Any) -> Any:
-        if type(x) in NUMBERS and type(y) in NUMBERS:
-            return run(row, (x, y), ())
-        try:
-            return row.kernel(x, y)
-        except (TypeError, ValueError) as error:
-            raise row.failure(error, (x, y), ()) from error
 
     return call
 

@@ -63,7 +63,7 @@ def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
 _MOMENTS = (
     *_FOLDS[:3],
     sample((2, 3), axis=1, ddof=1),
-    sample((2, 3), axis=0, correction=0.5),
+    sample((3, 2), axis=0, correction=0.5),
 )
 
 

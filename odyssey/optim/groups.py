@@ -52,27 +52,28 @@ class Group:
             OdysseyError, DTypeError: for a setting that is unknown or out of range.
             TapeError: while a graph is traced, since the graph could not repeat it.
         """
-        changed = self.checked(**settings)
-        set_slot = super().__setattr__
-        set_slot("_settings", changed)
-        set_slot("_rule", self._make(**changed))
-        if self._rate is not None:
-            self._rate._data[...] = changed["learning_rate"]
+        self.adopt(*self.checked(**settings))
 
-    def checked(self, **settings: Any) -> dict[str, Any]:
-        """Return all settings with some replaced, after making a rule from them."""
+    def checked(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
+        """Return all settings with some replaced, and the rule that they make."""
         if settings and TRACE.get() is not None:
             raise TapeError(
                 f"{', '.join(settings)}: assigned while a graph is traced, which would happen once "
                 "and not at each run; assign it, or step the schedule, outside the compiled function"
             )
-        changed = self._settings | {name: _plain(value) for name, value in settings.items()}
         if unknown := set(settings) - set(self._settings):
             raise OdysseyError(
                 f"{', '.join(sorted(unknown))}: no setting; there are {', '.join(self._settings)}"
             )
-        self._make(**changed)
-        return changed
+        changed = self._settings | {name: _plain(value) for name, value in settings.items()}
+        return changed, self._make(**changed)
+
+    def adopt(self, settings: dict[str, Any], rule: Rule) -> None:
+        """Take over what ``checked`` returned."""
+        super().__setattr__("_settings", settings)
+        super().__setattr__("_rule", rule)
+        if self._rate is not None:
+            self._rate._data[...] = settings["learning_rate"]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings by name."""
@@ -122,9 +123,12 @@ def groups_of(
     if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
         params = list(params)
     if not _are_groups(params):
-        return [Group(*_parameters(who, params, ""), make, settings)]
+        params = [{"params": params}]
+        prefixes = [""]
+    else:
+        prefixes = [f"[{k}]['params']" for k in range(len(params))]
     groups = []
-    for k, entry in enumerate(params):
+    for k, (entry, prefix) in enumerate(zip(params, prefixes, strict=True)):
         if not isinstance(entry, dict) or "params" not in entry:
             raise OdysseyError(f"{who}: group {k} has no 'params'; either all entries have or none")
         own = {name: _plain(value) for name, value in entry.items() if name != "params"}
@@ -133,7 +137,7 @@ def groups_of(
                 f"{who}: group {k} has {', '.join(sorted(map(str, unknown)))}, which is no "
                 f"setting; there are {', '.join(settings)}"
             )
-        found = _parameters(who, entry["params"], f"[{k}]['params']")
+        found = _parameters(who, entry["params"], prefix)
         groups.append(Group(*found, make, settings | own))
     _refuse_twice(who, groups)
     return groups
@@ -159,8 +163,6 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
             raise DTypeError(
                 f"{who}: parameter {path} is {p!r}; pass Variables with requires_grad=True"
             )
-        if any(p is q for q in found):
-            raise OdysseyError(f"{who}: parameter {p.name or path} came twice")
         found.append(p)
     return found, [path for path, _ in named]
 
@@ -170,5 +172,5 @@ def _refuse_twice(who: str, groups: list[Group]) -> None:
     for group in groups:
         for p, path in zip(group.params, group.paths, strict=True):
             if p.id in seen:
-                raise OdysseyError(f"{who}: parameter {p.name or path} came in two groups")
+                raise OdysseyError(f"{who}: parameter {p.name or path} came twice")
             seen.add(p.id)

@@ -7,204 +7,155 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, MissingGradientError, OdysseyError, ShapeError
+from odyssey.errors import MissingGradientError, OdysseyError, ShapeError
 from odyssey.ops.scope import TRACE, no_grad
-from odyssey.ops.values import LEAF, Value
-from odyssey.optim.rule import Rule, State
-from odyssey.spec import Array
-from odyssey.tree import paths
+from odyssey.ops.values import LEAF
+from odyssey.optim.groups import Group, groups_of
+from odyssey.optim.packs import SMALL, Pack
+from odyssey.optim.rule import Rule
 from odyssey.variable import Variable
 
 __all__ = ["Optimizer"]
-
-# Arrays below this many elements are packed together; larger ones are updated block by block,
-# so that temporaries stay small and in the cache.
-SMALL = 16384
-BLOCK = 65536
-
-
-class _Pack:
-    """Parameters whose data, gradients and state lie side by side, so that one update serves all.
-
-    The update of many small arrays costs a fixed time each; a large array is a pack of its own,
-    and its gradient is read where it lies.
-    """
-
-    def __init__(self, indices: list[int], params: list[Variable], rule: Rule) -> None:
-        self.indices = indices
-        self.params = [params[k] for k in indices]
-        self.slices: list[slice] = []
-        for p in self.params:
-            start = self.slices[-1].stop if self.slices else 0
-            self.slices.append(slice(start, start + p.size))
-        size = self.slices[-1].stop
-        dtype = self.params[0].dtype
-        self.data = np.empty(size, dtype)
-        self.grads = np.empty(size if len(indices) > 1 else 0, dtype)
-        self.slots = {slot: np.zeros(size, dtype) for slot in rule.slots}
-        self.steps = np.zeros(len(indices), np.int64)
-        room = min(size, BLOCK)
-        self.scratch = (np.empty(room, dtype), np.empty(room, dtype))
-        self.views = [self.cut(self.data, j) for j in range(len(indices))]
-        self.grad_views = [self.cut(self.grads, j) for j in range(len(indices)) if len(indices) > 1]
-        for p, view in zip(self.params, self.views, strict=True):
-            view[...] = p._data
-            p._data = view
-
-    def cut(self, flat: Array, j: int) -> Array:
-        """The part of parameter number ``j``, in its shape."""
-        return flat[self.slices[j]].reshape(self.params[j].shape)
-
-    def fits(self, rule: Rule) -> bool:
-        """Whether the slots are the rule's, and the parameters still have their data here.
-
-        Another optimizer may have packed them since.
-        """
-        if len(self.slots) != len(rule.slots):
-            return False
-        for p, view in zip(self.params, self.views, strict=True):
-            if p._data is not view:
-                return False
-        return True
 
 
 class Optimizer:
     """Applies a rule to Variables: ``step``, ``zero_grad``, ``state_dict``, ``load_state_dict``.
 
+    A parameter that is frozen, its ``requires_grad`` set to False, stays where it is, whatever
+    gradient it has, until it is thawed. In a compiled function the learning rates are read at
+    each run; the other settings are those of the time it was traced.
+
     Args:
-        params: Trainable Variables, in any tree.
+        params: Trainable Variables, in any tree; or groups with settings of their own, a list of
+            dictionaries ``{"params": tree, "learning_rate": 0.1, ...}``.
         rule: Makes the rule from the settings.
-        settings: Numbers and flags; each becomes an attribute, which may be assigned later.
+        settings: Numbers and flags of all groups that have none of their own. Each becomes an
+            attribute: assigning it sets it in all groups.
+
+    Attributes:
+        groups: The parameter groups, whose settings are attributes too.
+        params: The parameters of all groups, in order.
     """
 
+    groups: list[Group]
     learning_rate: float
 
     def __init__(self, params: Any, rule: Callable[..., Rule], **settings: Any) -> None:
-        self.params, self._paths = _parameters(type(self).__name__, params)
-        self._make_rule = rule
         self._names = tuple(settings)
-        for name, value in settings.items():
-            setattr(self, name, value)
-        self._packs: list[_Pack] = []
+        self.groups = groups_of(type(self).__name__, params, rule, settings)
+        self.params = [p for group in self.groups for p in group.params]
+        self._paths = [path for group in self.groups for path in group.paths]
+        self._packs: list[Pack] = []
         # For each parameter its state as constant Variables, which a trace can take up.
         self._state: list[dict[str, Variable]] = [{} for _ in self.params]
 
+    # -------------------------------------------------------------- settings
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        first, *others = [group.settings()[name] for group in self.groups]
+        if any(other != first for other in others):
+            raise OdysseyError(
+                f"{name}: the groups differ, {[first, *others]}; read groups[i].{name}"
+            )
+        return first
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "learning_rate" and not float(value) >= 0:
-            raise OdysseyError(f"learning_rate: {value!r} is negative or NaN")
-        super().__setattr__(name, value)
+        if name.startswith("_") or name not in self._names:
+            super().__setattr__(name, value)
+            return
+        changes = [group.checked(**{name: value}) for group in self.groups]
+        for group, change in zip(self.groups, changes, strict=True):
+            group.adopt(*change)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings by name."""
-        return {name: getattr(self, name) for name in self._names}
+        """Return the settings that are the same in all groups, by name."""
+        first, *others = [group.settings() for group in self.groups]
+        return {n: v for n, v in first.items() if all(other[n] == v for other in others)}
 
-    def rule(self) -> Rule:
-        """Return the pure rule with the present settings."""
-        return self._make_rule(**self.settings())
+    def rule(self, group: int = 0) -> Rule:
+        """Return the pure rule of a group with its present settings."""
+        return self.groups[group].rule()
 
     # -------------------------------------------------------------- stepping
 
     def step(self, *, allow_missing: bool = False) -> None:
-        """Move every parameter once along its gradient.
+        """Move every parameter once along its gradient; frozen ones stay.
 
         Raises:
             MissingGradientError: naming a parameter without a gradient; nothing has moved then.
                 With ``allow_missing`` such parameters stay where they are.
         """
-        grads = [p._info.grad for p in self.params]
+        live = [p._recording is LEAF for p in self.params]
+        grads = [p._info.grad if on else None for p, on in zip(self.params, live, strict=True)]
         if not allow_missing:
-            self._refuse_missing(grads)
-        rule = self.rule()
+            self._refuse_missing(grads, live)
         if TRACE.get() is not None:
-            self._step_traced(rule, grads)
+            self._step_traced(grads)
             return
-        if not self._packs or not all(pack.fits(rule) for pack in self._packs):
-            self._pack(rule)
+        if not self._are_packed(live):
+            self._pack(live)
         for pack in self._packs:
-            self._step_pack(pack, rule, [grads[k] for k in pack.indices])
+            pack.step([grads[k] for k in pack.indices])
 
-    def _refuse_missing(self, grads: list[Any]) -> None:
-        for p, path, g in zip(self.params, self._paths, grads, strict=True):
-            if g is None:
+    def _refuse_missing(self, grads: list[Any], live: list[bool]) -> None:
+        for k, g in enumerate(grads):
+            if g is None and live[k]:
                 raise MissingGradientError(
-                    f"{type(self).__name__}.step: parameter {p.name or path} has no gradient; "
+                    f"{type(self).__name__}.step: parameter {self._called(k)} has no gradient; "
                     "call tape.backward(loss) first, check that the loss depends on it, or pass "
                     "allow_missing=True"
                 )
 
-    def _start(self, rule: Rule) -> None:
-        """Give every parameter the state that the rule begins with, where it has none."""
-        for p, state in zip(self.params, self._state, strict=True):
-            for name, value in rule.init([p])[0].items():
-                state.setdefault(name, Variable(value, name=f"{p.name or p.id}.{name}"))
+    def _called(self, k: int) -> str:
+        return self.params[k].name or self._paths[k]
 
-    def _pack(self, rule: Rule) -> None:
-        """Move the parameters' data and state into packs."""
-        self._start(rule)
-        groups: dict[Any, list[int]] = {}
-        for k, p in enumerate(self.params):
-            alone = p.size >= SMALL or not rule.elementwise
-            groups.setdefault((p.dtype, k if alone else None), []).append(k)
-        self._packs = [_Pack(indices, self.params, rule) for indices in groups.values()]
+    def _start(self) -> None:
+        """Give every parameter the state that its rule begins with, where it has none."""
+        states = iter(self._state)
+        for group in self.groups:
+            for p in group.params:
+                state = next(states)
+                for name, value in group.rule().init([p])[0].items():
+                    if name not in state:
+                        state[name] = Variable(value, name=f"{p.name or p.id}.{name}")
+
+    def _are_packed(self, live: list[bool]) -> bool:
+        if sum([len(pack.indices) for pack in self._packs]) != sum(live):
+            return False
+        return all([pack.fits() for pack in self._packs])
+
+    def _pack(self, live: list[bool]) -> None:
+        """Move the data and state of the parameters that are not frozen into packs."""
+        self._start()
+        owners = [group for group in self.groups for _ in group.params]
+        together: dict[Any, list[int]] = {}
+        for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
+            if live[k]:
+                alone = p.size >= SMALL or not group.rule().elementwise
+                key = (id(group), p.dtype, k if alone else None)
+                together.setdefault(key, []).append(k)
+        self._packs = [
+            Pack(owners[indices[0]], indices, [self.params[k] for k in indices])
+            for indices in together.values()
+        ]
         for pack in self._packs:
-            for j, k in enumerate(pack.indices):
-                places = {slot: pack.cut(flat, j) for slot, flat in pack.slots.items()}
-                for name, view in (places | {"steps": pack.steps[j : j + 1].reshape(())}).items():
-                    view[...] = self._state[k][name]._data
-                    self._state[k][name]._data = view
+            pack.adopt([self._state[k] for k in pack.indices])
 
-    def _step_pack(self, pack: _Pack, rule: Rule, grads: list[Any]) -> None:
-        plain = [g._data if isinstance(g, Value) else g for g in grads]
-        steps = pack.steps.tolist()
-        if len(plain) == 1:
-            if plain[0] is not None:
-                self._run(pack, rule, plain[0].reshape(-1), 0, steps[0])
-        else:
-            for view, g in zip(pack.grad_views, plain, strict=True):
-                if g is not None:
-                    view[...] = g
-            everyone = all(g is not None for g in plain)
-            if everyone and steps.count(steps[0]) == len(steps):
-                self._run(pack, rule, pack.grads, 0, steps[0])
-            else:
-                for part, g, done in zip(pack.slices, plain, steps, strict=True):
-                    if g is not None:
-                        self._run(pack, rule, pack.grads[part], part.start, done)
-        for j, g in enumerate(plain):
-            if g is not None:
-                pack.steps[j] += 1
-                pack.params[j]._info.version += 1
-
-    def _run(self, pack: _Pack, rule: Rule, grads: Array, start: int, steps: int) -> None:
-        """Update the stretch of a pack that begins at ``start`` and is as long as ``grads``."""
-        length = len(grads)
-        size = BLOCK if rule.elementwise else max(length, 1)
-        for first in range(0, length, size):
-            here = slice(start + first, start + min(first + size, length))
-            g = grads[first : first + size]
-            p = pack.data[here]
-            state: State = {"steps": steps}
-            for slot, flat in pack.slots.items():
-                state[slot] = flat[here]
-            if rule.in_place is not None:
-                one, two = pack.scratch
-                rule.in_place(g, state, p, (one[: len(g)], two[: len(g)]))
-                continue
-            p[...], new = rule.step(g, state, p)
-            for slot, flat in pack.slots.items():
-                flat[here] = new[slot]
-
-    def _step_traced(self, rule: Rule, grads: list[Any]) -> None:
+    def _step_traced(self, grads: list[Any]) -> None:
         """The same update on Symbols: parameters and state are assigned as Variables."""
-        self._start(rule)
+        self._start()
         trace = TRACE.get()
+        rules = [group.traced_rule(trace) for group in self.groups for _ in group.params]
         with no_grad():
-            for p, g, state in zip(self.params, grads, self._state, strict=True):
+            for p, g, state, rule in zip(self.params, grads, self._state, rules, strict=True):
                 if g is None:
                     continue
                 for variable in state.values():
                     trace.lift(variable, own=True)
-                new_params, (new,) = rule.update([g], [dict(state)], [p])
+                # Through the property: a gradient from before the trace is read at each run.
+                new_params, (new,) = rule.update([p.grad], [dict(state)], [p])
                 p.assign(new_params[0])
                 for name, variable in state.items():
                     variable.assign(new[name])
@@ -216,10 +167,25 @@ class Optimizer:
 
     # -------------------------------------------------------------- saving
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_packs": []}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the settings, and the state of each parameter in order, as copies."""
+        """Return the settings, and the state of each parameter in order, as copies.
+
+        ``"settings"`` are those that all groups share; ``"groups"`` has for each group how many
+        parameters it has, and its other settings.
+        """
+        shared = self.settings()
+        groups = [
+            {
+                "count": len(group.params),
+                "settings": {n: v for n, v in group.settings().items() if n not in shared},
+            }
+            for group in self.groups
+        ]
         state = [{name: np.array(v._data) for name, v in s.items()} for s in self._state]
-        return {"settings": self.settings(), "state": state}
+        return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take over what ``state_dict`` returned; the parameters must be as many and as large.
@@ -227,44 +193,44 @@ class Optimizer:
         Raises:
             ShapeError, OdysseyError: for another number, shape or setting; nothing has changed.
         """
-        state, settings = saved["state"], saved["settings"]
+        self._refuse_other_state(saved["state"])
+        counts = [entry["count"] for entry in saved["groups"]]
+        if counts != [len(group.params) for group in self.groups]:
+            raise ShapeError(
+                f"load_state_dict: groups of {counts} parameters came for groups of "
+                f"{[len(group.params) for group in self.groups]}"
+            )
+        settings = [saved["settings"] | entry["settings"] for entry in saved["groups"]]
+        for found in settings:
+            if set(found) != set(self._names):
+                raise OdysseyError(
+                    f"load_state_dict: the settings are {sorted(found)}, not {sorted(self._names)}"
+                )
+        changes = [g.checked(**found) for g, found in zip(self.groups, settings, strict=True)]
+        for group, change in zip(self.groups, changes, strict=True):
+            group.adopt(*change)
+        self._start()
+        self._load_arrays(saved["state"])
+
+    def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):
             raise ShapeError(
                 f"load_state_dict: state of {len(state)} parameters came for {len(self.params)}"
             )
-        for p, path, s in zip(self.params, self._paths, state, strict=True):
+        for k, s in enumerate(state):
             for name, value in s.items():
-                if name != "steps" and np.shape(value) != p.shape:
+                expected = () if name == "steps" else self.params[k].shape
+                if np.shape(value) != expected:
                     raise ShapeError(
-                        f"load_state_dict: {name} of parameter {p.name or path} has shape "
-                        f"{np.shape(value)}, the parameter {p.shape}"
+                        f"load_state_dict: {name} of parameter {self._called(k)} has shape "
+                        f"{np.shape(value)}, not {expected}"
                     )
-        if set(settings) != set(self._names):
-            raise OdysseyError(
-                f"load_state_dict: the settings are {sorted(settings)}, not {sorted(self._names)}"
-            )
-        for name, value in settings.items():
-            setattr(self, name, value)
-        self._state = [
-            {name: Variable(np.array(value)) for name, value in s.items()} for s in state
-        ]
-        self._packs = []
 
-
-def _parameters(who: str, params: Any) -> tuple[list[Variable], list[str]]:
-    """The Variables of a tree or an iterable, and how to call them in messages."""
-    if not isinstance(params, (dict, list, tuple, Variable)) and not hasattr(params, "__dataclass_fields__"):
-        params = list(params)
-    named = list(paths(params))
-    if not named:
-        raise OdysseyError(f"{who}: there are no parameters")
-    found: list[Variable] = []
-    for path, p in named:
-        if not isinstance(p, Variable) or p._recording is not LEAF:
-            raise DTypeError(
-                f"{who}: parameter {path} is {p!r}; pass Variables with requires_grad=True"
-            )
-        if any(p is q for q in found):
-            raise OdysseyError(f"{who}: parameter {p.name or path} came twice")
-        found.append(p)
-    return found, [path for path, _ in named]
+    def _load_arrays(self, saved: list[dict[str, Any]]) -> None:
+        """Write into the arrays that are there, which compiled steps refer to."""
+        rules = [group.rule() for group in self.groups for _ in group.params]
+        for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
+            values = rule.init([p])[0] | values
+            for name, variable in state.items():
+                if name in values:
+                    variable._data[...] = values[name]

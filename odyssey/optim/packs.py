@@ -100,8 +100,8 @@ class Pack:
                 self.params[j]._info.version += 1
 
     def _flat(self, g: Any) -> Array:
-        flat: Array = np.reshape(g, -1)
-        if self.dtype is self.data.dtype:
+        flat: Array = g.reshape(-1)
+        if self.dtype == self.data.dtype:
             return flat
         return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
 

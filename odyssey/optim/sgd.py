@@ -10,7 +10,7 @@ from odyssey.errors import OdysseyError
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State
+from odyssey.optim.rule import Rule, State, like, numbers
 
 __all__ = ["SGD", "sgd"]
 
@@ -27,7 +27,19 @@ def sgd(
     With ``g = grad + weight_decay * p``, the velocity is ``v = momentum * v + (1 - dampening) * g``
     (in the first step ``v = g``), and ``p = p - learning_rate * v``, or, after Nesterov,
     ``p - learning_rate * (g + momentum * v)``.
+
+    Raises:
+        OdysseyError: for negative settings, or ``nesterov`` without a plain momentum.
     """
+    learning_rate, momentum, dampening, weight_decay = numbers(
+        "SGD",
+        learning_rate=learning_rate,
+        momentum=momentum,
+        dampening=dampening,
+        weight_decay=weight_decay,
+    )
+    if nesterov and (momentum == 0 or dampening != 0):
+        raise OdysseyError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if weight_decay:
@@ -40,7 +52,7 @@ def sgd(
                 v = add(v, g)
             g = add(g, mul(momentum, v)) if nesterov else v
             state = state | {"velocity": v}
-        return sub(p, mul(learning_rate, g)), state
+        return sub(p, mul(like(learning_rate, p), g)), state
 
     def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
         one, two = scratch
@@ -67,7 +79,7 @@ class SGD(Optimizer):
     """Stochastic gradient descent, with PyTorch's semantics.
 
     Args:
-        params: Trainable Variables, in any tree.
+        params: Trainable Variables, in any tree; or a list of groups, see ``Optimizer``.
         learning_rate: Step length; assignable later.
         momentum: How much of the velocity stays, in [0, 1).
         dampening: How much of the gradient does not enter the velocity.
@@ -93,10 +105,6 @@ class SGD(Optimizer):
         nesterov: bool = False,
         weight_decay: float = 0.0,
     ) -> None:
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise OdysseyError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
-        if momentum < 0 or weight_decay < 0:
-            raise OdysseyError("SGD: momentum and weight_decay must not be negative")
         super().__init__(
             params,
             sgd,

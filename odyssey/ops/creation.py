@@ -1,0 +1,90 @@
+"""Constants of the shape and dtype of something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.shape import astype, broadcast_to, shape_of
+from odyssey.ops.table import composite, publish
+from odyssey.ops.values import CONSTANT, Symbol, Value, free_id, make_value
+
+__all__ = ["full_like", "ones_like", "zeros_like"]
+
+
+def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
+    """An array of ``fill``, as a constant Variable where ``x`` is a Variable."""
+    if not isinstance(x, (Value, Symbol)):
+        x = np.asarray(x)
+    lengths = shape_of(x) if shape is None else shape
+    data = np.full(lengths, fill, x.dtype if dtype is None else dtype)
+    return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
+
+
+@composite(numpy=[np.zeros_like])
+def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
+    """Zeros of the shape and dtype of another array; a constant.
+
+    Args:
+        a: Array, Variable or Symbol, of which only shape and dtype are read.
+        dtype: Another dtype.
+        shape: Another shape.
+        tape: Taken as by every op; nothing is recorded.
+
+    Returns:
+        A constant Variable for a Variable, else an array.
+
+    >>> zeros_like(np.ones(2, np.float32))
+    array([0., 0.], dtype=float32)
+    """
+    return _constant(a, 0, dtype, shape)
+
+
+@composite(numpy=[np.ones_like])
+def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
+    """Ones of the shape and dtype of another array; a constant.
+
+    Args:
+        a: Array, Variable or Symbol, of which only shape and dtype are read.
+        dtype: Another dtype.
+        shape: Another shape.
+        tape: Taken as by every op; nothing is recorded.
+
+    Returns:
+        A constant Variable for a Variable, else an array.
+
+    >>> ones_like(np.zeros((1, 2)), int)
+    array([[1, 1]])
+    """
+    return _constant(a, 1, dtype, shape)
+
+
+@composite(numpy=[np.full_like])
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
+) -> Any:
+    """A number repeated, in the shape and dtype of another array.
+
+    Args:
+        a: Array, Variable or Symbol, of which only shape and dtype are read.
+        fill_value: The number, or an array that broadcasts to the shape. A Variable among these
+            keeps its gradient.
+        dtype: Another dtype.
+        shape: Another shape.
+        tape: The tape to record on, for a ``fill_value`` with a gradient.
+
+    Returns:
+        A Variable for a Variable, else an array; a constant where ``fill_value`` is one.
+
+    >>> full_like(np.zeros(2), 7)
+    array([7., 7.])
+    """
+    if not isinstance(fill_value, (Value, Symbol)):
+        return _constant(a, fill_value, dtype, shape)
+    kind = dtype or (a if hasattr(a, "dtype") else np.asarray(a)).dtype
+    number = astype(fill_value, kind, tape=tape)
+    return broadcast_to(number, shape_of(a) if shape is None else shape, tape=tape)
+
+
+publish(globals())
