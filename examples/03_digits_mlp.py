@@ -7,7 +7,7 @@ What is new since the first example: a model of any number of layers as a plain 
 minibatches, a held-out test, and parameters that are ordinary Python data. There is no module
 class to inherit from; a model is a function of its parameters and its input.
 
-Needs scikit-learn: pip install "odyssey[examples]"
+Needs scikit-learn: pip install -e ".[examples]"
 """
 
 import itertools

@@ -230,5 +230,5 @@ def _import_extra(module: str, distribution: str) -> ModuleType:
             raise  # the extra is there, but broken: show how
         raise SystemExit(
             f"python -m odyssey: this command needs {distribution}, which is not installed; "
-            'install it with: pip install "odyssey[examples]"'
+            'install it with: pip install -e ".[examples]"'
         ) from error

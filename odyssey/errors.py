@@ -1,4 +1,4 @@
-"""Every error odyssey raises on purpose. Each message says who, what came, what was wanted, what to do."""
+"""Every error odyssey raises on purpose; messages say who, what came, what was wanted, what to do."""
 
 __all__ = [
     "DTypeError",

@@ -1,4 +1,4 @@
-"""Specs: the shape and dtype of an array, without its data, interned so that equal specs are one object."""
+"""Specs: shape and dtype without data, interned, so that equal specs are one object."""
 
 from __future__ import annotations
 

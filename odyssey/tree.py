@@ -1,4 +1,4 @@
-"""Trees: any nest of dicts, lists, tuples, named tuples and dataclasses, seen as a flat list of leaves."""
+"""Trees: nests of dicts, lists, tuples, named tuples and dataclasses, seen as lists of leaves."""
 
 from __future__ import annotations
 

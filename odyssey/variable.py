@@ -119,7 +119,7 @@ class Variable(Value, Operators):
         self.assign(value)
 
     def assign(self, value: Any) -> Variable:
-        """Write ``value`` into this leaf's array, in place; tapes that still need the old one notice.
+        """Write ``value`` into this leaf's array; tapes that still need the old one notice.
 
         Args:
             value: An array or number that broadcasts to this shape, of a kind that casts safely.
@@ -219,7 +219,7 @@ class Variable(Value, Operators):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient flows through this value; settable on a leaf, to freeze and thaw it."""
+        """Whether a gradient flows through this; settable on a leaf, to freeze and thaw it."""
         return self._recording is not CONSTANT
 
     @requires_grad.setter
@@ -245,7 +245,7 @@ class Variable(Value, Operators):
 
     @property
     def grad(self) -> Any:
-        """The accumulated gradient, an array that nobody else holds; None before the first sweep."""
+        """The accumulated gradient, an array that nobody else holds; None before a sweep."""
         info = self._info
         if info is None or info.grad is None:
             return None

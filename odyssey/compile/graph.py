@@ -1,4 +1,4 @@
-"""Graphs: a flat list of table ops on numbered values, with inputs, state, constants and outputs."""
+"""Graphs: flat lists of table ops on numbered values, with inputs, state and outputs."""
 
 from __future__ import annotations
 

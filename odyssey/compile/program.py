@@ -36,7 +36,9 @@ class Program:
         slots: dict[int, Any] = dict(self.graph.constants)
         for (id, spec), array in zip(self.graph.inputs, arrays, strict=True):
             if spec_of(array) != spec:
-                raise ShapeError(f"compiled for {spec} as input %{id}, called with {spec_of(array)}")
+                raise ShapeError(
+                    f"input %{id} was {spec} when this was lowered, now it is {spec_of(array)}"
+                )
             slots[id] = array
         for state in self.graph.states:
             if state.id >= 0:

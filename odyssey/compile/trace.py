@@ -112,7 +112,9 @@ class Trace:
         try:
             value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
         except ShapeError:
-            raise ShapeError(f"assign: a value of {value.shape} does not fit {variable!r}") from None
+            raise ShapeError(
+                f"assign: a value of shape {value.shape} does not fit {variable!r}"
+            ) from None
         if value.dtype != variable.dtype:
             value = astype(value, variable.dtype)
         self._current[variable._id] = value
@@ -145,11 +147,11 @@ class Trace:
                 self._states[key] = State(variable, "grad", -1, variable._spec)
                 self.graph.states.append(self._states[key])
             self._states[key].update = self._ref(left)
-        data = [self.lift(v) if isinstance(v, Value) and not isinstance(v._data, Symbol) else v for v in outputs]
-        data = [v._data if isinstance(v, Value) else v for v in data]
-        self.graph.outputs = [
-            self._ref(v) if isinstance(v, (Symbol, np.ndarray, np.generic)) else v for v in data
-        ]
+        for value in outputs:
+            if isinstance(value, Value):
+                value = value._data if isinstance(value._data, Symbol) else self.lift(value)
+            is_data = isinstance(value, (Symbol, np.ndarray, np.generic))
+            self.graph.outputs.append(self._ref(value) if is_data else value)
         return self.graph
 
     def restore(self) -> None:

@@ -26,7 +26,9 @@ def _sigmoid(x: Any) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x)),
+    scalar=lambda x: (
+        T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x))
+    ),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
     samples=singles(),
 )

@@ -1,4 +1,4 @@
-"""Choosing and comparing, element by element."""
+"""Choosing, clipping and comparing, element by element."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.samples import APART, PAIRS, reject, sample, singles
 from odyssey.ops.table import op, publish
+from odyssey.ops.values import CONSTANT, NUMBERS, Symbol, Value
+from odyssey.spec import Spec
 
 
 @op(
@@ -83,6 +86,104 @@ def logical_or(x: Any, y: Any, /) -> Any:
 def logical_not(x: Any, /) -> Any:
     """Elementwise logical not; a constant."""
     return np.logical_not(x)
+
+
+@op(elementwise=True, ufunc=np.logical_xor, samples=PAIRS, rejects=[APART])
+def logical_xor(x: Any, y: Any, /) -> Any:
+    """Elementwise exclusive or: whether just one of two holds; a constant."""
+    return np.logical_xor(x, y)
+
+
+@op(elementwise=True, ufunc=np.isfinite, samples=singles())
+def isfinite(x: Any, /) -> Any:
+    """Elementwise test for a number that is neither infinite nor NaN; a constant."""
+    return np.isfinite(x)
+
+
+@op(elementwise=True, ufunc=np.isnan, samples=singles())
+def isnan(x: Any, /) -> Any:
+    """Elementwise test for NaN; a constant."""
+    return np.isnan(x)
+
+
+@op(elementwise=True, ufunc=np.isinf, samples=singles())
+def isinf(x: Any, /) -> Any:
+    """Elementwise test for infinity of either sign; a constant."""
+    return np.isinf(x)
+
+
+# ------------------------------------------------------------------ clip
+
+
+def _bound(name: str, bound: Any) -> Any:
+    """A bound as a number or an array of its own."""
+    if isinstance(bound, Symbol) or (isinstance(bound, Value) and bound._recording is not CONSTANT):
+        raise DTypeError(
+            f"clip: {name} is {bound!r}, but bounds are static; "
+            "use minimum and maximum, which differentiate both operands"
+        )
+    bound = bound._data if isinstance(bound, Value) else bound
+    if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
+        return bound
+    array = np.array(bound)
+    if array.dtype.kind not in "biuf":
+        raise DTypeError(f"clip: {name} is {bound!r}; pass a real number, or an array of them")
+    return array
+
+
+def _bounds(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[Any, Any, None, None]:
+    """Put NumPy's two spellings of the bounds into one."""
+    for name, one, other in (("min", a_min, min), ("max", a_max, max)):
+        if one is not None and other is not None:
+            raise DTypeError(f"clip: both a_{name} and {name} are given; they mean the same")
+    lower = _bound("a_min", min if a_min is None else a_min)
+    upper = _bound("a_max", max if a_max is None else a_max)
+    return lower, upper, None, None
+
+
+def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
+    bounds = [bound for bound in (a_min, a_max) if bound is not None]
+    try:
+        shape = np.broadcast_shapes(x.shape, *map(np.shape, bounds))
+    except ValueError:
+        raise ShapeError(
+            f"clip: shapes do not broadcast, x {x.shape}, a_min {np.shape(a_min)}, "
+            f"a_max {np.shape(a_max)}"
+        ) from None
+    return Spec(shape, np.result_type(x.dtype, *bounds))
+
+
+def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
+    if a_min is not None:
+        g = where(greater_equal(x, a_min), g, 0)
+    if a_max is not None:
+        g = where(less_equal(x, a_max), g, 0)
+    return g
+
+
+@op(
+    elementwise=True,
+    numpy=[np.clip],
+    prepare=_bounds,
+    infer=_clip_spec,
+    vjp={"x": _clip_rule},
+    kinks="1 at the bounds",
+    samples=[
+        *singles(a_min=-1.0, a_max=1.5),
+        sample((2, 3), a_min=None, a_max=0.5),
+        sample((3,), a_min=np.array([[-1.0], [0.25]]), a_max=1),
+    ],
+    rejects=[
+        reject((2, 3), a_min=np.zeros(4), a_max=None, match="do not broadcast"),
+        reject((2, 3), a_min=0, min=0, error=DTypeError, match="both a_min and min"),
+        reject((2, 3), a_min="0", a_max=1, error=DTypeError, match="pass a real number"),
+    ],
+)
+def clip(
+    x: Any, /, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Any:
+    """Elementwise ``x``, but ``a_min`` below it and ``a_max`` above it; bounds are static."""
+    return np.array(x)[()] if a_min is None and a_max is None else np.clip(x, a_min, a_max)
 
 
 publish(globals())

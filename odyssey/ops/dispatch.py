@@ -57,7 +57,9 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
-    inputs = tuple([recording.place(o, row.name) if isinstance(o, Value) else None for o in operands])
+    inputs = tuple(
+        [recording.place(o, row.name) if isinstance(o, Value) else None for o in operands]
+    )
     data = run(row, values, options)
     if data.dtype.kind not in "fc" or all(i is None for i in inputs):
         return make_value(kind, data, CONSTANT, free_id())
@@ -150,7 +152,9 @@ def _home_of_leaf(operands: Sequence[Any]) -> Any:
     return None
 
 
-def _unrecorded(row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool) -> Value:
+def _unrecorded(
+    row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool
+) -> Value:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if isinstance(data, np.ndarray) and (
         data.base is not None or any(data is o._data for o in operands if isinstance(o, Value))

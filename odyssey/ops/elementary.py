@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import div, mul, sub
+from odyssey.kernels import T
+from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, greater_equal, logical_and, where
 from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.shape import astype
@@ -71,6 +72,70 @@ def log(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
+    ufunc=np.exp2,
+    scalar=lambda x: math.exp2(x),
+    vjp={"x": lambda g, out: mul(g, mul(math.log(2), out))},
+    samples=singles(),
+)
+def exp2(x: Any, /) -> Any:
+    """Elementwise power of two, ``2 ** x``."""
+    return np.exp2(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.expm1,
+    scalar=lambda x: math.expm1(x),
+    # Not out + 1, which has lost all digits where x is very negative.
+    vjp={"x": lambda g, x: mul(g, exp(x))},
+    samples=singles(),
+)
+def expm1(x: Any, /) -> Any:
+    """Elementwise ``e ** x - 1``, exact near 0."""
+    return np.expm1(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.log2,
+    scalar=lambda x: math.log2(x),
+    vjp={"x": lambda g, x: div(g, mul(math.log(2), x))},
+    kinks="inf at 0",
+    samples=singles(low=0.5),
+)
+def log2(x: Any, /) -> Any:
+    """Elementwise logarithm to base 2."""
+    return np.log2(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.log10,
+    scalar=lambda x: math.log10(x),
+    vjp={"x": lambda g, x: div(g, mul(math.log(10), x))},
+    kinks="inf at 0",
+    samples=singles(low=0.5),
+)
+def log10(x: Any, /) -> Any:
+    """Elementwise logarithm to base 10."""
+    return np.log10(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.log1p,
+    scalar=lambda x: math.log1p(x),
+    vjp={"x": lambda g, x: div(g, add(1, x))},
+    kinks="inf at -1",
+    samples=singles(low=-0.5),
+)
+def log1p(x: Any, /) -> Any:
+    """Elementwise natural logarithm of ``1 + x``, exact near 0."""
+    return np.log1p(x)
+
+
+@op(
+    elementwise=True,
     ufunc=np.sqrt,
     scalar=lambda x: math.sqrt(x),
     vjp={"x": lambda g, out: div(mul(g, 0.5), out)},
@@ -80,6 +145,43 @@ def log(x: Any, /) -> Any:
 def sqrt(x: Any, /) -> Any:
     """Elementwise square root."""
     return np.sqrt(x)
+
+
+@op(
+    elementwise=True,
+    scalar=lambda x: T(1) / math.sqrt(x),
+    vjp={"x": lambda g, x, out: mul(g, mul(-0.5, div(out, x)))},
+    kinks="-inf at 0",
+    samples=singles(low=0.5),
+)
+def rsqrt(x: Any, /) -> Any:
+    """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
+    return 1 / np.sqrt(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.cbrt,
+    vjp={"x": lambda g, out: div(g, mul(3, square(out)))},
+    kinks="inf at 0",
+    samples=[*singles(low=0.5), sample((3,), low=-2.0, high=-0.5)],
+)
+def cbrt(x: Any, /) -> Any:
+    """Elementwise cube root; of a negative number the negative one."""
+    return np.cbrt(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.reciprocal,
+    scalar=lambda x: T(1) / x,
+    vjp={"x": lambda g, out: neg(mul(g, square(out)))},
+    kinks="-inf at 0",
+    samples=singles(low=0.5),
+)
+def reciprocal(x: Any, /) -> Any:
+    """Elementwise ``1 / x``; of integers cut to an integer, as NumPy does."""
+    return np.reciprocal(x)
 
 
 @op(

@@ -1,4 +1,4 @@
-"""Ops of neural networks that are worth a row of their own: one pass where composition takes many."""
+"""Softmax and fused losses: ops that do in one pass what composition does in many."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _class_axis(logits: Any, axis: int) -> int:
 
 
 def _target_spec(logits: Any, targets: Any, axis: int) -> bool:
-    """Whether targets are class numbers, rather than probabilities; raises where they fit neither."""
+    """Whether targets are class numbers, not probabilities; raises where they are neither."""
     k = _class_axis(logits, axis)
     folded = reduced_shape("cross_entropy", logits.shape, axis, False)
     if targets.dtype.kind in "iu" and targets.shape == folded:

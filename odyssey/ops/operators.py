@@ -9,13 +9,17 @@ import numpy as np
 from odyssey.errors import DTypeError
 from odyssey.ops import (
     arithmetic,
+    arrangement,
     choice,
     complex_numbers,
     elementary,
     indexing,
+    joining,
     matrix,
     reductions,
+    scans,
     shape,
+    statistics,
 )
 from odyssey.ops.table import COMPOSITES, OPS
 
@@ -24,6 +28,12 @@ __all__ = ["Operators"]
 _UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
 _FUNCTIONS = {fn: row.call for row in OPS.values() for fn in row.numpy}
 _FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in getattr(made, "numpy", ())}
+# The row's own operands are the arrays one by one, so the table cannot name NumPy's function.
+_FUNCTIONS[np.concatenate] = joining.concatenate
+# What is known of a Variable without computing.
+_FUNCTIONS[np.shape] = lambda a: shape.shape_of(a)
+_FUNCTIONS[np.ndim] = lambda a: len(shape.shape_of(a))
+_FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
 
 
 class Operators:
@@ -118,9 +128,65 @@ class Operators:
         """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
         return reductions.argmax(self, axis, keepdims=keepdims)
 
-    def reshape(self, *lengths: Any) -> Any:
+    def argmin(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Index of the smallest element over ``axis``, a constant; see ``ops.argmin``."""
+        return reductions.argmin(self, axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
+        return reductions.any(self, axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
+        return reductions.all(self, axis, keepdims=keepdims)
+
+    def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+        """Variance over ``axis``; see ``ops.var``."""
+        return statistics.var(self, axis, ddof=ddof, keepdims=keepdims)
+
+    def std(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+        """Standard deviation over ``axis``; see ``ops.std``."""
+        return statistics.std(self, axis, ddof=ddof, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+        """Product over ``axis``; see ``ops.prod``."""
+        return scans.prod(self, axis, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None) -> Any:
+        """Running sum along ``axis``; see ``ops.cumsum``."""
+        return scans.cumsum(self, axis)
+
+    def dot(self, b: Any) -> Any:
+        """Product of matrices or vectors; see ``ops.dot``."""
+        return matrix.dot(self, b)
+
+    def take(self, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
+        """The elements at ``indices`` along ``axis``; see ``ops.take``."""
+        return indexing.take(self, indices, axis, mode=mode)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        """Each element repeated in its place; see ``ops.repeat``."""
+        return arrangement.repeat(self, repeats, axis)
+
+    def ravel(self, order: str = "C") -> Any:
+        """All elements on one axis; see ``ops.ravel``."""
+        return shape.ravel(self, order)
+
+    def flatten(self, order: str = "C") -> Any:
+        """All elements on one axis; see ``ops.ravel``."""
+        return shape.ravel(self, order)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """Axes of length 1 left out; see ``ops.squeeze``."""
+        return shape.squeeze(self, axis)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        """Two axes exchanged; see ``ops.swapaxes``."""
+        return shape.swapaxes(self, axis1, axis2)
+
+    def reshape(self, *lengths: Any, order: str = "C") -> Any:
         """The elements under another shape, as ``reshape(2, 3)`` or ``reshape((2, 3))``."""
-        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths, order)
 
     def transpose(self, *axes: Any) -> Any:
         """The axes in another order, as ``transpose(1, 0)`` or ``transpose((1, 0))``."""
@@ -170,4 +236,19 @@ class Operators:
                 f"np.{func.__name__} is not in odyssey's table of differentiable ops; "
                 "use an op of od.ops, or .detach().numpy() where no gradient is needed"
             )
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            raise _misfit(func, function, args, kwargs) or error from None
+
+
+def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
+    """The error to raise where the arguments are more than NumPy's function and ours share."""
+    import inspect
+
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return DTypeError(f"np.{func.__name__}: {error}; on Variables it takes {signature}")
+    return None

@@ -236,8 +236,8 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
 
 
 def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
-    derived = row.vjp[name] if row.elementwise else None
-    return jvp.get(name, derived)
+    rule: Rule | None = jvp.get(name, row.vjp[name] if row.elementwise else None)
+    return rule
 
 
 def _picker(row: Row, rule: Rule | None) -> Rule | None:

@@ -1,4 +1,4 @@
-"""What flows through the table: plain numbers and arrays, Values (Variables, seen from below), Symbols."""
+"""What flows through the table: plain numbers and arrays, Values and Symbols."""
 
 from __future__ import annotations
 

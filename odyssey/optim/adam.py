@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,18 @@ def _adam(
     )
     beta1, beta2 = pair(who, betas)
 
-    def scales(steps: Any, p: Any) -> tuple[Any, Any, Any]:
+    def scales(steps: Any) -> tuple[Any, Any, Any]:
         """The step length and the root of the second bias, corrected; and what decay leaves."""
         t = ops.add(steps, 1)
         size = ops.divide(learning_rate, ops.subtract(1, ops.power(beta1, t)))
         root = ops.sqrt(ops.subtract(1, ops.power(beta2, t)))
         kept = ops.subtract(1, ops.multiply(learning_rate, decay))
-        return like(size, p), like(root, p), like(kept, p)
+        return size, root, kept
+
+    scales_once = lru_cache(maxsize=1)(scales)  # all packs and blocks of a step ask for the same
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
-        size, root, kept = scales(state["steps"], p)
+        size, root, kept = [like(scale, p) for scale in scales(state["steps"])]
         if decay and decoupled:
             p = ops.multiply(p, kept)
         elif decay:
@@ -78,7 +81,7 @@ def _adam(
 
     def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
         one, two = scratch
-        size, root, kept = scales(state["steps"], p)
+        size, root, kept = scales_once(state["steps"])
         if decay and decoupled:
             np.multiply(p, kept, p)
         elif decay:

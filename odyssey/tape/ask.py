@@ -284,7 +284,7 @@ def _cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) 
         )
     if given.dtype == spec.dtype:
         return given
-    if (given.dtype.kind not in "biuf" and spec.dtype.kind != "c") or given.dtype.kind not in "biufc":
+    if given.dtype.kind not in ("biufc" if spec.dtype.kind == "c" else "biuf"):
         raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
     return given.astype(spec.dtype)
 

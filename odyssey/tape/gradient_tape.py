@@ -111,7 +111,7 @@ class GradientTape:
             outer.turn(0)
 
     def enable(self) -> None:
-        """Record what is passed to this tape by hand or lives on it; a consumed tape starts empty."""
+        """Record what is passed to this tape or lives on it; a consumed tape starts empty."""
         if self._consumed:
             self._start()
         if not self._enabled:

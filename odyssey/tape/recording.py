@@ -186,7 +186,7 @@ class Recording:
     # -------------------------------------------------------------- operands
 
     def place(self, value: Value, who: str = "record") -> int | None:
-        """Return the id of an operand, or None for a constant; raise where a gradient would be lost."""
+        """Return an operand's id, or None for a constant; raise where a gradient would be lost."""
         where = value._recording
         if where is self:
             return value._id
@@ -225,7 +225,7 @@ class Recording:
         """Append a node, on the general path."""
         row, _, inputs, _, _ = node
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
-        if row.foreign or any([inputs[k] is not None for k in row.unruled]):
+        if row.foreign or any(inputs[k] is not None for k in row.unruled):
             self.barrier = True
         if row.masks:
             self.masked = True
