@@ -1,9 +1,9 @@
-"""What is asked of a tape: check the question, sweep, hand over the answer."""
+"""What is asked of a tape: sweep, and hand over the answer."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.errors import (
-    DTypeError,
     ShapeError,
-    TapeConsumedError,
     TapeError,
     TapeMismatchError,
-    UntrackedError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Symbol, Value
-from odyssey.spec import Spec
+from odyssey.ops.values import LEAF, Mark, Symbol, Value
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.question import (
+    checked,
+    id_of,
+    reaches_trainable,
+    refuse_consumed,
+    seeds_of,
+    unreached,
+)
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import (
     SPARE,
@@ -40,7 +44,7 @@ from odyssey.variable import Variable
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
 
-__all__ = ["backward", "gradient", "id_of", "jvp"]
+__all__ = ["backward", "gradient", "jvp"]
 
 
 # ------------------------------------------------------------------ the three questions
@@ -50,8 +54,8 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     """See ``GradientTape.backward``."""
     r = tape._recording
     graph = tape._followed()
-    seeds = _seeds(tape, "backward", output, grad, graph)
-    if not _reaches_trainable(tape, seeds):
+    seeds = seeds_of(tape, "backward", output, grad, graph)
+    if not reaches_trainable(tape, seeds):
         raise TapeError(
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
@@ -86,17 +90,18 @@ def gradient(
     if unused not in ("error", "zero", "none"):
         raise TapeError(f"gradient: unused={unused!r}; choose 'error', 'zero' or 'none'")
     graph = create_graph or tape._followed()
-    _refuse_consumed(tape, "gradient")
+    refuse_consumed(tape, "gradient")
     flat, rebuild = flatten(sources)
     ids = [id_of(tape, "gradient", source, leaf_may_be_new=True) for source in flat]
-    seeds = _seeds(tape, "gradient", output, grad, graph, ids)
+    seeds = seeds_of(tape, "gradient", output, grad, graph, ids)
     r = tape._recording
     keep = tape.persistent or create_graph
     start = first_after(r, ids)
-    wanted = dependents(islice(r.nodes, start, None), ids)
-    if unused == "error" and (missing := _unreached(tape, flat, ids, seeds, wanted)) is not None:
+    wanted = dependents(r.nodes[start:], ids)
+    lost = unreached(tape, ids, seeds, wanted, start) if unused == "error" else None
+    if lost is not None:
         raise TapeError(
-            f"gradient: the output does not depend on {missing!r}; tape.explain(output, source) "
+            f"gradient: the output does not depend on {flat[lost]!r}; tape.explain(output, source) "
             "says why; pass unused='zero' or 'none' if that is meant"
         )
     found: dict[int, Any] = {}
@@ -134,23 +139,25 @@ def gradient(
 
 def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
     """See ``GradientTape.jvp``."""
-    _refuse_consumed(tape, "jvp")
+    refuse_consumed(tape, "jvp")
     graph = tape._followed()
     outputs, rebuild = flatten(output)
     out_ids = [id_of(tape, "jvp", value) for value in outputs]
-    flat, given = leaves(sources), leaves(tangents) if not _one(sources) else [tangents]
+    flat = leaves(sources)
+    given = [tangents] if isinstance(sources, Variable) else leaves(tangents)
     if len(flat) != len(given):
         raise ShapeError(f"jvp: {len(flat)} sources came with {len(given)} tangents")
     moving: dict[int, Any] = {}
     ids = [id_of(tape, "jvp", source, leaf_may_be_new=True) for source in flat]
     for i, source, t in zip(ids, flat, given, strict=True):
-        t = _cotangent("jvp", "tangent", source._spec, t, graph)
+        t = checked("jvp", "tangent", source._spec, t, graph)
         moving[i] = add(moving[i], t) if i in moving else t
     r = tape._recording
     r.verify()
     start = first_after(r, ids)
     # A source that is itself a result has the tangent that was asked for, not a computed one.
-    nodes = (n for n in _seen(tape, islice(r.nodes, start, len(r.nodes))) if n[1] not in ids)
+    given_ids = set(ids)
+    nodes = (node for node in _seen(tape, iter(r.nodes[start:])) if node[1] not in given_ids)
     if graph:
         with tape._recording_again():
             push(recorded(list(nodes), r), moving)
@@ -164,155 +171,6 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
     if graph:
         results = [Variable(t) if isinstance(t, np.ndarray) else t for t in results]
     return rebuild(results)
-
-
-# ------------------------------------------------------------------ checking the question
-
-
-def _refuse_consumed(tape: GradientTape, who: str) -> None:
-    if tape.consumed:
-        raise TapeConsumedError(
-            f"{who}: an earlier sweep consumed this tape; make it with persistent=True, "
-            "or sweep with retain=True, to sweep again"
-        )
-
-
-def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
-    """Return the id of a value on this tape; raise, saying what it is instead."""
-    r = tape._recording
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value in r.leaves or value in r.manual or any(n[1] == value for n in r.nodes):
-            return value
-        raise TapeError(f"{who}: this tape knows no id {value}")
-    if not isinstance(value, Variable):
-        raise TapeError(f"{who}: {_short(value)} is no Variable; only Variables are on a tape")
-    where = value._recording
-    if where is r:
-        if not tape._covers(value._id):
-            raise TapeError(
-                f"{who}: {value!r} was computed while this tape did not record, by a tape around it"
-            )
-        return value._id
-    if where is LEAF:
-        if leaf_may_be_new or value._id in r.leaves:
-            return value._id
-        raise TapeError(f"{who}: the leaf {value!r} was not used on this tape")
-    if where is CONSTANT:
-        note = value._info.note if value._info is not None else None
-        why = f" (it was made by {note[0]})" if note else ""
-        raise TapeError(
-            f"{who}: {value!r} is a constant{why}, so it depends on no trainable leaf; "
-            "compute it from Variables with requires_grad=True, inside the tape's block"
-        )
-    if where is UNTRACKED:
-        raise UntrackedError(
-            f"{who}: {value!r} was computed while nothing recorded; "
-            "compute it inside 'with GradientTape() as tape:'"
-        )
-    if where.dead and tape.consumed:
-        _refuse_consumed(tape, who)
-    raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
-
-
-def _one(tree: Any) -> bool:
-    return isinstance(tree, Variable)
-
-
-def _seeds(
-    tape: GradientTape, who: str, output: Any, grad: Any, graph: bool, sources: Sequence[int] = ()
-) -> dict[int, Any]:
-    """The cotangents that a sweep starts from, by id; an output may be a source itself."""
-    _refuse_consumed(tape, who)
-    if isinstance(output, Variable):
-        id = id_of(tape, who, output, output._id in sources)
-        seeds = {id: _seed(who, output._spec, grad, graph)}
-        tape._recording.verify()
-        return seeds
-    outputs = leaves(output)
-    if not outputs:
-        raise TapeError(f"{who}: the output is an empty tree")
-    ids = [
-        id_of(tape, who, v, isinstance(v, Value) and v._id in sources)
-        for v in outputs
-    ]
-    if grad is None:
-        grads = [None] * len(outputs)
-    else:
-        grads = [grad] if not isinstance(output, (dict, list, tuple)) else leaves(grad)
-    if len(grads) != len(outputs):
-        raise ShapeError(f"{who}: {len(outputs)} outputs came with {len(grads)} cotangents")
-    seeds = {}
-    for i, value, given in zip(ids, outputs, grads, strict=True):
-        spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
-        g = _seed(who, spec, given, graph)
-        seeds[i] = add(seeds[i], g) if i in seeds else g
-    tape._recording.verify()
-    return seeds
-
-
-def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
-    """The cotangent of one output: as given, or 1 for a single element."""
-    if given is not None:
-        g = _cotangent(who, "cotangent", spec, given, graph)
-        # Its owner may write to it later, when Gradients or a gradient would show that.
-        return flip(g.copy() if isinstance(g, np.ndarray) else g)
-    if spec is None or spec.size != 1:
-        shape = "unknown" if spec is None else spec.shape
-        raise ShapeError(
-            f"{who}: the output has shape {shape}; only one element can do without a cotangent, "
-            "so reduce it, or pass grad= of that shape"
-        )
-    return np.ones(spec.shape, spec.dtype) if spec.shape else spec.dtype.type(1)
-
-
-def _cotangent(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
-    """Check a cotangent or tangent against the value that it belongs to, and cast it."""
-    if isinstance(given, Variable) and not graph:
-        given = given._data
-    if not isinstance(given, (Variable, Symbol)):
-        given = np.asarray(given)
-    if spec is None:
-        return given
-    if given.shape != spec.shape:
-        raise ShapeError(
-            f"{who}: the {what} has shape {given.shape}, its value {spec.shape}; they must match"
-        )
-    if given.dtype == spec.dtype:
-        return given
-    if given.dtype.kind not in ("biufc" if spec.dtype.kind == "c" else "biuf"):
-        raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
-    return given.astype(spec.dtype)
-
-
-def _unreached(
-    tape: GradientTape, flat: list[Any], ids: list[int], seeds: dict[int, Any], wanted: set[int]
-) -> Any:
-    """The first source that no seed depends on, or None; a sweep over ids alone."""
-    found = {i for i in seeds if i in wanted}
-    for row, id, inputs, _, _ in reversed(tape._recording.nodes):
-        if id in found and tape._covers(id):
-            found.update(i for i, rule in zip(inputs, row.pulls, strict=True) if i in wanted)
-    return next((v for v, i in zip(flat, ids, strict=True) if i not in found), None)
-
-
-def _reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
-    """Whether an output depends on a trainable leaf or a watched value."""
-    r = tape._recording
-    frozen = any(leaf._recording is not LEAF for leaf in r.leaves.values())
-    if not r.manual and not frozen:
-        # Nothing else is recorded by itself, so every result depends on one.
-        return bool(r.leaves or r.watched)
-    found = set(seeds)
-    for _, id, inputs, _, _ in reversed(r.nodes):
-        if id in found:
-            found.update(i for i in inputs if i is not None)
-    ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()
-    return not found.isdisjoint(ends)
 
 
 # ------------------------------------------------------------------ sweeping

@@ -16,6 +16,7 @@ from odyssey.ops.values import CONSTANT, LEAF, Symbol
 from odyssey.tape import ask, manual, report
 from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.question import id_of
 from odyssey.tape.recording import Recording, TapeNode
 from odyssey.tree import map_tree
 from odyssey.variable import Variable
@@ -363,7 +364,7 @@ class GradientTape:
 
         What it returns, unless None, replaces the cotangent, and must have its shape.
         """
-        id = ask.id_of(self, "on_gradient", variable)
+        id = id_of(self, "on_gradient", variable)
         self._hooks.setdefault(id, []).append(fn)
 
     # -------------------------------------------------------------- what sweeps ask of a tape

@@ -1,0 +1,170 @@
+"""What is asked of a tape, checked before anything is swept: outputs, cotangents, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from odyssey.errors import (
+    DTypeError,
+    ShapeError,
+    TapeConsumedError,
+    TapeError,
+    TapeMismatchError,
+    UntrackedError,
+)
+from odyssey.ops.arithmetic import add
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.spec import Spec
+from odyssey.tape.sweep import flip
+from odyssey.tree import leaves
+from odyssey.variable import Variable
+
+if TYPE_CHECKING:
+    from odyssey.tape.gradient_tape import GradientTape
+
+__all__ = ["checked", "id_of", "reaches_trainable", "refuse_consumed", "seeds_of", "unreached"]
+
+
+def refuse_consumed(tape: GradientTape, who: str) -> None:
+    """Raise if an earlier sweep spent the tape."""
+    if tape.consumed:
+        raise TapeConsumedError(
+            f"{who}: an earlier sweep consumed this tape; make it with persistent=True, "
+            "or sweep with retain=True, to sweep again"
+        )
+
+
+def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
+    """Return the id of a value on this tape; raise, saying what it is instead."""
+    r = tape._recording
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value in r.leaves or value in r.manual or any(n[1] == value for n in r.nodes):
+            return value
+        raise TapeError(f"{who}: this tape knows no id {value}")
+    if not isinstance(value, Variable):
+        raise TapeError(f"{who}: {_short(value)} is no Variable; only Variables are on a tape")
+    where = value._recording
+    if where is r:
+        if not tape._covers(value._id):
+            raise TapeError(
+                f"{who}: {value!r} was computed while this tape did not record, by a tape around it"
+            )
+        return value._id
+    if where is LEAF:
+        if leaf_may_be_new or value._id in r.leaves:
+            return value._id
+        raise TapeError(f"{who}: the leaf {value!r} was not used on this tape")
+    if where is CONSTANT:
+        note = value._info.note if value._info is not None else None
+        why = f" (it was made by {note[0]})" if note else ""
+        raise TapeError(
+            f"{who}: {value!r} is a constant{why}, so it depends on no trainable leaf; "
+            "compute it from Variables with requires_grad=True, inside the tape's block"
+        )
+    if where is UNTRACKED:
+        raise UntrackedError(
+            f"{who}: {value!r} was computed while nothing recorded; "
+            "compute it inside 'with GradientTape() as tape:'"
+        )
+    if where.dead and tape.consumed:
+        refuse_consumed(tape, who)
+    raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
+
+
+def seeds_of(
+    tape: GradientTape, who: str, output: Any, grad: Any, graph: bool, sources: Sequence[int] = ()
+) -> dict[int, Any]:
+    """The cotangents that a sweep starts from, by id; an output may be a source itself."""
+    refuse_consumed(tape, who)
+    if isinstance(output, Variable):
+        id = id_of(tape, who, output, output._id in sources)
+        seeds = {id: _seed(who, output._spec, grad, graph)}
+        tape._recording.verify()
+        return seeds
+    outputs = leaves(output)
+    if not outputs:
+        raise TapeError(f"{who}: the output is an empty tree")
+    ids = [id_of(tape, who, v, isinstance(v, Value) and v._id in sources) for v in outputs]
+    if grad is None:
+        grads = [None] * len(outputs)
+    else:
+        grads = [grad] if not isinstance(output, (dict, list, tuple)) else leaves(grad)
+    if len(grads) != len(outputs):
+        raise ShapeError(f"{who}: {len(outputs)} outputs came with {len(grads)} cotangents")
+    seeds = {}
+    for i, value, given in zip(ids, outputs, grads, strict=True):
+        spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
+        g = _seed(who, spec, given, graph)
+        seeds[i] = add(seeds[i], g) if i in seeds else g
+    tape._recording.verify()
+    return seeds
+
+
+def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+    """The cotangent of one output: as given, or 1 for a single element."""
+    if given is not None:
+        g = checked(who, "cotangent", spec, given, graph)
+        # Its owner may write to it later, when Gradients or a gradient would show that.
+        return flip(g.copy() if isinstance(g, np.ndarray) else g)
+    if spec is None or spec.size != 1:
+        shape = "unknown" if spec is None else spec.shape
+        raise ShapeError(
+            f"{who}: the output has shape {shape}; only one element can do without a cotangent, "
+            "so reduce it, or pass grad= of that shape"
+        )
+    return np.ones(spec.shape, spec.dtype) if spec.shape else spec.dtype.type(1)
+
+
+def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+    """Check a cotangent or tangent against the value that it belongs to, and cast it."""
+    if isinstance(given, Variable) and not graph:
+        given = given._data
+    if not isinstance(given, (Variable, Symbol)):
+        given = np.asarray(given)
+    if spec is None:
+        return given
+    if given.shape != spec.shape:
+        raise ShapeError(
+            f"{who}: the {what} has shape {given.shape}, its value {spec.shape}; they must match"
+        )
+    if given.dtype == spec.dtype:
+        return given
+    if given.dtype.kind not in ("biufc" if spec.dtype.kind == "c" else "biuf"):
+        raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
+    return given.astype(spec.dtype)
+
+
+def unreached(
+    tape: GradientTape, ids: list[int], seeds: dict[int, Any], wanted: set[int], start: int
+) -> int | None:
+    """The place of the first source that no seed depends on; a sweep over ids alone."""
+    nodes = tape._recording.nodes
+    found = {i for i in seeds if i in wanted}
+    for _, id, inputs, _, _ in islice(reversed(nodes), len(nodes) - start):
+        if id in found and tape._covers(id):
+            found.update(i for i in inputs if i in wanted)
+    return next((place for place, i in enumerate(ids) if i not in found), None)
+
+
+def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
+    """Whether an output depends on a trainable leaf or a watched value."""
+    r = tape._recording
+    frozen = any(leaf._recording is not LEAF for leaf in r.leaves.values())
+    if not r.manual and not frozen:
+        # Nothing else is recorded by itself, so every result depends on one.
+        return bool(r.leaves or r.watched)
+    found = set(seeds)
+    for _, id, inputs, _, _ in reversed(r.nodes):
+        if id in found:
+            found.update(i for i in inputs if i is not None)
+    ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()
+    return not found.isdisjoint(ends)
