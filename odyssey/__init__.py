@@ -23,11 +23,30 @@ from odyssey.losses import (
     compute_gradient,
     compute_mse_gradient,
     cross_entropy,
+    focal,
+    hinge,
+    huber,
+    kl_divergence,
+    mean_absolute_error,
     mean_squared_error,
     mse_loss_and_grad,
+    nll,
+    smooth_l1,
 )
 from odyssey.ops import no_grad, op
 from odyssey.tape import Gradients, GradientTape, TapeNode
+from odyssey.transforms import (
+    checkpoint,
+    custom_vjp,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+)
 from odyssey.variable import Variable
 
 __version__ = "0.1.0"
@@ -41,6 +60,7 @@ __all__ = [
     "backward",
     "bce_loss_and_grad",
     "binary_cross_entropy",
+    "checkpoint",
     "ce_loss_and_grad",
     "compile",
     "compute_bce_gradient",
@@ -48,15 +68,31 @@ __all__ = [
     "compute_gradient",
     "compute_mse_gradient",
     "cross_entropy",
+    "custom_vjp",
     "errors",
+    "focal",
+    "grad",
+    "hessian",
+    "hinge",
+    "huber",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "kl_divergence",
     "losses",
+    "mean_absolute_error",
     "mean_squared_error",
     "mse_loss_and_grad",
+    "nll",
     "no_grad",
     "op",
     "ops",
     "optim",
+    "smooth_l1",
+    "stop_gradient",
     "testing",
+    "value_and_grad",
+    "vjp",
 ]
 
 

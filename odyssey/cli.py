@@ -1,4 +1,4 @@
-"""The command line: ``python -m odyssey train`` learns to read handwritten digits.
+"""The command line: ``python -m odyssey train`` learns to read handwritten digits, ``ops`` lists.
 
 Each subcommand is one function ``run(arguments) -> exit status`` and one function that declares
 its options; ``build_parser`` lists them.
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.errors import OdysseyError
 from odyssey.optim import SGD
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"odyssey {od.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
+    _add_ops(commands)
     return parser
 
 
@@ -80,9 +82,8 @@ def init_mlp(
 
 def mlp(params: Mapping[str, Variable], x: FloatArray) -> Variable:
     """Return one row of class scores (logits) for each row of ``x``."""
-    hidden = ops.relu(x @ params["w1"] + params["b1"])
-    logits: Variable = hidden @ params["w2"] + params["b2"]
-    return logits
+    hidden = ops.relu(ops.matmul(x, params["w1"]) + params["b1"])
+    return hidden @ params["w2"] + params["b2"]
 
 
 def fit(
@@ -201,6 +202,41 @@ def _save_picture(
         title = f"{predicted[row]}" if right_answer else f"{predicted[row]}, is {data.test_y[row]}"
         axes.set_title(title, color="black" if right_answer else "tab:red", fontsize=9)
     figure.savefig(path, dpi=120)
+
+
+# --------------------------------------------------------------------------------------------------
+# ops
+# --------------------------------------------------------------------------------------------------
+
+
+def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "ops",
+        help="list the ops, or tell all of one",
+        description="List the ops, tell all that the table says of one, or write, in a checkout, "
+        "the files that are made from the table.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the op to tell about")
+    parser.add_argument("--markdown", action="store_true", help="write docs/ops.md")
+    parser.add_argument("--stubs", action="store_true", help="write the type stubs")
+    parser.set_defaults(run=_ops)
+
+
+def _ops(arguments: argparse.Namespace) -> int:
+    from odyssey import docs  # loads inspect and ast, of no use to the other commands
+
+    kinds = [kind for kind in docs.FILES if getattr(arguments, kind)]
+    try:
+        if kinds:
+            for path in [path for kind in kinds for path in docs.refresh(kind)]:
+                print(f"wrote {path}")
+        elif arguments.name is None:
+            print(docs.listing())
+        else:
+            print(docs.entry_text(docs.find(arguments.name)))
+    except OdysseyError as error:
+        raise SystemExit(f"python -m odyssey ops: {error}") from None
+    return 0
 
 
 # --------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from odyssey.spec import Array, Shape, spec_of
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
 
-__all__ = ["Variable"]
+__all__ = ["Variable", "check_trainable"]
 
 # Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
 _ACCUMULATION = threading.RLock()
@@ -87,7 +87,7 @@ class Variable(Value, Operators):
                 f"Variable: data of dtype {array.dtype} came; pass numbers, for example float64"
             )
         if requires_grad:
-            _check_trainable(array.dtype)
+            check_trainable(array.dtype)
         self._data = array
         self._spec = spec_of(array)
         self._recording = LEAF if requires_grad else CONSTANT
@@ -227,7 +227,7 @@ class Variable(Value, Operators):
         if self._recording is UNTRACKED or not self.is_leaf:
             raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
         if flag and self._recording is CONSTANT:
-            _check_trainable(self.dtype)
+            check_trainable(self.dtype)
             self._data = np.array(self._data)
             self._own_info()
         elif not flag and self._recording is LEAF:
@@ -316,6 +316,8 @@ class Variable(Value, Operators):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if isinstance(top := innermost(), Pause) and top.refuse is not None:
+            top.refuse("conversion to an array", self)
         if self.requires_grad and (not self.is_leaf or _recording_now() or self._is_lost()):
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
@@ -484,7 +486,8 @@ def _recording_now() -> bool:
     return top is not None and not isinstance(top, Pause) and bool(top.on)
 
 
-def _check_trainable(dtype: np.dtype[Any]) -> None:
+def check_trainable(dtype: np.dtype[Any]) -> None:
+    """Raise unless numbers of ``dtype`` have gradients."""
     if dtype.kind not in "fc":
         raise DTypeError(
             f"Variable: {dtype} data cannot require gradients; pass dtype=float64, for example"

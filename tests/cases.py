@@ -18,6 +18,9 @@ REAL_ONLY = {
     *("relu", "maximum", "minimum", "max", "min", "softmax", "log_softmax"),
     *("squared_error_mean", "binary_entropy", "binary_entropy_with_logits"),
     *("softmax_cross_entropy", "softmax_cross_entropy_slope"),
+    *("arctan2", "hypot", "mod", "exp2", "cbrt", "clip", "erf", "erfc"),
+    *("relu6", "leaky_relu", "prelu", "elu", "selu", "hard_sigmoid", "hard_swish", "hard_tanh"),
+    *("log_sigmoid", "softplus", "silu", "mish", "softsign", "gelu"),
 }
 
 

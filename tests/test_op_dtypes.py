@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import (
     COMPLEX,
+    REAL_ONLY,
     SMOOTH,
     assert_close,
     assert_transposed,
@@ -215,3 +216,11 @@ def test_descending_along_the_gradient_finds_the_complex_minimum():
     for _ in range(60):
         z = z - 0.25 * gradient_at(lambda z: abs(z - goal) ** 2, z)
     assert abs(z - goal) < 1e-12
+
+
+@pytest.mark.parametrize("name", sorted(REAL_ONLY - {"squared_error_mean"}))
+def test_ops_of_real_numbers_refuse_complex_ones(name):
+    row = od.ops.OPS[name]
+    operands = row.samples[0].arrays(np.random.default_rng(0), np.complex128)
+    with pytest.raises(od.errors.DTypeError, match=name):
+        row.call(*operands, **row.samples[0].options)

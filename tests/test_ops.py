@@ -72,7 +72,8 @@ def test_the_numpy_function_on_a_variable_is_the_op(row, sample):
             out = function(*leaves, **sample.options)
         assert isinstance(out, Variable)
         assert_same(out.numpy(), function(*operands, **sample.options))
-        assert [node.op for node in tape.nodes] == ([row.name] if tracked(row, sample) else [])
+        # What rounds is recorded as well, so that differentiating through it raises.
+        assert [node.op for node in tape.nodes] == ([row.name] if out.dtype.kind == "f" else [])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -91,7 +92,7 @@ def test_the_spec_is_predicted_wherever_the_kernel_computes(row, sample, dtype):
 @pytest.mark.parametrize(("row", "case"), REJECTS.values(), ids=list(REJECTS))
 def test_what_must_be_refused_is_refused_in_words(row, case):
     operands = [np.zeros(o) if isinstance(o, tuple) else o for o in case.operands]
-    with pytest.raises(case.error, match=f"^[a-z_]+: .*{case.match}"):
+    with pytest.raises(case.error, match=f"^[a-z0-9_]+: .*{case.match}"):
         row.call(*operands, **case.options)
 
 

@@ -23,8 +23,8 @@ import numpy as np
 from odyssey.compile.graph import Graph
 from odyssey.compile.program import Program
 from odyssey.compile.trace import trace
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import CONSTANT, free_id, make_value
+from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.values import CONSTANT, Mark, free_id, make_value
 from odyssey.spec import spec_of
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
@@ -65,8 +65,11 @@ class Compiled:
         return Lowered(self._fn, args)
 
     def __call__(self, *args: Any) -> Any:
-        """Run; trace first if these shapes are new. Inside another trace, become part of it."""
-        if TRACE.get() is not None:
+        """Run; trace first if these shapes are new. Inside another trace, become part of it.
+
+        While a tape records it runs as it was written, so that the tape sees every op.
+        """
+        if TRACE.get() is not None or _is_recorded(args):
             return self._fn(*args)
         key = tuple(
             (path, spec_of(a) if (a := _array(leaf)) is not None else _static(leaf))
@@ -75,6 +78,15 @@ class Compiled:
         if key not in self._lowered:
             self._lowered[key] = self.lower(*args)
         return self._lowered[key](*args)
+
+
+def _is_recorded(args: tuple[Any, ...]) -> bool:
+    """Whether a tape is to differentiate through the call."""
+    top = innermost()
+    if top is not None:
+        return not isinstance(top, Pause) and bool(top.on)
+    homes = [leaf._recording for leaf in leaves(list(args)) if isinstance(leaf, Variable)]
+    return any(not isinstance(home, Mark) and home.on for home in homes)
 
 
 def _array(leaf: Any) -> Any:

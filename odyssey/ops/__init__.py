@@ -15,15 +15,18 @@ from odyssey.ops import (  # noqa: F401
     creation,
     elementary,
     error_function,
+    gathering,
     indexing,
     joining,
     matrix,
     neural,
+    rectifiers,
     reductions,
     rounding,
     scans,
     shape,
     statistics,
+    trigonometry,
 )
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import no_grad

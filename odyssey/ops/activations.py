@@ -1,4 +1,9 @@
-"""Activation functions, element by element."""
+"""Activation functions, element by element; names and definitions are those of PyTorch.
+
+Where a formula multiplies ``x`` by something that has fallen to 0, as ``x * sigmoid(x)`` does far
+to the left, ``x`` is stopped first at a number beyond that point, so that infinity gives the limit
+and not NaN.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T
-from odyssey.ops.arithmetic import mul, sub
-from odyssey.ops.choice import greater
-from odyssey.ops.samples import singles
+from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.choice import clip
+from odyssey.ops.complex_numbers import absolute
+from odyssey.ops.elementary import tanh
+from odyssey.ops.error_function import bell, erfc, error_function
+from odyssey.ops.operands import numbers, real_floating
+from odyssey.ops.samples import reject, sample, singles
 from odyssey.ops.table import op, publish
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+
+# ------------------------------------------------------------------ sigmoid and its kin
 
 
 def _sigmoid(x: Any) -> Any:
@@ -40,14 +54,161 @@ def sigmoid(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: T(0) if x <= T(0) else x,
-    vjp={"x": lambda g, out: mul(g, greater(out, 0))},
-    kinks="0 at 0",
+    aliases=["logsigmoid"],
+    scalar=lambda x: (x if x < T(0) else T(0)) - math.log1p(math.exp(-math.fabs(x))),
+    vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),
+    rejects=[_COMPLEX],
 )
-def relu(x: Any, /) -> Any:
-    """Elementwise rectifier, ``max(x, 0)``."""
-    return np.maximum(x, 0)
+def log_sigmoid(x: Any, /) -> Any:
+    """Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
+    x = real_floating(x)
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def _softplus_options(beta: Any) -> tuple[float, ...]:
+    (beta,) = numbers("softplus", "beta")(beta)
+    if beta == 0:
+        raise OdysseyError("softplus: beta is 0, by which it divides; pass another number")
+    return (beta,)
+
+
+@op(
+    elementwise=True,
+    prepare=_softplus_options,
+    vjp={"x": lambda g, x, beta: mul(g, sigmoid(mul(beta, x)))},
+    samples=[*singles(), sample((2, 3), beta=2.5)],
+    rejects=[
+        _COMPLEX,
+        reject((3,), beta=0, error=OdysseyError, match="beta is 0"),
+        reject((3,), beta="2x", error=DTypeError, match="pass a real number"),
+        reject((3,), beta=np.ones(3), error=DTypeError, match="static"),
+    ],
+)
+def softplus(x: Any, /, *, beta: float = 1.0) -> Any:
+    """Elementwise ``log(1 + e**(beta x)) / beta``, exact at every size: there is no threshold."""
+    z = beta * real_floating(x)
+    return (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / beta
+
+
+def _silu_rule(g: Any, x: Any) -> Any:
+    s = sigmoid(x)
+    bend = mul(mul(clip(x, -1000.0, 1000.0), s), sigmoid(neg(x)))
+    return mul(g, add(s, bend))
+
+
+@op(
+    elementwise=True,
+    aliases=["swish"],
+    scalar=lambda x: x / (T(1) + math.exp(-x)) if not x < T(-1000) else T(0),
+    vjp={"x": _silu_rule},
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def silu(x: Any, /) -> Any:
+    """Elementwise ``x * sigmoid(x)``, also called swish."""
+    x = real_floating(x)
+    return np.maximum(x, -1000) * _sigmoid(x)
+
+
+def _mish_rule(g: Any, x: Any) -> Any:
+    w = tanh(softplus(x))
+    bend = mul(mul(clip(x, -1000.0, 1000.0), sigmoid(x)), sub(1, square(w)))
+    return mul(g, add(w, bend))
+
+
+def _mish_scalar(x: Any) -> Any:
+    e = math.exp(-math.fabs(x))
+    if x > T(0):
+        return x * (T(1) + T(2) * e) / (T(1) + T(2) * e * (T(1) + e))
+    if x < T(-1000):
+        return T(0)
+    return x * e * (e + T(2)) / (e * (e + T(2)) + T(2))
+
+
+@op(
+    elementwise=True,
+    scalar=_mish_scalar,
+    vjp={"x": _mish_rule},
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def mish(x: Any, /) -> Any:
+    """Elementwise ``x * tanh(log(1 + e**x))``."""
+    x = real_floating(x)
+    # With e = e**-|x|, tanh(log(1 + e**x)) is a quotient in which nothing cancels or overflows.
+    e = np.exp(-np.abs(x))
+    right = x > 0
+    above = np.where(right, 1 + 2 * e, e * (e + 2))
+    return np.maximum(x, -1000) * (above / (above + np.where(right, 2 * e * e, 2)))
+
+
+@op(
+    elementwise=True,
+    scalar=lambda x: x / (T(1) + math.fabs(x)),
+    vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
+    samples=singles(low=0.5),
+    rejects=[_COMPLEX],
+)
+def softsign(x: Any, /) -> Any:
+    """Elementwise ``x / (1 + |x|)``."""
+    x = real_floating(x)
+    return x / (1 + np.abs(x))
+
+
+def _over_square(g: Any, length: Any) -> Any:
+    # Twice, for the square could overflow.
+    return div(div(g, length), length)
+
+
+# ------------------------------------------------------------------ gelu
+
+# Beyond 40 the normal distribution function is 0 or 1, and the slope of its tails 0.
+_END = 40.0
+_SQRT_HALF = math.sqrt(0.5)
+# Twice sqrt(2 / pi): (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel.
+_STEEP = 2 * math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+def _gelu_options(approximate: Any) -> tuple[str]:
+    if approximate not in ("none", "tanh"):
+        raise OdysseyError(f'gelu: approximate is {approximate!r}; pass "none" or "tanh"')
+    return (approximate,)
+
+
+def _gelu_rule(g: Any, x: Any, approximate: str) -> Any:
+    c = clip(x, -_END, _END)
+    if approximate == "none":
+        z = mul(c, _SQRT_HALF)
+        chance = mul(0.5, erfc(neg(z)))
+        bend = mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z)))
+    else:
+        z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
+        chance = sigmoid(z)
+        slope = mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
+        bend = mul(mul(mul(c, chance), sigmoid(neg(z))), slope)
+    return mul(g, add(chance, bend))
+
+
+@op(
+    elementwise=True,
+    prepare=_gelu_options,
+    vjp={"x": _gelu_rule},
+    samples=[*singles(), *singles(approximate="tanh")],
+    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
+)
+def gelu(x: Any, /, *, approximate: str = "none") -> Any:
+    """Elementwise ``x`` times the chance that a standard normal number is below ``x``.
+
+    D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, 2016; with ``approximate="tanh"``
+    their approximation of it.
+    """
+    x = real_floating(x)
+    if approximate == "none":
+        return np.maximum(x, -_END) * (0.5 * error_function(x * -_SQRT_HALF, complement=True))
+    c = np.clip(x, -_END, _END)
+    return np.maximum(x, -_END) * _sigmoid(_STEEP * (c * (1 + _CUBIC * (c * c))))
 
 
 publish(globals())

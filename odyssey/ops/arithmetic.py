@@ -117,6 +117,7 @@ def _to_loser(g: Any, x: Any, y: Any) -> Any:
 
 
 @op(
+    real=True,
     elementwise=True,
     ufunc=np.maximum,
     scalar=lambda x, y: x if x > y or x != x else y,
@@ -134,6 +135,7 @@ def maximum(x: Any, y: Any, /) -> Any:
 
 
 @op(
+    real=True,
     elementwise=True,
     ufunc=np.minimum,
     scalar=lambda x, y: x if x < y or x != x else y,

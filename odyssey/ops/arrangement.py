@@ -185,7 +185,7 @@ def pad(
 
     Args:
         array: Array of any shape.
-        pad_width: How many: ``((before, after), ...)`` for each axis, one pair for all, or a number.
+        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
         mode: ``"constant"``; or ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
             repeat elements of the array.
         constant_values: The constants, in the same forms as ``pad_width``.

@@ -162,6 +162,7 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
 
 
 @op(
+    real=True,
     elementwise=True,
     numpy=[np.clip],
     prepare=_bounds,
@@ -171,7 +172,7 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     samples=[
         *singles(a_min=-1.0, a_max=1.5),
         sample((2, 3), a_min=None, a_max=0.5),
-        sample((3,), a_min=np.array([[-1.0], [0.25]]), a_max=1),
+        sample((3,), a_min=np.array([[-1.0], [0.25]], np.float16), a_max=1),
     ],
     rejects=[
         reject((2, 3), a_min=np.zeros(4), a_max=None, match="do not broadcast"),

@@ -120,6 +120,9 @@ def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any
     """
     top = innermost()
     if isinstance(top, Pause):
+        if top.refuse is not None:
+            for operand in operands:
+                top.refuse(row.name, operand)
         return top
     if tape is not None:
         chosen = tape._recording
@@ -132,7 +135,7 @@ def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any
             return None
         on, paused = chosen.on, chosen.paused
     strangers = [home for home in homes if home is not chosen]
-    if strangers and (on or not all(home.dead for home in homes)):
+    if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):
         raise TapeMismatchError(
             f"{row.name}: operands of two recordings, {strangers[0]!r} and {chosen!r}; "
             "carry a value over with detach() or detach_into(tape)"

@@ -71,6 +71,7 @@ def log(x: Any, /) -> Any:
 
 
 @op(
+    real=True,
     elementwise=True,
     ufunc=np.exp2,
     scalar=lambda x: math.exp2(x),

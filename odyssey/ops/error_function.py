@@ -8,7 +8,7 @@ The coefficients below interpolate it at the Chebyshev points of 1 <= x < inf fo
 with 60 digits; the relative errors are 4.7e-17 and 1.4e-8.
 
 Measured against 60 digits on the whole range, erf errs by less than 1.5 units in the last place,
-erfc by less than 5, in float32 and in float64.
+erfc by less than 6, in float32 and in float64.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.errors import DTypeError
 from odyssey.ops.arithmetic import mul, neg, square
 from odyssey.ops.choice import clip
 from odyssey.ops.elementary import exp
 from odyssey.ops.operands import real_floating
 from odyssey.ops.samples import reject, singles
 from odyssey.ops.table import op, publish
-from odyssey.errors import DTypeError
 from odyssey.spec import Array
 
 _SLOPE = 2 / math.sqrt(math.pi)
 _K = 3.0
-# Elements that go through all steps at a time: what they need stays in the first-level cache.
-_BLOCK = 4096
+# Elements that go through all steps at a time: what they need stays in the processor's cache.
+_BLOCK = 32768
 
 
 class _Precision(NamedTuple):
@@ -95,18 +95,19 @@ def _tail(x: Array, precision: _Precision) -> Array:
 
 def _block(x: Array, complement: bool, precision: _Precision) -> Array:
     size = np.abs(x)
-    near = size <= 1
-    far = ~near
+    is_near = size <= 1
+    # By number: picking by mask took four times as long as all the arithmetic.
+    near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
     out = np.empty_like(x)
-    z = x[near]
-    inner = z + z * _polynomial(precision.near, z * z)
-    outer = _tail(size[far], precision)
+    inner, outer = x.take(near), x.take(far)
+    inner += inner * _polynomial(precision.near, inner * inner)
+    tail = _tail(size.take(far), precision)
     if complement:
         out[near] = 1 - inner
-        out[far] = np.where(x[far] < 0, 2 - outer, outer)
+        out[far] = np.where(outer < 0, 2 - tail, tail)
     else:
         out[near] = inner
-        out[far] = np.copysign(1 - outer, x[far])
+        out[far] = np.copysign(1 - tail, outer)
     return out
 
 

@@ -1,7 +1,6 @@
 """Reading and writing parts of an array, functionally: results never alias their operands.
 
-The key of ``getitem`` and ``setitem`` is an option, fixed when a graph is traced; the indices of
-``take`` and ``take_along_axis`` are operands, which a traced graph reads anew at each run.
+A key is an option of its op, fixed when a graph is traced; ``take`` has its indices as an operand.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.arithmetic import mul
-from odyssey.ops.choice import equal
+from odyssey.ops.gathering import add_where_taken
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape
-from odyssey.ops.table import composite, op, publish
+from odyssey.ops.shape import reshape
+from odyssey.ops.table import op, publish
 from odyssey.ops.values import NUMBERS, Symbol, Value
-from odyssey.spec import Shape, Spec
+from odyssey.spec import Spec
 
 _MASK = np.array([[True, False, True], [False, True, True]])
 _KEYS = (
@@ -45,9 +44,7 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, Value):
         key = plain_key(key._data)
     if isinstance(key, slice):
-        bounds = (key.start, key.stop, key.step)
-        # A Variable is an int here, and none must be kept.
-        return slice(*[operator.index(b) if isinstance(b, Value) else b for b in bounds])
+        return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, np.ndarray):
         if key.dtype.kind not in "biu":
             raise DTypeError(
@@ -56,6 +53,11 @@ def plain_key(key: Any) -> Any:
         # A tape keeps the index; its owner may write to it meanwhile.
         return key.copy()
     return key
+
+
+def _bound(bound: Any) -> Any:
+    """A Variable as the int that it is: a tape must not keep it."""
+    return operator.index(bound) if isinstance(bound, Value) else bound  # type: ignore[arg-type]
 
 
 def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
@@ -106,9 +108,11 @@ def _only_slices(key: Any) -> bool:
 )
 def add_at(x: Any, /, key: Any, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
+    if type(key) is np.ndarray and key.dtype.kind in "iu":
+        return add_where_taken(x, key, 0, "raise", spec)
     out = np.zeros(spec.shape, np.asarray(x).dtype)
-    if _only_slices(key):
-        out[key] = x
+    if _only_slices(key) or (type(key) is np.ndarray and key.dtype.kind == "b"):
+        out[key] = x  # no place is named twice
     else:
         np.add.at(out, key, x)
     return out
@@ -181,200 +185,6 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
 def zeros(spec: Spec, like: Any) -> Any:
     """Zeros of the shape of ``spec`` and the dtype of ``like``; a plain array."""
     return np.zeros(spec.shape, like.dtype)
-
-
-# ------------------------------------------------------------------ indices as operands
-
-
-def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
-    if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"take: mode is {mode!r}, not one of raise, wrap, clip")
-    return (axis, mode, *rest)
-
-
-def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
-    _check_indices("take", indices)
-    shape = getattr(indices, "shape", ())
-    if axis is None:
-        return Spec(shape, x.dtype)
-    (k,) = normalize_axes("take", axis, x.ndim)
-    return Spec((*x.shape[:k], *shape, *x.shape[k + 1 :]), x.dtype)
-
-
-def _check_indices(who: str, indices: Any) -> None:
-    dtype = getattr(indices, "dtype", np.result_type(indices))
-    if dtype.kind not in "biu":
-        raise DTypeError(f"{who}: the indices have dtype {dtype}; pass integers")
-
-
-_SHUFFLED = np.array([[3, 0], [0, -1]])
-_SPEC = Spec((4, 3), np.dtype(np.float64))
-
-
-@op(
-    numpy=[np.take],
-    kernel=lambda x, indices, axis, mode: np.take(x, indices, axis, mode=mode),
-    prepare=_taking,
-    infer=_taken_spec,
-    vjp={
-        "x": lambda g, indices, x_spec, axis, mode: add_taken(
-            g, indices, axis=axis, mode=mode, spec=x_spec
-        )
-    },
-    jvp={"x": lambda t, indices, axis, mode: take(t, indices, axis, mode=mode)},
-    samples=[
-        sample((4, 3), _SHUFFLED),
-        sample((4, 3), _SHUFFLED, axis=0),
-        sample((2, 4, 3), _SHUFFLED, axis=-2),
-        sample((4, 3), np.array(2), axis=1),
-        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="wrap"),
-        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="clip"),
-        sample((4, 3), np.array([], np.intp), axis=0),
-    ],
-    rejects=[
-        reject((4, 3), np.array([4]), axis=0, match="out of bounds"),
-        reject((4, 3), np.array([0.5]), axis=0, error=DTypeError, match="pass integers"),
-        reject((4, 3), np.array([0]), axis=2, match="does not fit"),
-        reject((4, 3), np.array([0]), mode="loop", match="not one of raise"),
-    ],
-)
-def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
-    """The elements at integer ``indices`` along ``axis``, by default among all elements."""
-    return np.take(x, indices, axis, mode=mode)
-
-
-@op(
-    prepare=_taking,
-    infer=lambda x, indices, axis, mode, spec: Spec(spec.shape, x.dtype),
-    vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
-    jvp={
-        "x": lambda t, indices, axis, mode, spec: add_taken(
-            t, indices, axis=axis, mode=mode, spec=spec
-        )
-    },
-    samples=[
-        sample((2, 2), _SHUFFLED, spec=_SPEC),
-        sample((2, 2, 3), _SHUFFLED, axis=0, spec=_SPEC),
-        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="wrap", spec=_SPEC),
-        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="clip", spec=_SPEC),
-    ],
-)
-def add_taken(
-    x: Any, indices: Any, /, *, axis: int | None = None, mode: str = "raise", spec: Spec
-) -> Any:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
-    out = np.zeros(spec.shape, np.asarray(x).dtype)
-    k = 0 if axis is None else axis % out.ndim
-    target = out.reshape(-1) if axis is None else out
-    length = target.shape[k]
-    if mode != "raise":
-        indices = np.remainder(indices, length) if mode == "wrap" else np.clip(indices, 0, length - 1)
-    np.add.at(target, (slice(None),) * k + (np.asarray(indices, np.intp),), x)
-    return out
-
-
-def _along(shape: Shape, indices: Any, axis: int | None) -> tuple[Any, ...]:
-    """The key that reads ``indices`` along ``axis`` and stays in place on the other axes."""
-    if axis is None:
-        return (indices,)
-    ndim = len(shape)
-    key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(shape)]
-    key[axis % ndim] = np.asarray(indices, np.intp)
-    return tuple(key)
-
-
-def _along_spec(x: Spec, indices: Spec, axis: int | None) -> Spec:
-    _check_indices("take_along_axis", indices)
-    ndim = 1 if axis is None else x.ndim
-    if len(indices.shape) != ndim:
-        raise ShapeError(
-            f"take_along_axis: indices {indices.shape} for x {x.shape}, axis={axis}; "
-            f"they must have {ndim} axes too"
-        )
-    if axis is None:
-        return Spec(indices.shape, x.dtype)
-    (k,) = normalize_axes("take_along_axis", axis, ndim)
-    others = (*x.shape[:k], 1, *x.shape[k + 1 :])
-    try:
-        return Spec(np.broadcast_shapes(others, indices.shape), x.dtype)
-    except ValueError:
-        raise ShapeError(
-            f"take_along_axis: indices {indices.shape} do not broadcast to x {x.shape} on the "
-            f"axes other than {axis}"
-        ) from None
-
-
-_LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
-
-
-@op(
-    numpy=[np.take_along_axis],
-    infer=_along_spec,
-    vjp={
-        "x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)
-    },
-    jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
-    samples=[
-        sample((4, 3), _LARGEST, axis=1),
-        sample((4, 3), np.array([[0, 3, 3]]), axis=0),
-        sample((4, 3), np.array([[2, 2]]), axis=-1),
-        sample((4, 3), np.array([5, 0, 5]), axis=None),
-    ],
-    rejects=[
-        reject((4, 3), np.array([0]), axis=1, match="2 axes too"),
-        reject((4, 3), np.array([[3]]), axis=1, match="out of bounds"),
-        reject((4, 3), np.zeros((3, 3), int), axis=1, match="do not broadcast"),
-    ],
-)
-def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
-    """The elements at ``indices`` along ``axis``, each from its own line of the array."""
-    return np.take_along_axis(x, indices, axis)
-
-
-@op(
-    infer=lambda x, indices, axis, spec: Spec(spec.shape, x.dtype),
-    vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
-    jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},
-    samples=[
-        sample((4, 2), _LARGEST, axis=1, spec=_SPEC),
-        sample((3,), np.array([5, 0, 5]), axis=None, spec=_SPEC),
-    ],
-)
-def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec) -> Any:
-    """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
-    out = np.zeros(spec.shape, np.asarray(x).dtype)
-    target = out.reshape(-1) if axis is None else out
-    np.add.at(target, _along(out.shape, indices, axis), x)
-    return out
-
-
-@composite()
-def one_hot(
-    indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1, tape: Any = None
-) -> Any:
-    """Ones at the given class numbers and zeros elsewhere; a constant.
-
-    Args:
-        indices: Integers of any shape; one outside of ``0 ... num_classes - 1`` gives zeros.
-        num_classes: How many classes there are: the length of the new axis.
-        dtype: Of the result.
-        axis: The place of the new axis.
-        tape: The tape to record on.
-
-    Raises:
-        DTypeError: for class numbers that are no integers.
-
-    >>> one_hot(np.array([2, 0]), 3)
-    array([[0., 0., 1.],
-           [1., 0., 0.]])
-    """
-    if not hasattr(indices, "dtype"):
-        indices = np.asarray(indices)
-    _check_indices("one_hot", indices)
-    narrow = expand_dims(indices, axis, tape=tape)
-    (k,) = normalize_axes("one_hot", axis, len(narrow.shape))
-    classes = np.arange(num_classes).reshape((-1,) + (1,) * (len(narrow.shape) - 1 - k))
-    return astype(equal(narrow, classes, tape=tape), dtype, tape=tape)
 
 
 publish(globals())

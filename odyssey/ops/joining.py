@@ -18,6 +18,7 @@ from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import expand_dims, normalize_axes, reshape, shape_of
 from odyssey.ops.table import composite, op, publish
+from odyssey.ops.values import NUMBERS
 from odyssey.spec import Spec
 
 # More arrays are joined in bunches. A rule asks for the specs of the arrays before its own, so
@@ -34,7 +35,7 @@ def _joined_spec(*specs_and_axis: Any) -> Spec:
         return Spec((sum(spec.size for spec in specs),), dtype)
     shapes = [spec.shape for spec in specs]
     if not all(shapes):
-        raise ShapeError(f"concatenate: shapes {shapes}; arrays need an axis, use stack for numbers")
+        raise ShapeError(f"concatenate: shapes {shapes}; arrays need an axis, stack makes one")
     (k,) = normalize_axes("concatenate", axis, len(shapes[0]))
     if len({(len(s), s[:k], s[k + 1 :]) for s in shapes}) > 1:
         raise ShapeError(f"concatenate: shapes {shapes} differ on another axis than {axis}")
@@ -105,10 +106,10 @@ def _joiner(count: int) -> Any:
     from inspect import Parameter, Signature
 
     def named(function: Any, names: Sequence[str], arrays: int = 0) -> Any:
-        """``function``, which takes any arguments, with the parameters that the table is to read."""
-        kinds = [Parameter.POSITIONAL_ONLY] * arrays
-        kinds += [Parameter.POSITIONAL_OR_KEYWORD] * (len(names) - arrays)
-        function.__signature__ = Signature([*map(Parameter, names, kinds)])
+        """``function``, which takes any arguments, with the parameters that the table reads."""
+        parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names[:arrays]]
+        parameters += [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names[arrays:]]
+        function.__signature__ = Signature(parameters)
         return function
 
     def concatenate(*arrays_and_axis: Any) -> Any:
@@ -151,8 +152,9 @@ def concatenate(arrays: Any, *more: Any, axis: Any = 0, tape: Any = None) -> Any
     array([[1, 2, 3, 4]])
     """
     if more and (more[-1] is None or isinstance(more[-1], (int, np.integer))):
-        *more, axis = more
+        more, axis = more[:-1], more[-1]
     parts = [arrays, *more] if more else list(arrays)
+    parts = [np.asarray(part) if type(part) in NUMBERS else part for part in parts]
     if not parts:
         raise ShapeError("concatenate: no arrays came; pass one or more")
     if axis is not None and not isinstance(axis, (int, np.integer)):

@@ -128,7 +128,7 @@ def _linear_kernel(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
-    shapes = [getattr(a, "shape", ()) for a in (x, weight)]
+    shapes: list[Any] = [getattr(a, "shape", ()) for a in (x, weight)]
     if not shapes[0] or len(shapes[1]) != 2 or shapes[0][-1] != shapes[1][-1]:
         raise ShapeError(
             f"linear: x {shapes[0]} with weight {shapes[1]}; wanted are x (..., in) and weight "
@@ -139,7 +139,7 @@ def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
         return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype))
     if getattr(bias, "shape", ()) != (rows,):
         raise ShapeError(
-            f"linear: bias {getattr(bias, 'shape', ())} with weight {shapes[1]}; wanted is ({rows},)"
+            f"linear: bias {getattr(bias, 'shape', ())} for weight {shapes[1]}; wanted is ({rows},)"
         )
     return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype, bias.dtype))
 
@@ -191,11 +191,11 @@ def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
 
 @composite(numpy=[np.dot])
 def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
-    """Product of matrices or vectors; for more axes, over the last of ``a`` and last but one of ``b``.
+    """Product of matrices or vectors, or of numbers.
 
     Args:
-        a: Array of any shape, or a number.
-        b: Array of any shape, or a number.
+        a: Array of any shape, or a number; it is summed over its last axis.
+        b: Array of any shape, or a number; it is summed over its last axis but one.
         tape: The tape to record on.
 
     Returns:
@@ -298,12 +298,13 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, tape: Any = None) -> Any:
     lengths = [shapes[0][k] for k in left], [shapes[1][k] for k in right]
     if lengths[0] != lengths[1]:
         raise ShapeError(f"tensordot: a {shapes[0]} and b {shapes[1]} differ on the axes {sums}")
-    rest = [[k for k in range(len(s)) if k not in side] for s, side in zip(shapes, (left, right), strict=True)]
+    rest = [
+        [k for k in range(len(shape)) if k not in side]
+        for shape, side in zip(shapes, (left, right), strict=True)
+    ]
     kept = [tuple(s[k] for k in others) for s, others in zip(shapes, rest, strict=True)]
     n = math.prod(lengths[0])
-    rows = reshape(
-        transpose(a, (*rest[0], *left), tape=tape), (math.prod(kept[0]), n), tape=tape
-    )
+    rows = reshape(transpose(a, (*rest[0], *left), tape=tape), (math.prod(kept[0]), n), tape=tape)
     columns = reshape(
         transpose(b, (*right, *rest[1]), tape=tape), (n, math.prod(kept[1])), tape=tape
     )

@@ -53,6 +53,7 @@ def _log_softmax(x: Any, axis: int) -> Any:
 
 
 @op(
+    real=True,
     infer=_axis_checked("softmax"),
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
@@ -65,6 +66,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 
 
 @op(
+    real=True,
     infer=_axis_checked("log_softmax"),
     vjp={
         "x": lambda g, x, axis: sub(g, mul(softmax(x, axis), sum(g, axis, keepdims=True))),
@@ -165,6 +167,7 @@ _PROBABLE = (
 
 
 @op(
+    real=True,
     elementwise=True,
     vjp={"p": _binary_p_rule, "y": _binary_y_rule},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
@@ -179,6 +182,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 
 
 @op(
+    real=True,
     elementwise=True,
     vjp={
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
@@ -322,6 +326,7 @@ _ENTROPY_REJECTS = (
 
 
 @op(
+    real=True,
     infer=_entropy_spec,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
@@ -390,6 +395,7 @@ def _slope_rule(
 
 
 @op(
+    real=True,
     infer=_slope_spec,
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},

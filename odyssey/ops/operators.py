@@ -13,6 +13,7 @@ from odyssey.ops import (
     choice,
     complex_numbers,
     elementary,
+    gathering,
     indexing,
     joining,
     matrix,
@@ -162,7 +163,7 @@ class Operators:
 
     def take(self, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""
-        return indexing.take(self, indices, axis, mode=mode)
+        return gathering.take(self, indices, axis, mode=mode)
 
     def repeat(self, repeats: Any, axis: Any = None) -> Any:
         """Each element repeated in its place; see ``ops.repeat``."""

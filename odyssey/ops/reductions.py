@@ -134,6 +134,7 @@ _EXTREMA: dict[str, Any] = {
 
 
 @op(
+    real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.max, np.amax],
     infer=_extremum_infer("max"),
@@ -146,6 +147,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 @op(
+    real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.min, np.amin],
     infer=_extremum_infer("min"),
@@ -191,7 +193,7 @@ _PLACES = (
     ],
 )
 def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Index of the first largest element over ``axis``, among all in row-major order by default."""
+    """Index of the first largest element over ``axis``, in row-major order by default."""
     return np.argmax(x, axis, keepdims=keepdims)
 
 
@@ -203,7 +205,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     rejects=[_NO_AXIS, reject((0, 2), match="nothing has no argmin")],
 )
 def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Index of the first smallest element over ``axis``, among all in row-major order by default."""
+    """Index of the first smallest element over ``axis``, in row-major order by default."""
     return np.argmin(x, axis, keepdims=keepdims)
 
 

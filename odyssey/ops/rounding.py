@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import div, mul, neg, sub
+from odyssey.ops.arithmetic import mul, neg
 from odyssey.ops.samples import APART, PAIRS, sample, singles
+from odyssey.ops.scope import no_grad
 from odyssey.ops.table import PASS, op, publish
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
@@ -52,13 +53,18 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     return np.floor_divide(x, y)
 
 
+def _mod_divisor(g: Any, x: Any, y: Any) -> Any:
+    with no_grad():  # between its jumps the quotient is a constant, of derivative 0
+        quotient = floor_divide(x, y)
+    return neg(mul(g, quotient))
+
+
 @op(
     elementwise=True,
     ufunc=np.remainder,
     aliases=["remainder"],
     scalar=lambda x, y: x % y,
-    # The quotient is not asked of floor_divide, which would end the second derivative.
-    vjp={"x": PASS, "y": lambda g, x, y, out: neg(mul(g, div(sub(x, out), y)))},
+    vjp={"x": PASS, "y": _mod_divisor},
     kinks="at its jumps, where x is a multiple of y, still 1 in x and -x / y in y",
     samples=_DIVISIONS,
     rejects=[APART],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, ShapeError
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
 
@@ -232,6 +232,7 @@ class Row:
         came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
         given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
         kind = DTypeError if isinstance(error, TypeError) else ShapeError
+        kind = OutOfRangeError if isinstance(error, IndexError) else kind
         return kind(f"{self.name}: {error}; came {came}{given}")
 
     @property

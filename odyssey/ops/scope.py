@@ -7,7 +7,7 @@ because a suspended generator can leave its scopes in its caller's context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -24,13 +24,21 @@ TRACE: ContextVar[Any] = ContextVar("odyssey_trace", default=None)
 
 
 class Pause(Mark):
-    """The scope of one ``no_grad`` block."""
+    """The scope of one ``no_grad`` block.
 
-    __slots__ = ("over",)
+    Attributes:
+        over: Whether the block was left.
+        refuse: Called with the name of an op and each operand that it meets in the block, and
+            with each leaf that a tape inside of the block meets; raises where that loses a
+            gradient. None to let all pass.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("over", "refuse")
+
+    def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
         super().__init__("no_grad")
         self.over = False
+        self.refuse = refuse
 
 
 def enter(scope: Any) -> None:

@@ -90,7 +90,7 @@ def var(
     keepdims: bool = False,
     correction: float | None = None,
 ) -> Any:
-    """Variance over ``axis``: the squares ``|x - mean|**2`` summed, over their count less ``ddof``."""
+    """Variance over ``axis``: the sum of ``|x - mean|**2`` over the count less ``ddof``."""
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
@@ -169,7 +169,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     top = np.where(np.isfinite(top), top, x.real.dtype.type(0))
     with np.errstate(divide="ignore", over="ignore"):
         out = np.log(np.add.reduce(np.exp(x - top), axis, keepdims=True)) + top
-    return out[()] if keepdims else out.reshape(reduced_shape("logsumexp", x.shape, axis, False))[()]
+    return out.reshape(reduced_shape("logsumexp", x.shape, axis, keepdims))[()]
 
 
 @op(

@@ -51,6 +51,7 @@ def op(
     closed: bool | None = None,
     linear: bool = False,
     masks: bool = False,
+    real: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
     infer: Callable[..., Spec] | None = None,
@@ -79,6 +80,7 @@ def op(
         linear: The op is linear in its single array: the forward rule is the op itself.
         masks: The op chooses between operands: what was not chosen has a cotangent of zero, and
             the sweep then sees to it that zero times infinity is zero.
+        real: The op has no meaning for complex numbers, and refuses them.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
@@ -123,6 +125,9 @@ def op(
         row.closed = (elementwise if closed is None else closed) and not uses_specs
         row.closed = row.closed and not row.unruled
         row.infer = infer or _infer_by_running(row)
+        if real:
+            row.kernel = _refusing_complex(row, row.kernel)
+            row.infer = _refusing_complex(row, row.infer)
         row.call = _callable(row)
         return row.call
 
@@ -307,7 +312,8 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
             ) from None
         ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in operands]
         try:
-            return Spec(shape, row.kernel(*ones, *options).dtype)
+            with np.errstate(all="ignore"):  # 1 may be where a function has no value
+                return Spec(shape, row.kernel(*ones, *options).dtype)
         except TypeError as error:
             raise DTypeError(f"{row.name}: {error}; came {', '.join(map(str, operands))}") from None
 
@@ -319,6 +325,22 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
 
         return refuse
     return infer
+
+
+def _refusing_complex(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel or a shape rule of real numbers raise where complex ones come out."""
+
+    @wraps(function)
+    def refusing(*values: Any) -> Any:
+        result = function(*values)
+        if result.dtype.kind == "c":
+            raise DTypeError(
+                f"{row.name}: has no meaning for complex numbers, {result.dtype} came; "
+                "take the real part or the absolute value first"
+            )
+        return result
+
+    return refusing
 
 
 def _callable(row: Row) -> Callable[..., Any]:

@@ -1,12 +1,34 @@
-"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables."""
+"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables.
+
+Beside them are schedules of the learning rate and the clipping of gradients.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
 from odyssey.optim.adaptive import AdaGrad, RMSprop, adagrad, rmsprop
+from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
 from odyssey.optim.groups import Group
 from odyssey.optim.large_batch import LARS, Lion, lars, lion
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule
+from odyssey.optim.schedules import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    MultiStepLR,
+    ReduceLROnPlateau,
+    Schedule,
+    StepLR,
+    WarmupCosineLR,
+    WarmupLR,
+)
 from odyssey.optim.sgd import SGD, sgd
+
+if TYPE_CHECKING:
+    from odyssey.objective import scipy_objective
 
 __all__ = [
     "SGD",
@@ -26,4 +48,23 @@ __all__ = [
     "rmsprop",
     "lars",
     "lion",
+    "Schedule",
+    "StepLR",
+    "MultiStepLR",
+    "ExponentialLR",
+    "CosineAnnealingLR",
+    "WarmupLR",
+    "WarmupCosineLR",
+    "ReduceLROnPlateau",
+    "clip_grad_value",
+    "clip_grad_norm",
+    "clip_grad_global_norm",
+    "scipy_objective",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # By name and when asked for: it needs the tape, which optimizers do without.
+    if name == "scipy_objective":
+        return import_module("odyssey.objective").scipy_objective
+    raise AttributeError(f"module 'odyssey.optim' has no attribute {name!r}")

@@ -96,7 +96,7 @@ def _adam(
         np.multiply(beta2, v, v)
         np.add(v, one, v)
         if amsgrad:
-            v = np.maximum(state["peak"], v, state["peak"])
+            v = np.maximum(state["peak"], v, out=state["peak"])
         np.sqrt(v, one)
         np.divide(one, root, one)
         np.add(one, eps, one)

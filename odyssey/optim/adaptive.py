@@ -124,7 +124,7 @@ def rmsprop(
             np.multiply(1 - alpha, one, one)
             np.add(a, one, a)
             np.multiply(a, a, one)
-            s = np.maximum(np.subtract(s, one, one), 0, one)
+            s = np.maximum(np.subtract(s, one, one), 0, out=one)
         np.sqrt(s, one)
         np.add(one, eps, one)
         g = np.divide(g, one, two)

@@ -1,4 +1,4 @@
-"""Parameter groups: Variables that share settings, and the reading of what an optimizer is given."""
+"""Parameter groups: Variables that share settings, and how an optimizer's arguments are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Group:
         params: The Variables of the group, in order.
     """
 
-    __slots__ = ("_make", "_rate", "_rule", "_settings", "paths", "params")
+    __slots__ = ("_make", "_rate", "_rule", "_settings", "params", "paths")
 
     learning_rate: float
 
@@ -59,7 +59,7 @@ class Group:
         if settings and TRACE.get() is not None:
             raise TapeError(
                 f"{', '.join(settings)}: assigned while a graph is traced, which would happen once "
-                "and not at each run; assign it, or step the schedule, outside the compiled function"
+                "and not at every run; assign it, or step the schedule, outside what is compiled"
             )
         if unknown := set(settings) - set(self._settings):
             raise OdysseyError(
@@ -90,7 +90,9 @@ class Group:
             rate = Variable(np.array(self._settings["learning_rate"], np.float64))
             rate.name = "learning_rate"
             super().__setattr__("_rate", rate)
-        return self._make(**self._settings | {"learning_rate": trace.lift(self._rate, own=True)})
+        rate = trace.lift(self._rate, own=True)
+        rule: Rule = self._make(**self._settings | {"learning_rate": rate})
+        return rule
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._settings:
@@ -144,7 +146,7 @@ def groups_of(
 
 
 def _are_groups(params: Any) -> bool:
-    """Whether these are groups, rather than a tree: a list with a dictionary that has ``params``."""
+    """Whether these are groups, not a tree: a list with a dictionary that has ``params``."""
     return isinstance(params, (list, tuple)) and any(
         isinstance(entry, dict) and "params" in entry for entry in params
     )

@@ -93,7 +93,7 @@ def lion(
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling, for large batches; ``lars`` has the formulas and the source.
+    """Layer-wise adaptive rate scaling, for large batches; ``lars`` has formulas and source.
 
     Biases and scales usually get no decay: give them a group with ``weight_decay=0``.
 

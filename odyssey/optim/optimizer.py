@@ -109,7 +109,7 @@ class Optimizer:
                 )
 
     def _called(self, k: int) -> str:
-        return self.params[k].name or self._paths[k]
+        return str(self.params[k].name or self._paths[k])
 
     def _start(self) -> None:
         """Give every parameter the state that its rule begins with, where it has none."""
@@ -124,7 +124,7 @@ class Optimizer:
     def _are_packed(self, live: list[bool]) -> bool:
         if sum([len(pack.indices) for pack in self._packs]) != sum(live):
             return False
-        return all([pack.fits() for pack in self._packs])
+        return all(pack.fits() for pack in self._packs)
 
     def _pack(self, live: list[bool]) -> None:
         """Move the data and state of the parameters that are not frozen into packs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,11 @@ class Pack:
         self.names = group.rule().slots
         self.dtype = params[0].dtype
         real = np.empty(0, self.dtype).real.dtype
+        width = self.dtype.itemsize // real.itemsize
         self.slices: list[slice] = []
         for p in params:
             start = self.slices[-1].stop if self.slices else 0
-            self.slices.append(slice(start, start + p.size * (self.dtype.itemsize // real.itemsize)))
+            self.slices.append(slice(start, start + p.size * width))
         size = self.slices[-1].stop
         self.data = np.empty(size, real)
         self.grads = np.empty(size if len(params) > 1 else 0, real)
@@ -70,10 +72,7 @@ class Pack:
         """
         if self.names != self.group.rule().slots:
             return False
-        for p, view in zip(self.params, self.views, strict=True):
-            if p._data is not view:
-                return False
-        return True
+        return all(map(is_, [p._data for p in self.params], self.views))
 
     def step(self, grads: list[Any]) -> None:
         """Update the parameters that have a gradient."""

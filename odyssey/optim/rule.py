@@ -98,7 +98,7 @@ def numbers(who: str, **values: Any) -> list[Any]:
 
     A 0-d array stays one, a traced learning rate for instance, whose value is not known yet.
     """
-    found = []
+    found: list[Any] = []
     for name, value in values.items():
         if isinstance(value, Symbol) or (isinstance(value, np.ndarray) and value.ndim == 0):
             found.append(value)
@@ -108,7 +108,9 @@ def numbers(who: str, **values: Any) -> list[Any]:
         except (TypeError, ValueError):
             raise DTypeError(f"{who}: {name}={value!r} is no number") from None
         if not number >= 0:
-            raise OdysseyError(f"{who}: {name}: {value!r} is negative or NaN; it must not be negative")
+            raise OdysseyError(
+                f"{who}: {name}: {value!r} is negative or NaN, and must not be negative"
+            )
         found.append(number)
     return found
 

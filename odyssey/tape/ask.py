@@ -137,8 +137,10 @@ def gradient(
     return rebuild(results)
 
 
-def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
+def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
+    if unused not in ("error", "zero"):
+        raise TapeError(f"jvp: unused={unused!r}; choose 'error' or 'zero'")
     refuse_consumed(tape, "jvp")
     graph = tape._followed()
     outputs, rebuild = flatten(output)
@@ -165,7 +167,9 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any) -> Any:
         push(nodes, moving)
     for i, value in zip(out_ids, outputs, strict=True):
         if i not in moving:
-            raise TapeError(f"jvp: {value!r} does not depend on the sources")
+            if unused == "error":
+                raise TapeError(f"jvp: {value!r} does not depend on the sources")
+            moving[i] = np.zeros(value.shape, value.dtype)
     taken: set[int] = {id(t) for t in given}
     results = [_own(moving[i], taken) for i in out_ids]
     if graph:

@@ -12,14 +12,14 @@ from typing import Any
 from odyssey.errors import TapeError
 from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace
 from odyssey.ops.shape import identity
-from odyssey.ops.values import CONSTANT, LEAF, Symbol
+from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
 from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import id_of
 from odyssey.tape.recording import Recording, TapeNode
 from odyssey.tree import map_tree
-from odyssey.variable import Variable
+from odyssey.variable import Variable, check_trainable
 
 __all__ = ["GradientTape"]
 
@@ -218,10 +218,12 @@ class GradientTape:
     def _watch_one(self, value: Any) -> Variable:
         known = isinstance(value, Variable) and value._recording is not CONSTANT
         if not known:
-            data = value._data if isinstance(value, Variable) else value
-            if isinstance(data, Symbol):
-                raise TapeError("watch: arguments of a traced function are watched as Variables")
-            value = Variable(data, requires_grad=True)
+            data = value.data if isinstance(value, Variable) else value
+            if not isinstance(data, Symbol):
+                data = Variable(data)._data
+            check_trainable(data.dtype)
+            # It needs no copy of the data: the identity below makes one.
+            value = make_value(Variable, data, LEAF, free_id(), info=Info())
         watched: Variable = identity(value, tape=self)
         if not known:
             # The stand-in leaf is nobody's: its own gradient is never asked for.
@@ -334,7 +336,7 @@ class GradientTape:
         """
         return ask.gradient(self, output, sources, grad, unused, create_graph)
 
-    def jvp(self, output: Any, sources: Any, tangents: Any) -> Any:
+    def jvp(self, output: Any, sources: Any, tangents: Any, *, unused: str = "error") -> Any:
         """Return how ``output`` changes when ``sources`` move along ``tangents``.
 
         A forward sweep over the same nodes; it keeps the tape, and is recorded while a tape that
@@ -344,6 +346,8 @@ class GradientTape:
             output: A Variable recorded here, or a tree of them.
             sources: A Variable or a tree of them.
             tangents: Arrays of the shapes of ``sources``, in the same tree.
+            unused: What an output gets that depends on no source: ``"error"`` raises, ``"zero"``
+                gives zeros.
 
         Returns:
             Tangents in the shape of ``output``.
@@ -357,7 +361,7 @@ class GradientTape:
         >>> float(tape.jvp(y, x, [1.0, 10.0]))
         42.0
         """
-        return ask.jvp(self, output, sources, tangents)
+        return ask.jvp(self, output, sources, tangents, unused)
 
     def on_gradient(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(g)`` once, when the cotangent of ``variable`` is complete in the next sweep.

@@ -70,6 +70,8 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
             f"{who}: {value!r} was computed while nothing recorded; "
             "compute it inside 'with GradientTape() as tape:'"
         )
+    if r.guests is not None and value._id in r.guests:
+        return value._id
     if where.dead and tape.consumed:
         refuse_consumed(tape, who)
     raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")

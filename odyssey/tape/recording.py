@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import MutationError, TapeMismatchError, UntrackedError
+from odyssey.ops.scope import Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
 from odyssey.spec import Spec
 from odyssey.tape.locks import lock, unlock
@@ -68,6 +69,7 @@ class Recording:
         "dead",
         "entered",
         "fixed",
+        "guests",
         "held",
         "leaves",
         "maker",
@@ -102,6 +104,8 @@ class Recording:
         self.barrier = False
         # Whether an op chose between branches, whose cotangents of zero must then stay zero.
         self.masked = False
+        # Values of other recordings that were used here, by id; None where they are refused.
+        self.guests: dict[int, Value] | None = None
         self.manual: set[int] = set()
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
@@ -192,6 +196,9 @@ class Recording:
             return value._id
         if where is LEAF:
             if value._id not in self.leaves:
+                for scope in scopes():
+                    if isinstance(scope, Pause) and scope.refuse is not None:
+                        scope.refuse(who, value)
                 self.leaves[value._id] = value
                 self.versions[value._id] = value._info.version
             return value._id
@@ -205,6 +212,9 @@ class Recording:
                 "its gradient is lost; compute it under the tape, or detach() it to use it as a "
                 "constant"
             )
+        if self.guests is not None:
+            self.guests[value._id] = value
+            return value._id
         raise TapeMismatchError(
             f"{who}: an operand lives on {where!r}, while {self!r} records; "
             "carry its value over with detach() or detach_into(tape)"
@@ -281,6 +291,7 @@ class Recording:
         self.versions.clear()
         self.watched.clear()
         self.constants.clear()
+        self.guests = None
         self.manual.clear()
         self.fixed.clear()
         self.cuts.clear()

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import NotDifferentiableError
-from odyssey.ops.arithmetic import add
-from odyssey.ops.choice import equal, where
+from odyssey.ops.choice import isfinite, logical_or, not_equal, where
 from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
 from odyssey.ops.table import PASS
@@ -92,7 +91,8 @@ def _pull_one(row: Any, k: int, g: Any, kept: Any, specs: Any, guard: bool) -> A
         raise _no_rule(row, row.arrays[k])
     r = g if rule is PASS else rule(g, kept, specs)
     if guard and row.elementwise and not _is_finite(r):
-        r = where(equal(g, 0), 0, r)
+        # Only where it is not finite: of a finite one, higher derivatives go on through g.
+        r = where(logical_or(isfinite(r), not_equal(g, 0)), r, 0)
     if specs is not None:
         spec = specs[k]
         if r.dtype is not spec.dtype or r.shape != spec.shape:
@@ -117,7 +117,7 @@ def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:
             if rule is None:
                 raise _no_rule(row, row.arrays[k])
             t = t if rule is PASS else rule(t, kept, specs)
-            total = t if total is None else add(total, t)
+            total = t if total is None else total + t
         if total is not None:
             tangents[id] = total if specs is None else expand(total, specs[-1])
 

@@ -1,0 +1,177 @@
+"""Entries: one record for each op and composite, of what readers want to know of it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import OdysseyError
+from odyssey.ops import operators
+from odyssey.ops.table import COMPOSITES, OPS, REQUIRED, Row
+
+__all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]
+
+_DTYPES = ("float32", "float64", "complex64", "complex128", "int64", "bool")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function of ``odyssey.ops``.
+
+    Attributes:
+        name: Its name.
+        aliases: Its other names.
+        module: The module of its family, ``odyssey.ops.<family>``.
+        function: What is called.
+        row: Its row of the table; None for a composite, which is made of ops.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    module: str
+    function: Callable[..., Any]
+    row: Row | None
+
+    @property
+    def family(self) -> str:
+        """The family's module, without its package."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def meaning(self) -> str:
+        """The first line of the docstring."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def differentiable(self) -> tuple[str, ...]:
+        """The operands with a rule; of a composite none, since its ops have them."""
+        return tuple(name for name, rule in self.row.vjp.items() if rule) if self.row else ()
+
+    @property
+    def numpy(self) -> tuple[str, ...]:
+        """The NumPy functions that call this one when they are called on Variables."""
+        ufuncs = [f for f, row in operators._UFUNCS.items() if row is self.row]
+        functions = [f for f, made in operators._FUNCTIONS.items() if made is self.function]
+        return tuple(f"np.{_public_name(f)}" for f in (*ufuncs, *functions))
+
+    @property
+    def signature(self) -> str:
+        """The call, with ``tape=``, without annotations."""
+        parameters = signature_of(self).parameters.values()
+        bare = [p.replace(annotation=p.empty, default=_Shown(p.default)) for p in parameters]
+        return f"{self.name}{inspect.Signature(bare)}"
+
+
+class _Shown:
+    """A default as a reader would write it."""
+
+    def __new__(cls, value: Any) -> Any:
+        return value if value is inspect.Parameter.empty else super().__new__(cls)
+
+    def __init__(self, value: Any) -> None:
+        self.text = shown_default(value)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def shown_default(value: Any) -> str:
+    """Return the source text of a default.
+
+    >>> shown_default(np.float64), shown_default("C")
+    ('np.float64', "'C'")
+    """
+    if isinstance(value, type):
+        module = "np." if value.__module__ == "numpy" else ""
+        return f"{module}{value.__name__}"
+    return repr(value)
+
+
+def _public_name(function: Any) -> str:
+    module = getattr(function, "__module__", None) or "numpy"
+    inner = module.removeprefix("numpy").lstrip(".")
+    return f"{inner}.{function.__name__}" if inner else str(function.__name__)
+
+
+def signature_of(entry: Entry) -> inspect.Signature:
+    """Return the signature with ``tape``; arrays are positional-only in the rows of the table."""
+    function: Callable[..., Any] = entry.function
+    if hasattr(function, "__wrapped__"):  # made by the table for the reference
+        function = function.__wrapped__
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(default=p.empty) if p.default is REQUIRED else p
+        for p in signature.parameters.values()
+    ]
+    if "tape" not in signature.parameters:
+        parameters.append(
+            inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None)
+        )
+    return signature.replace(parameters=parameters)
+
+
+# ------------------------------------------------------------------ finding entries
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """Return all entries by name: family by family, rows before composites."""
+    rows = [Entry(r.name, r.aliases, r.module, r.call, r) for r in OPS.values()]
+    made = [
+        Entry(f.__name__, f.aliases, f.__module__, f, None)  # type: ignore[attr-defined]
+        for f in COMPOSITES.values()
+    ]
+    ordered = sorted([*rows, *made], key=lambda entry: entry.module)  # stable
+    return MappingProxyType({entry.name: entry for entry in ordered})
+
+
+def find(name: str) -> Entry:
+    """Return the entry of an op by its name or one of its other names.
+
+    Raises:
+        OdysseyError: for a name that no op has; it says which are near.
+
+    >>> find("mul").name
+    'multiply'
+    """
+    names = {other: e for e in entries().values() for other in (e.name, *e.aliases)}
+    if name not in names:
+        near = difflib.get_close_matches(name, names)
+        hint = f"did you mean {' or '.join(near)}?" if near else "'python -m odyssey ops' lists all"
+        raise OdysseyError(f"there is no op {name!r}; {hint}")
+    return names[name]
+
+
+# ------------------------------------------------------------------ dtypes
+
+
+def dtypes_of(row: Row) -> dict[str, str]:
+    """Return the dtype of the result for each dtype of operands that all samples compute with.
+
+    >>> dtypes_of(OPS["absolute"])["complex64"]
+    'float32'
+    """
+    found = {}
+    for dtype in _DTYPES if row.samples else ():
+        results = {_result_dtype(row, sample, dtype) for sample in row.samples}
+        if None not in results:
+            found[dtype] = " or ".join(sorted(str(result) for result in results))
+    return found
+
+
+def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
+    operands = sample.arrays(np.random.default_rng(0), np.dtype(dtype))
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # complex numbers lose their imaginary part somewhere
+            return str(np.asarray(row.call(*operands, **sample.options)).dtype)
+    except (OdysseyError, TypeError, ValueError):
+        return None

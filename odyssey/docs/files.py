@@ -1,0 +1,48 @@
+"""The files that are made from the table, and whether they still say what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import odyssey
+from odyssey.docs.markdown import markdown
+from odyssey.docs.stubs import backward_stub, ops_stub
+from odyssey.errors import OdysseyError
+
+__all__ = ["FILES", "refresh", "stale"]
+
+FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
+    {
+        "markdown": {"docs/ops.md": markdown},
+        "stubs": {"odyssey/ops/__init__.pyi": ops_stub, "odyssey/backward.pyi": backward_stub},
+    }
+)
+"""For each option of ``python -m odyssey ops``, the files that it writes and who makes them."""
+
+
+def _root() -> Path:
+    root = Path(odyssey.__file__).resolve().parent.parent
+    if not (root / "pyproject.toml").is_file():
+        raise OdysseyError(f"{root} is no checkout of odyssey; files are made in a checkout only")
+    return root
+
+
+def refresh(kind: str) -> list[Path]:
+    """Write the files of a kind, ``"markdown"`` or ``"stubs"``, and return their paths."""
+    texts = {_root() / path: make() for path, make in FILES[kind].items()}
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+def stale(kind: str) -> list[str]:
+    """Return the files of a kind that do not say what the table says."""
+    found = []
+    for path, make in FILES[kind].items():
+        file = _root() / path
+        if not file.is_file() or file.read_text(encoding="utf-8") != make():
+            found.append(path)
+    return found

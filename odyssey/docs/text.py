@@ -1,0 +1,176 @@
+"""Entries as plain text, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from odyssey.docs.entries import Entry, dtypes_of, entries
+from odyssey.docs.sources import helpers_of, rule_text
+from odyssey.ops.samples import Reject, Sample
+from odyssey.ops.table import Row
+from odyssey.spec import Spec
+
+__all__ = ["dtype_line", "entry_text", "listing"]
+
+_WIDTH = 100
+_LABEL = 18
+
+
+def listing() -> str:
+    """Return a table of all ops: how to call them, what they mean, where they have a gradient."""
+    rows = [("CALL", "GRADIENT IN", "MEANING")]
+    for entry in sorted(entries().values(), key=lambda entry: entry.name):
+        call = entry.signature.replace(", *, tape=None)", ")").replace(", tape=None)", ")")
+        gradient = ", ".join(entry.differentiable) or "-"
+        rows.append((call, gradient if entry.row else "of its ops", entry.meaning))
+    first, second = (_column(rows, k) for k in (0, 1))
+    lines = []
+    for call, gradient, meaning in rows:
+        start = f"{call:<{first}}  "
+        if len(call) > first:
+            lines.append(call)
+            start = " " * (first + 2)
+        lines.append(f"{start}{gradient:<{second}}  {meaning}")
+    lines += ["", "All take tape= too. 'python -m odyssey ops NAME' tells all of one."]
+    return "\n".join(lines)
+
+
+def _column(rows: list[tuple[str, str, str]], k: int) -> int:
+    """The width of a column; longer cells get a line of their own."""
+    return max(len(row[k]) for row in rows if len(row[k]) <= 40)
+
+
+# ------------------------------------------------------------------ one entry
+
+
+def entry_text(entry: Entry) -> str:
+    """Return all that the table says of one op.
+
+    >>> from odyssey.docs import find
+    >>> print(entry_text(find("exp")).partition("dtypes")[0].rstrip())
+    exp(x, /, *, tape=None)
+    <BLANKLINE>
+        Elementwise exponential, ``e ** x``.
+    <BLANKLINE>
+    family          odyssey.ops.elementary
+    NumPy           np.exp
+    derivative in x mul(g, out)
+    forward in x    derived: the derivative, with the tangent for g
+    a node keeps    out
+    """
+    lines = [entry.signature, "", textwrap.indent(_unindented(entry.function.__doc__), " " * 4), ""]
+    lines += _labelled("family", [entry.module])
+    lines += _labelled("also", [", ".join(entry.aliases)] if entry.aliases else [])
+    lines += _labelled("NumPy", [", ".join(entry.numpy)] if entry.numpy else [])
+    if entry.row is None:
+        lines += _labelled("derivative", ["that of the ops it is made of"])
+        return "\n".join(lines)
+    return "\n".join([*lines, *_row_lines(entry.row)])
+
+
+def _row_lines(row: Row) -> Iterator[str]:
+    backward = f"od.backward.{row.name}({', '.join(('g', *row.asks))})"
+    yield from _derivatives(row)
+    yield from _labelled("a node keeps", _kept(row))
+    yield from _labelled("by hand", [backward] if any(row.vjp.values()) else [])
+    yield from _labelled("kinks", textwrap.wrap(row.kinks, _WIDTH - _LABEL))
+    yield from _labelled("dtypes", textwrap.wrap(dtype_line(row), _WIDTH - _LABEL))
+    yield from _labelled("samples", [_shown_sample(row, case) for case in row.samples])
+    rejects = [line for case in row.rejects for line in _shown_reject(row, case)]
+    yield from _labelled("rejects", rejects)
+
+
+def _derivatives(row: Row) -> Iterator[str]:
+    for name, rule in row.vjp.items():
+        text = rule_text(rule) if rule else "none: not differentiable in it"
+        yield from _labelled(f"derivative in {name}", text.splitlines())
+    for name, rule in row.vjp.items():
+        if rule:
+            yield from _labelled(f"forward in {name}", _forward_text(row, name).splitlines())
+    rules = [rule for rule in (*row.vjp.values(), *row.jvp.values()) if rule]
+    for helper in dict.fromkeys(text for rule in rules for text in helpers_of(rule)):
+        yield from _labelled("where", helper.splitlines())
+
+
+def _forward_text(row: Row, name: str) -> str:
+    rule = row.jvp[name]
+    if rule is None:
+        return "derived: the op itself, of the tangent"
+    if rule is row.vjp[name]:
+        return "derived: the derivative, with the tangent for g"
+    return rule_text(rule)
+
+
+def _kept(row: Row) -> list[str]:
+    """What the rules of each operand ask for, shapes left out."""
+    wanted = {}
+    for name, needs in zip(row.arrays, row.needs, strict=True):
+        if row.vjp[name]:
+            wanted[name] = ", ".join(n for n in (*row.arrays, "out") if n in needs) or "nothing"
+    if len(set(wanted.values())) <= 1:
+        return list(wanted.values())[:1]
+    return [f"{what} for the gradient of {name}" for name, what in wanted.items()]
+
+
+def dtype_line(row: Row) -> str:
+    """Return what the op computes with, as ``float32, float64, int64 → float64``."""
+    pairs = dtypes_of(row)
+    if not pairs:
+        return "not tried, there are no samples"
+    return ", ".join(a if a == b else f"{a} → {b}" for a, b in pairs.items())
+
+
+# ------------------------------------------------------------------ samples and rejects
+
+
+def _shown_sample(row: Row, case: Sample) -> str:
+    return _shown_call(row, case.operands, case.options)
+
+
+def _shown_reject(row: Row, case: Reject) -> list[str]:
+    call = _shown_call(row, case.operands, case.options)
+    return [call, f"    raises {case.error.__name__}: ...{case.match}..."]
+
+
+def _shown_call(row: Row, operands: Iterable[Any], options: dict[str, Any]) -> str:
+    """A call with shapes for random arrays, as ``matmul([2, 3], [3])``."""
+    parts = [str(list(o)) if isinstance(o, tuple) else _shown_value(o) for o in operands]
+    parts += [f"{name}={_shown_value(value)}" for name, value in options.items()]
+    return f"{row.name}({', '.join(parts)})"
+
+
+def _shown_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        inner = ", ".join(map(_shown_value, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, np.ndarray) and value.size > 6:
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"array({value.tolist()})"
+    if isinstance(value, slice):
+        return f"slice({value.start}, {value.stop}, {value.step})"
+    if isinstance(value, Spec):
+        return str(value)
+    return "..." if value is ... else repr(value)
+
+
+# ------------------------------------------------------------------ layout
+
+
+def _labelled(label: str, lines: list[str]) -> list[str]:
+    """Lines beside a label; below it, indented, where there is more than a line of source."""
+    if not lines:
+        return []
+    pad = " " * _LABEL
+    if len(label) >= _LABEL:
+        return [label, *(pad + line for line in lines)]
+    return [f"{label:<{_LABEL}}{lines[0]}", *(pad + line for line in lines[1:])]
+
+
+def _unindented(text: str | None) -> str:
+    first, _, rest = (text or "").strip().partition("\n")
+    return f"{first}\n{textwrap.dedent(rest)}".strip()

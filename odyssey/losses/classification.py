@@ -1,0 +1,269 @@
+"""Losses of classes and probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.errors import OdysseyError, ShapeError
+from odyssey.losses.reducing import (
+    alike,
+    arrays,
+    check_reduction,
+    counted,
+    floating,
+    known,
+    reduced,
+    same_shape,
+)
+from odyssey.ops.reductions import reduced_shape
+from odyssey.ops.shape import normalize_axes
+
+__all__ = ["binary_cross_entropy", "cross_entropy", "focal", "hinge", "kl_divergence", "nll"]
+
+
+def binary_cross_entropy(
+    predictions: Any,
+    targets: Any,
+    *,
+    from_logits: bool = False,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Cross entropy of yes-or-no targets.
+
+    Args:
+        predictions: Probabilities in [0, 1], or with ``from_logits`` any real numbers.
+        targets: Probabilities of yes, usually 0 or 1, of the same shape.
+        from_logits: Whether ``predictions`` come before the sigmoid: exact for any size.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    >>> round(float(binary_cross_entropy(np.array([0.5, 0.5]), np.array([0.0, 1.0]))), 6)
+    0.693147
+    """
+    predictions, targets = floating(predictions), floating(targets)
+    same_shape("binary_cross_entropy", predictions, targets)
+    row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
+    return reduced(row(predictions, targets), reduction, weights)
+
+
+def cross_entropy(
+    logits: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Cross entropy of targets against the softmax of ``logits``.
+
+    Args:
+        logits: Real array or Variable; ``axis`` counts the classes.
+        targets: Class numbers, of the shape of ``logits`` without ``axis``; or probabilities,
+            of the shape of ``logits``.
+        axis: Where the classes are.
+        label_smoothing: Part of each target that is spread evenly over all classes.
+        ignore_index: Class number of samples that have no target and count for nothing.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss; a mean still divides by the
+            number of samples that are not ignored.
+
+    Raises:
+        ShapeError: for targets of another shape, or class numbers out of range.
+
+    >>> round(float(cross_entropy(np.zeros((2, 4)), np.array([0, 3]))), 6)
+    1.386294
+    """
+    logits, targets = floating(logits), arrays(targets)
+    check_reduction(reduction)
+    options = (axis, label_smoothing, ignore_index)
+    if weights is None:
+        return ops.softmax_cross_entropy(logits, targets, *options, reduction)
+    losses = ops.softmax_cross_entropy(logits, targets, *options, "none")
+    by_class = targets.shape == losses.shape
+    count = counted(targets, ignore_index, losses) if by_class else None
+    return reduced(losses, reduction, weights, count)
+
+
+def nll(
+    log_probabilities: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Negative logarithm of the probability that each target was given.
+
+    Args:
+        log_probabilities: Real array or Variable, of a ``log_softmax`` for instance; ``axis``
+            counts the classes.
+        targets: Class numbers, of the shape of ``log_probabilities`` without ``axis``.
+        axis: Where the classes are.
+        ignore_index: Class number of samples that have no target and count for nothing.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss; a mean still divides by the
+            number of samples that are not ignored. Weights of classes are ``w[targets]``.
+
+    Raises:
+        ShapeError: for targets of another shape or kind, or class numbers out of range.
+
+    >>> nll(np.array([[-2.0, -0.5], [-1.0, -3.0]]), np.array([0, 1]), reduction="none")
+    array([2., 3.])
+    """
+    x, targets = floating(log_probabilities), arrays(targets)
+    (k,) = normalize_axes("nll", axis, len(x.shape))
+    _check_classes(x, targets, k, ignore_index)
+    before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
+    numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
+    wide = ops.reshape(targets, (*x.shape[:k], 1, *x.shape[k + 1 :]))
+    # Chosen and added up rather than indexed: it traces, and what is not chosen may be infinite.
+    chosen = ops.equal(wide, numbers)
+    if ignore_index is not None:
+        chosen = ops.logical_and(chosen, ops.not_equal(wide, ignore_index))
+    losses = ops.sum(ops.where(chosen, ops.negative(x), 0), k)
+    return reduced(losses, reduction, weights, counted(targets, ignore_index, losses))
+
+
+def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> None:
+    wanted = reduced_shape("nll", x.shape, k, False)
+    if targets.dtype.kind not in "iu" or targets.shape != wanted:
+        raise ShapeError(
+            f"nll: log-probabilities {x.shape} with {x.shape[k]} classes on axis {k} want class "
+            f"numbers of shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
+        )
+    found = known(targets)
+    if found is None:
+        return
+    if ignore_index is not None:
+        found = found[found != ignore_index]
+    if found.size and (found.min() < 0 or found.max() >= x.shape[k]):
+        raise ShapeError(
+            f"nll: class numbers lie in [{found.min()}, {found.max()}], there are {x.shape[k]} "
+            "classes; mark missing targets by ignore_index"
+        )
+
+
+def kl_divergence(
+    log_probabilities: Any,
+    targets: Any,
+    *,
+    log_target: bool = False,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Elementwise ``t (log t - x)`` of targets ``t`` and predicted log-probabilities ``x``.
+
+    Its sum is the Kullback-Leibler divergence of the prediction from the target. An element
+    whose target is 0 counts 0, whatever the prediction, and its derivatives are 0.
+
+    Args:
+        log_probabilities: Real array or Variable of any shape.
+        targets: Probabilities of the same shape; with ``log_target`` their logarithms.
+        log_target: Whether the targets are logarithms.
+        reduction: ``"mean"`` over all elements, ``"batchmean"``, which is the sum over the
+            length of the first axis, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ.
+
+    >>> kl_divergence(np.array([-2.0, -np.inf]), np.array([1.0, 0.0]), reduction="none")
+    array([2., 0.])
+    """
+    x = floating(log_probabilities)
+    t = alike(targets, x)
+    same_shape("kl_divergence", x, t)
+    if log_target:
+        nothing = ops.equal(t, -np.inf)
+        log_t = ops.where(nothing, 0, t)
+        t = ops.where(nothing, 0, ops.exp(log_t))
+    else:
+        nothing = ops.equal(t, 0)
+        log_t = ops.log(ops.where(nothing, 1, t))
+    # Where the target is 0, x may be -inf, which times 0 would be NaN.
+    losses = ops.multiply(t, ops.subtract(log_t, ops.where(nothing, 0, x)))
+    if reduction == "batchmean":
+        rows = x.shape[0] if x.shape else 1
+        return reduced(losses, "mean", weights, rows)
+    return reduced(losses, reduction, weights)
+
+
+def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None) -> Any:
+    """Mean of ``max(0, 1 - targets * predictions)``, for targets -1 and 1.
+
+    The derivative is 0 on the margin, where ``targets * predictions`` is 1.
+
+    Args:
+        predictions: Real array or Variable of any shape.
+        targets: -1 or 1 for each, of the same shape.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for other targets.
+
+    >>> hinge(np.array([2.0, 0.5, -1.0]), np.array([1, 1, 1]), reduction="none")
+    array([0. , 0.5, 2. ])
+    """
+    predictions, targets = floating(predictions), alike(targets, predictions)
+    same_shape("hinge", predictions, targets)
+    found = known(targets)
+    if found is not None and not np.all(np.abs(found) == 1):
+        raise OdysseyError("hinge: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1")
+    margins = ops.subtract(1, ops.multiply(targets, predictions))
+    return reduced(ops.relu(margins), reduction, weights)
+
+
+def focal(
+    logits: Any,
+    targets: Any,
+    *,
+    alpha: float | None = 0.25,
+    gamma: float = 2.0,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Binary cross entropy that pays less heed to what is already right.
+
+    Elementwise ``-a (1 - q)**gamma log(q)``, where ``q`` is the probability that the logit gives
+    to the target, and ``a`` is ``alpha`` for targets of 1 and ``1 - alpha`` for those of 0 (Lin
+    et al. 2017, equation 5). Exact for logits of any size.
+
+    Args:
+        logits: Real array or Variable of any shape, before the sigmoid.
+        targets: 0 or 1 for each, of the same shape.
+        alpha: Weight of the ones; None weighs both the same, by 1.
+        gamma: How much less, at least 0; with 0 this is the cross entropy.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for ``alpha`` or ``gamma`` out of range.
+
+    >>> focal(np.zeros(2), np.array([0, 1]), alpha=0.25, gamma=1.0, reduction="none").round(4)
+    array([0.2599, 0.0866])
+    """
+    if not gamma >= 0 or (alpha is not None and not 0 <= alpha <= 1):
+        raise OdysseyError(
+            f"focal: gamma={gamma!r}, alpha={alpha!r}; gamma must not be negative, alpha must lie "
+            "in [0, 1] or be None"
+        )
+    x = floating(logits)
+    t = alike(targets, x)
+    same_shape("focal", x, t)
+    no = ops.subtract(1, t)
+    wrong = ops.add(ops.multiply(t, ops.sigmoid(ops.negative(x))), ops.multiply(no, ops.sigmoid(x)))
+    # The derivative of a power below 1 is infinite at 0, where a sure prediction rounds to.
+    wrong = ops.maximum(wrong, float(np.finfo(x.dtype).tiny))
+    losses = ops.multiply(ops.power(wrong, gamma), ops.binary_entropy_with_logits(x, t))
+    if alpha is not None:
+        share = ops.add(ops.multiply(alpha, t), ops.multiply(1 - alpha, no))
+        losses = ops.multiply(share, losses)
+    return reduced(losses, reduction, weights)

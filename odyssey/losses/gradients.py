@@ -1,0 +1,145 @@
+"""Gradients of losses for loops without a tape: arrays in, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.errors import OdysseyError
+from odyssey.losses.classification import binary_cross_entropy, cross_entropy
+from odyssey.losses.reducing import check_reduction, floating, plain, same_shape
+from odyssey.losses.regression import mean_squared_error
+from odyssey.ops.fit import fit
+from odyssey.spec import Array, Spec
+
+__all__ = [
+    "LossAndGrad",
+    "bce_loss_and_grad",
+    "ce_loss_and_grad",
+    "compute_bce_gradient",
+    "compute_ce_gradient",
+    "compute_gradient",
+    "compute_mse_gradient",
+    "mse_loss_and_grad",
+]
+
+
+class LossAndGrad(NamedTuple):
+    """A loss and its gradient with respect to the predictions."""
+
+    loss: Any
+    grad: Array
+
+
+def compute_mse_gradient(
+    predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
+) -> Array:
+    """Gradient of ``mean_squared_error`` with respect to the predictions, as an array.
+
+    >>> compute_mse_gradient(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+    array([ 0., -2.])
+    """
+    predictions, targets = floating(plain(predictions)), floating(plain(targets))
+    same_shape("compute_mse_gradient", predictions, targets)
+    scale = _scale(predictions, reduction, weights)
+    return _answer(2 * (predictions - targets) * scale, predictions)
+
+
+def compute_bce_gradient(
+    predictions: Any,
+    targets: Any,
+    *,
+    from_logits: bool = False,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Array:
+    """Gradient of ``binary_cross_entropy`` with respect to the predictions, as an array.
+
+    >>> compute_bce_gradient(np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    array([ 1., -1.])
+    """
+    predictions, targets = floating(plain(predictions)), floating(plain(targets))
+    same_shape("compute_bce_gradient", predictions, targets)
+    row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
+    rule = next(iter(row.row.vjp.values()))  # type: ignore[attr-defined]
+    scale = _scale(predictions, reduction, weights)
+    return _answer(rule(scale, predictions, targets), predictions)
+
+
+def compute_ce_gradient(
+    logits: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Array:
+    """Gradient of ``cross_entropy`` with respect to the logits: softmax minus target.
+
+    >>> compute_ce_gradient(np.zeros((1, 2)), np.array([1]))
+    array([[ 0.5, -0.5]])
+    """
+    logits, targets = floating(plain(logits)), plain(targets)
+    check_reduction(reduction)
+    slope = ops.softmax_cross_entropy_slope(
+        logits, targets, axis, label_smoothing, ignore_index, reduction
+    )
+    if weights is not None:
+        slope = slope * np.expand_dims(np.broadcast_to(weights, _without(slope, axis)), axis)
+    return _answer(slope, logits)
+
+
+def compute_gradient(predictions: Any, targets: Any, loss: str = "mse") -> Array:
+    """Gradient of a loss by name, ``"mse"``, ``"bce"`` or ``"ce"``, averaged over all elements."""
+    functions: dict[str, Callable[..., Array]] = {
+        "mse": compute_mse_gradient,
+        "bce": compute_bce_gradient,
+        "ce": compute_ce_gradient,
+    }
+    if loss not in functions:
+        raise OdysseyError(f"compute_gradient: loss={loss!r}; choose one of {', '.join(functions)}")
+    return functions[loss](predictions, targets)
+
+
+def mse_loss_and_grad(predictions: Any, targets: Any, **options: Any) -> LossAndGrad:
+    """``mean_squared_error`` and its gradient; same options."""
+    loss = mean_squared_error(plain(predictions), plain(targets), **options)
+    return LossAndGrad(loss, compute_mse_gradient(predictions, targets, **options))
+
+
+def bce_loss_and_grad(predictions: Any, targets: Any, **options: Any) -> LossAndGrad:
+    """``binary_cross_entropy`` and its gradient; same options."""
+    loss = binary_cross_entropy(plain(predictions), plain(targets), **options)
+    return LossAndGrad(loss, compute_bce_gradient(predictions, targets, **options))
+
+
+def ce_loss_and_grad(logits: Any, targets: Any, **options: Any) -> LossAndGrad:
+    """``cross_entropy`` and its gradient; same options."""
+    loss = cross_entropy(plain(logits), plain(targets), **options)
+    return LossAndGrad(loss, compute_ce_gradient(logits, targets, **options))
+
+
+# ------------------------------------------------------------------ shared pieces
+
+
+def _scale(predictions: Any, reduction: str, weights: Any) -> Any:
+    """What the reduction and the weights multiply each element's derivative by."""
+    check_reduction(reduction)
+    one = np.ones(predictions.shape, predictions.dtype)
+    if reduction == "mean":
+        one = one / max(predictions.size, 1)
+    return one if weights is None else one * weights
+
+
+def _without(array: Any, axis: int) -> tuple[int, ...]:
+    return tuple(n for k, n in enumerate(array.shape) if k != axis % array.ndim)
+
+
+def _answer(g: Any, predictions: Any) -> Array:
+    answer: Array = np.asarray(fit(np.asarray(g), Spec(predictions.shape, predictions.dtype)))
+    return answer

@@ -1,0 +1,94 @@
+"""What losses share: reading their arguments, weighing and folding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.errors import OdysseyError, ShapeError
+from odyssey.ops.scope import TRACE
+from odyssey.ops.values import Value
+from odyssey.spec import Array
+
+__all__ = [
+    "alike",
+    "arrays",
+    "check_reduction",
+    "counted",
+    "floating",
+    "known",
+    "plain",
+    "reduced",
+    "same_shape",
+]
+
+
+def arrays(value: Any) -> Any:
+    """Whatever has a dtype as it is, the rest as an array."""
+    return value if hasattr(value, "dtype") else np.asarray(value)
+
+
+def floating(value: Any) -> Any:
+    """Numbers with a point: integers and lists become float64, the rest passes."""
+    value = arrays(value)
+    return value.astype(np.float64) if value.dtype.kind in "biu" else value
+
+
+def alike(targets: Any, predictions: Any) -> Any:
+    """Targets that are whole numbers or truth values, as numbers like the predictions."""
+    targets = arrays(targets)
+    return ops.astype(targets, predictions.dtype) if targets.dtype.kind in "biu" else targets
+
+
+def plain(value: Any) -> Any:
+    """The array of a Variable, or of anything like an array."""
+    return np.asarray(value.numpy() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
+
+
+def same_shape(who: str, predictions: Any, targets: Any) -> None:
+    """Refuse predictions and targets that would broadcast."""
+    if predictions.shape != targets.shape:
+        raise ShapeError(
+            f"{who}: predictions {predictions.shape} and targets {targets.shape} differ; "
+            "reshape one, broadcasting here is nearly always a mistake"
+        )
+
+
+def check_reduction(reduction: str) -> None:
+    """Refuse an unknown reduction."""
+    if reduction not in ("mean", "sum", "none"):
+        raise OdysseyError(f"reduction={reduction!r}; choose 'mean', 'sum' or 'none'")
+
+
+def reduced(losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
+    """Weigh the losses and fold them; a mean divides by ``count``, by default by how many."""
+    check_reduction(reduction)
+    if weights is not None:
+        losses = ops.multiply(losses, weights)
+    if reduction == "none":
+        return losses
+    if reduction == "mean" and count is None:
+        return ops.mean(losses)
+    total = ops.sum(losses)
+    if reduction == "sum":
+        return total
+    # A mean over nothing is NaN, but no element has a part in it: their gradient is 0.
+    empty = ops.equal(count, 0)
+    return ops.where(empty, np.nan, ops.divide(total, ops.where(empty, 1, count)))
+
+
+def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:
+    """How many class numbers are not ignored; while a graph is traced, a number of that graph."""
+    if ignore_index is None:
+        return targets.size
+    found = known(targets)
+    if found is not None:
+        return int(np.count_nonzero(found != ignore_index))
+    return ops.sum(ops.astype(ops.not_equal(targets, ignore_index), like.dtype))
+
+
+def known(value: Any) -> Array | None:
+    """The array of a value, where it can be looked at: not while a graph is traced."""
+    return None if TRACE.get() is not None else plain(value)

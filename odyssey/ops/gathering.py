@@ -1,0 +1,231 @@
+"""Reading along an axis at indices that are operands, so that a traced graph reads them anew."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.choice import equal
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import astype, expand_dims, normalize_axes
+from odyssey.ops.table import composite, op, publish
+from odyssey.spec import Shape, Spec
+
+
+def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"take: mode is {mode!r}, not one of raise, wrap, clip")
+    return (axis, mode, *rest)
+
+
+def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
+    _check_indices("take", indices)
+    shape = getattr(indices, "shape", ())
+    if axis is None:
+        return Spec(shape, x.dtype)
+    (k,) = normalize_axes("take", axis, x.ndim)
+    return Spec((*x.shape[:k], *shape, *x.shape[k + 1 :]), x.dtype)
+
+
+def _check_indices(who: str, indices: Any) -> None:
+    dtype = indices.dtype if hasattr(indices, "dtype") else np.result_type(indices)
+    if dtype.kind not in "biu":
+        raise DTypeError(f"{who}: the indices have dtype {dtype}; pass integers")
+
+
+_SHUFFLED = np.array([[3, 0], [0, -1]])
+_SPEC = Spec((4, 3), np.dtype(np.float64))
+
+
+def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    _check_indices("take", indices)  # NumPy would round a float down
+    return np.take(x, indices, axis, mode=mode)
+
+
+@op(
+    numpy=[np.take],
+    kernel=_take,
+    prepare=_taking,
+    infer=_taken_spec,
+    vjp={
+        "x": lambda g, indices, x_spec, axis, mode: add_taken(
+            g, indices, axis=axis, mode=mode, spec=x_spec
+        )
+    },
+    jvp={"x": lambda t, indices, axis, mode: take(t, indices, axis, mode=mode)},
+    samples=[
+        sample((4, 3), _SHUFFLED),
+        sample((4, 3), _SHUFFLED, axis=0),
+        sample((2, 4, 3), _SHUFFLED, axis=-2),
+        sample((4, 3), np.array(2), axis=1),
+        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="wrap"),
+        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="clip"),
+        sample((4, 3), np.array([], np.intp), axis=0),
+    ],
+    rejects=[
+        reject((4, 3), np.array([4]), axis=0, match="out of bounds"),
+        reject((4, 3), np.array([0.5]), axis=0, error=DTypeError, match="pass integers"),
+        reject((4, 3), np.array([0]), axis=2, match="does not fit"),
+        reject((4, 3), np.array([0]), mode="loop", match="not one of raise"),
+    ],
+)
+def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:
+    """The elements at integer ``indices`` along ``axis``, by default among all elements."""
+    return np.take(x, indices, axis, mode=mode)
+
+
+@op(
+    prepare=_taking,
+    infer=lambda x, indices, axis, mode, spec: Spec(spec.shape, x.dtype),
+    vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
+    jvp={
+        "x": lambda t, indices, axis, mode, spec: add_taken(
+            t, indices, axis=axis, mode=mode, spec=spec
+        )
+    },
+    samples=[
+        sample((2, 2), _SHUFFLED, spec=_SPEC),
+        sample((2, 2, 3), _SHUFFLED, axis=0, spec=_SPEC),
+        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="wrap", spec=_SPEC),
+        sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="clip", spec=_SPEC),
+    ],
+)
+def add_taken(
+    x: Any, indices: Any, /, *, axis: int | None = None, mode: str = "raise", spec: Spec
+) -> Any:
+    """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
+    return add_where_taken(x, indices, axis, mode, spec)
+
+
+def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
+    """The kernel of ``add_taken``."""
+    indices = np.asarray(indices, np.intp)
+    k = 0 if axis is None else axis % spec.ndim
+    shape = (spec.size,) if axis is None else spec.shape
+    if mode == "wrap":
+        indices = np.remainder(indices, shape[k])
+    elif mode == "clip":
+        indices = np.clip(indices, 0, shape[k] - 1)
+    head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
+    key = (np.arange(head).reshape(-1, 1, 1), indices.reshape(-1, 1), np.arange(tail))
+    full = np.broadcast_to(x, (*shape[:k], *indices.shape, *shape[k + 1 :]))
+    return _added(full.reshape(head, -1, tail), key, (head, length, tail)).reshape(spec.shape)
+
+
+def _added(x: Any, key: tuple[Any, ...], shape: Shape) -> Any:
+    """Zeros with ``x`` added at ``key``, which has an array of integers for each axis."""
+    out = np.zeros(shape, x.dtype)
+    if not x.size:
+        return out
+    # By one flat index: 0.34 ms for 4096 rows of 64, where np.add.at beside slices takes 1.7.
+    flat = np.zeros((), np.intp)
+    for places, length in zip(key, shape, strict=True):
+        low, high = places.min(), places.max()
+        if low < -length or high >= length:
+            raise IndexError(f"index {low if low < 0 else high} is out of bounds for {length}")
+        if low < 0:
+            places = np.where(places < 0, places + length, places)
+        flat = flat * length + places
+    np.add.at(out.reshape(-1), flat.reshape(-1), np.broadcast_to(x, flat.shape).reshape(-1))
+    return out
+
+
+def _along_spec(x: Spec, indices: Spec, axis: int | None) -> Spec:
+    _check_indices("take_along_axis", indices)
+    ndim = 1 if axis is None else x.ndim
+    if len(indices.shape) != ndim:
+        raise ShapeError(
+            f"take_along_axis: indices {indices.shape} for x {x.shape}, axis={axis}; "
+            f"they must have {ndim} axes too"
+        )
+    if axis is None:
+        return Spec(indices.shape, x.dtype)
+    (k,) = normalize_axes("take_along_axis", axis, ndim)
+    others = (*x.shape[:k], 1, *x.shape[k + 1 :])
+    try:
+        return Spec(np.broadcast_shapes(others, indices.shape), x.dtype)
+    except ValueError:
+        raise ShapeError(
+            f"take_along_axis: indices {indices.shape} do not broadcast to x {x.shape} on the "
+            f"axes other than {axis}"
+        ) from None
+
+
+_LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
+
+
+@op(
+    numpy=[np.take_along_axis],
+    infer=_along_spec,
+    vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
+    jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
+    samples=[
+        sample((4, 3), _LARGEST, axis=1),
+        sample((4, 3), np.array([[0, 3, 3]]), axis=0),
+        sample((4, 3), np.array([[2, 2]]), axis=-1),
+        sample((4, 3), np.array([5, 0, 5]), axis=None),
+    ],
+    rejects=[
+        reject((4, 3), np.array([0]), axis=1, match="2 axes too"),
+        reject((4, 3), np.array([[3]]), axis=1, match="out of bounds"),
+        reject((4, 3), np.zeros((3, 3), int), axis=1, match="do not broadcast"),
+    ],
+)
+def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
+    """The elements at ``indices`` along ``axis``, each from its own line of the array."""
+    return np.take_along_axis(x, indices, axis)
+
+
+@op(
+    infer=lambda x, indices, axis, spec: Spec(spec.shape, x.dtype),
+    vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
+    jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},
+    samples=[
+        sample((4, 2), _LARGEST, axis=1, spec=_SPEC),
+        sample((3,), np.array([5, 0, 5]), axis=None, spec=_SPEC),
+    ],
+)
+def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec) -> Any:
+    """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
+    x, indices = np.asarray(x), np.asarray(indices, np.intp)
+    if axis is None:
+        return _added(x, (indices,), (spec.size,)).reshape(spec.shape)
+    ndim = spec.ndim
+    key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(spec.shape)]
+    key[axis % ndim] = indices
+    return _added(x, tuple(key), spec.shape)
+
+
+@composite()
+def one_hot(
+    indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1, tape: Any = None
+) -> Any:
+    """Ones at the given class numbers and zeros elsewhere; a constant.
+
+    Args:
+        indices: Integers of any shape; one outside of ``0 ... num_classes - 1`` gives zeros.
+        num_classes: How many classes there are: the length of the new axis.
+        dtype: Of the result.
+        axis: The place of the new axis.
+        tape: The tape to record on.
+
+    Raises:
+        DTypeError: for class numbers that are no integers.
+
+    >>> one_hot(np.array([2, 0]), 3)
+    array([[0., 0., 1.],
+           [1., 0., 0.]])
+    """
+    if not hasattr(indices, "dtype"):
+        indices = np.asarray(indices)
+    _check_indices("one_hot", indices)
+    narrow = expand_dims(indices, axis, tape=tape)
+    (k,) = normalize_axes("one_hot", axis, len(narrow.shape))
+    classes = np.arange(num_classes).reshape((-1,) + (1,) * (len(narrow.shape) - 1 - k))
+    return astype(equal(narrow, classes, tape=tape), dtype, tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,258 @@
+"""Activation functions with a corner at 0 or elsewhere, element by element, as in PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.kernels import T
+from odyssey.ops.arithmetic import add, div, mul
+from odyssey.ops.choice import clip, greater, greater_equal, less, logical_and, where
+from odyssey.ops.elementary import exp
+from odyssey.ops.operands import numbers, real_floating
+from odyssey.ops.reductions import sum
+from odyssey.ops.samples import reject, sample, singles
+from odyssey.ops.shape import reshape, shape_of
+from odyssey.ops.table import op, publish
+from odyssey.spec import Shape, Spec
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+
+
+@op(
+    real=True,
+    elementwise=True,
+    scalar=lambda x: T(0) if x <= T(0) else x,
+    vjp={"x": lambda g, out: mul(g, greater(out, 0))},
+    kinks="0 at 0",
+    samples=singles(),
+)
+def relu(x: Any, /) -> Any:
+    """Elementwise rectifier, ``max(x, 0)``."""
+    return np.maximum(x, 0)
+
+
+def _between(g: Any, x: Any, low: float, high: float) -> Any:
+    """``g`` where ``x`` lies strictly between two numbers, else 0."""
+    return where(logical_and(greater(x, low), less(x, high)), g, 0)
+
+
+@op(
+    real=True,
+    elementwise=True,
+    scalar=lambda x: T(0) if x <= T(0) else (T(6) if x >= T(6) else x),
+    vjp={"x": lambda g, out: _between(g, out, 0, 6)},
+    kinks="0 at 0 and at 6",
+    samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
+)
+def relu6(x: Any, /) -> Any:
+    """Elementwise ``x`` between 0 and 6, and these beyond."""
+    return np.minimum(np.maximum(x, 0), 6)
+
+
+@op(
+    elementwise=True,
+    prepare=numbers("leaky_relu", "negative_slope"),
+    vjp={
+        "x": lambda g, x, negative_slope: where(greater(x, 0), g, mul(g, negative_slope)),
+    },
+    kinks="negative_slope at 0",
+    samples=[*singles(), sample((2, 3), negative_slope=0.3)],
+    rejects=[
+        _COMPLEX,
+        reject((3,), negative_slope=None, error=DTypeError, match="pass a real number"),
+    ],
+)
+def leaky_relu(x: Any, /, *, negative_slope: float = 0.01) -> Any:
+    """Elementwise ``x`` where positive, ``negative_slope * x`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
+
+
+# ------------------------------------------------------------------ a learned slope
+
+
+def _along_channels(x_shape: Shape, weight_shape: Shape) -> Shape:
+    """The shape in which a weight of ``prelu`` broadcasts against ``x``."""
+    if weight_shape in ((), (1,)):
+        return ()
+    if len(weight_shape) == 1 and len(x_shape) > 1 and weight_shape[0] == x_shape[1]:
+        return weight_shape + (1,) * (len(x_shape) - 2)
+    raise ShapeError(
+        f"prelu: weight {weight_shape} for x {x_shape}; "
+        "pass one number, or one for each channel, x.shape[1]"
+    )
+
+
+def _scaled(g: Any, x: Any, weight: Any) -> Any:
+    aligned = _along_channels(shape_of(x), shape_of(weight))
+    return where(greater(x, 0), g, mul(g, reshape(weight, aligned)))
+
+
+def _negative_part(x: Any) -> Any:
+    return where(greater(x, 0), 0, x)
+
+
+def _to_weight(g: Any, x: Any, weight_spec: Spec) -> Any:
+    part = mul(g, _negative_part(x))
+    if weight_spec.size == 1:
+        return part  # which the sweep sums
+    return sum(part, (0, *range(2, part.ndim)))
+
+
+def _from_weight(t: Any, x: Any) -> Any:
+    return mul(reshape(t, _along_channels(shape_of(x), t.shape)), _negative_part(x))
+
+
+def _prelu_spec(x: Spec, weight: Spec) -> Spec:
+    _along_channels(shape_of(x), shape_of(weight))
+    ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in (x, weight)]
+    try:
+        return Spec(shape_of(x), _prelu(*ones).dtype)
+    except TypeError as error:
+        raise DTypeError(f"prelu: {error}; came x {x}, weight {weight}") from None
+
+
+def _prelu(x: Any, weight: Any) -> Any:
+    if np.iscomplexobj(x) or np.iscomplexobj(weight):
+        raise TypeError("needs real numbers")
+    aligned = _along_channels(np.shape(x), np.shape(weight))
+    if aligned != np.shape(weight):  # a Python number stays one, and weak
+        weight = np.reshape(weight, aligned)
+    return np.maximum(x, 0) + weight * np.minimum(x, 0)
+
+
+@op(
+    infer=_prelu_spec,
+    vjp={"x": _scaled, "weight": _to_weight},
+    jvp={"x": _scaled, "weight": _from_weight},
+    kinks="at 0 weight in x, 0 in weight",
+    samples=[
+        sample((2, 3), (3,)),
+        sample((2, 3, 2), (3,)),
+        sample((4,), ()),
+        sample((2, 3), (1,)),
+        sample((), ()),
+        sample((0, 3), (3,)),
+    ],
+    rejects=[
+        reject((2, 3), (2,), match="one for each channel"),
+        reject((3,), (3,), match="one for each channel"),
+        reject(np.array([1j]), (), error=DTypeError, match="needs real numbers"),
+    ],
+)
+def prelu(x: Any, weight: Any, /) -> Any:
+    """Elementwise ``x`` where positive, ``weight * x`` elsewhere; a weight for each channel.
+
+    The channels are axis 1 of ``x``; a single weight serves all of them.
+    """
+    return _prelu(x, weight)
+
+
+# ------------------------------------------------------------------ exponential to the left
+
+
+def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
+    """``g`` times the slope of what is ``right * x`` above 0 and ``left * (e**x - 1)`` below."""
+    above = greater(x, 0)
+    return where(above, mul(g, right), mul(mul(g, left), exp(where(above, 0, x))))
+
+
+@op(
+    elementwise=True,
+    prepare=numbers("elu", "alpha"),
+    vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
+    kinks="alpha at 0",
+    samples=[*singles(), sample((2, 3), alpha=0.3)],
+    rejects=[_COMPLEX, reject((3,), alpha=1j, error=DTypeError, match="pass a real number")],
+)
+def elu(x: Any, /, *, alpha: float = 1.0) -> Any:
+    """Elementwise ``x`` where positive, ``alpha * (e**x - 1)`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
+
+
+# The fixed point of mean 0 and variance 1: G. Klambauer et al., Self-Normalizing Neural Networks,
+# 2017, equation 14.
+_SELU_SCALE = 1.0507009873554804934193349852946
+_SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
+
+
+@op(
+    elementwise=True,
+    scalar=lambda x: (
+        T(1.0507009873554805) * x if x > T(0) else T(1.7580993408473768) * math.expm1(x)
+    ),
+    vjp={"x": lambda g, x: _exponential_rule(g, x, _SELU_LEFT, _SELU_SCALE)},
+    kinks="the slope from the left, 1.758..., at 0",
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def selu(x: Any, /) -> Any:
+    """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
+    x = real_floating(x)
+    return _SELU_SCALE * np.maximum(x, 0) + _SELU_LEFT * np.expm1(np.minimum(x, 0))
+
+
+# ------------------------------------------------------------------ in straight pieces
+
+
+@op(
+    elementwise=True,
+    aliases=["hardsigmoid"],
+    scalar=lambda x: T(0) if x <= T(-3) else (T(1) if x >= T(3) else (x + T(3)) / T(6)),
+    vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
+    kinks="0 at -3 and at 3",
+    samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
+    rejects=[_COMPLEX],
+)
+def hard_sigmoid(x: Any, /) -> Any:
+    """Elementwise ``relu6(x + 3) / 6``."""
+    return np.clip(real_floating(x) + 3, 0, 6) / 6
+
+
+def _hard_swish_rule(g: Any, x: Any) -> Any:
+    inside = mul(g, add(div(clip(x, -3.0, 3.0), 3), 0.5))
+    return where(greater_equal(x, 3), g, where(greater(x, -3), inside, 0))
+
+
+@op(
+    elementwise=True,
+    aliases=["hardswish"],
+    scalar=lambda x: T(0) if x <= T(-3) else (x if x >= T(3) else x * ((x + T(3)) / T(6))),
+    vjp={"x": _hard_swish_rule},
+    kinks="0 at -3, 1 at 3",
+    samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
+    rejects=[_COMPLEX],
+)
+def hard_swish(x: Any, /) -> Any:
+    """Elementwise ``x * relu6(x + 3) / 6``."""
+    x = real_floating(x)
+    return np.maximum(x, -3) * (np.clip(x + 3, 0, 6) / 6)
+
+
+def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
+    low, high = numbers("hard_tanh", "min_val", "max_val")(min_val, max_val)
+    if not low < high:
+        raise OdysseyError(f"hard_tanh: min_val={low} is not below max_val={high}")
+    return low, high
+
+
+@op(
+    elementwise=True,
+    aliases=["hardtanh"],
+    prepare=_hard_tanh_options,
+    vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},
+    kinks="0 at min_val and at max_val",
+    samples=[*singles(), sample((4, 3), min_val=-0.25, max_val=1.5)],
+    rejects=[_COMPLEX, reject((3,), min_val=2, error=OdysseyError, match="is not below")],
+)
+def hard_tanh(x: Any, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """Elementwise ``x`` between ``min_val`` and ``max_val``, and these beyond."""
+    return np.clip(real_floating(x), min_val, max_val)
+
+
+publish(globals())

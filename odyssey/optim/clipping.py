@@ -1,0 +1,170 @@
+"""Clipping: gradients cut to size between the sweep and the optimizer's step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.ops.values import Symbol, Value
+from odyssey.optim.rule import like
+from odyssey.tree import paths
+from odyssey.variable import Variable
+
+__all__ = ["clip_grad_global_norm", "clip_grad_norm", "clip_grad_value"]
+
+
+def clip_grad_value(params: Any, limit: float) -> None:
+    """Cut every element of every gradient to ``[-limit, limit]``; NaN stays NaN.
+
+    Args:
+        params: Variables in any tree. Those without a gradient, and frozen ones, are left out.
+        limit: A number, at least 0.
+
+    Raises:
+        DTypeError: for complex gradients, which have no order.
+
+    >>> from odyssey import Variable
+    >>> w = Variable([0.0, 0.0], requires_grad=True)
+    >>> w.grad = [3.0, -0.5]
+    >>> clip_grad_value([w], 1.0)
+    >>> w.grad
+    array([ 1. , -0.5])
+    """
+    _check("clip_grad_value", "limit", limit)
+    found = _with_gradients("clip_grad_value", params)
+    for p in found:
+        if p.dtype.kind == "c":
+            raise DTypeError(
+                f"clip_grad_value: {p!r} is complex, and complex numbers have no order; "
+                "use clip_grad_norm"
+            )
+    for p in found:
+        p.grad = ops.minimum(ops.maximum(_plain(p.grad), -limit), limit)
+
+
+def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> None:
+    """Scale each gradient whose norm is above ``max_norm`` down to it; each by itself.
+
+    The scale is that of ``clip_grad_global_norm``, and the same holds of norms that are not finite.
+
+    Args:
+        params: Variables in any tree. Those without a gradient, and frozen ones, are left out.
+        max_norm: The largest norm, at least 0.
+        norm_type: The exponent of the norm; ``math.inf`` for the largest absolute value.
+
+    >>> from odyssey import Variable
+    >>> a, b = Variable([0.0, 0.0], requires_grad=True), Variable([0.0], requires_grad=True)
+    >>> a.grad, b.grad = [3.0, 4.0], [0.5]
+    >>> clip_grad_norm([a, b], 1.0)
+    >>> a.grad.round(5), b.grad
+    (array([0.6, 0.8]), array([0.5]))
+    """
+    _check("clip_grad_norm", "max_norm", max_norm)
+    for p in _with_gradients("clip_grad_norm", params):
+        _scale(p, _factor(_norm([p.grad], norm_type), max_norm))
+
+
+def clip_grad_global_norm(
+    params: Any, max_norm: float, *, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Any:
+    """Scale all gradients together so that their common norm is at most ``max_norm``.
+
+    All are multiplied by ``min(1, max_norm / (norm + 1e-6))``, as in PyTorch. A norm that is NaN
+    makes every gradient NaN; an infinite one makes finite gradients 0 and infinite ones NaN.
+
+    Args:
+        params: Variables in any tree. Those without a gradient, and frozen ones, are left out.
+        max_norm: The largest norm, at least 0.
+        norm_type: The exponent of the norm; ``math.inf`` for the largest absolute value.
+        error_if_nonfinite: Raise instead where the norm is NaN or infinite.
+
+    Returns:
+        The norm before clipping; 0.0 where there are no gradients.
+
+    Raises:
+        OdysseyError: for a norm that is not finite, if asked for; nothing has changed then.
+
+    >>> from odyssey import Variable
+    >>> a, b = Variable([0.0], requires_grad=True), Variable([0.0], requires_grad=True)
+    >>> a.grad, b.grad = [3.0], [4.0]
+    >>> clip_grad_global_norm([a, b], 1.0)
+    5.0
+    >>> a.grad.round(5), b.grad.round(5)
+    (array([0.6]), array([0.8]))
+    """
+    _check("clip_grad_global_norm", "max_norm", max_norm)
+    found = _with_gradients("clip_grad_global_norm", params)
+    if not found:
+        return 0.0
+    norm = _norm([p.grad for p in found], norm_type)
+    if error_if_nonfinite and not math.isfinite(norm):
+        raise OdysseyError(
+            f"clip_grad_global_norm: the norm of the gradients is {float(norm)}; find where it "
+            "comes from with GradientTape(check=True)"
+        )
+    factor = _factor(norm, max_norm)
+    for p in found:
+        _scale(p, factor)
+    return norm if isinstance(norm, Symbol) else float(norm)
+
+
+# ------------------------------------------------------------------ shared pieces
+
+
+def _check(who: str, name: str, value: float) -> None:
+    if not value >= 0:
+        raise OdysseyError(f"{who}: {name}={value!r}; it must not be negative or NaN")
+
+
+def _with_gradients(who: str, params: Any) -> list[Variable]:
+    found = []
+    for path, p in paths(params):
+        if not isinstance(p, Variable):
+            raise DTypeError(f"{who}: {path or 'params'} is {p!r}; pass Variables")
+        if p.requires_grad and p._info is not None and p._info.grad is not None:
+            found.append(p)
+    return found
+
+
+def _norm(grads: list[Any], norm_type: float) -> Any:
+    """The norm of all elements of all gradients, as a number or a Symbol."""
+    sizes = [ops.absolute(_plain(g)) for g in grads]
+    if norm_type == math.inf:
+        largest = [ops.max(size) for size in sizes if size.size]
+        total: Any = 0.0
+        for one in largest:
+            total = ops.maximum(total, one)
+        return total
+    if norm_type == 2:
+        return ops.sqrt(_added([ops.sum(ops.square(_wide(size))) for size in sizes]))
+    sums = [ops.sum(ops.power(_wide(size), norm_type)) for size in sizes]
+    return ops.power(_added(sums), 1 / norm_type)
+
+
+def _wide(x: Any) -> Any:
+    # Squares of half precision are infinite from 256 on.
+    return ops.astype(x, np.float32) if x.dtype == np.float16 else x
+
+
+def _added(numbers: list[Any]) -> Any:
+    total = numbers[0]
+    for number in numbers[1:]:
+        total = ops.add(total, number)
+    return total
+
+
+def _factor(norm: Any, max_norm: float) -> Any:
+    return ops.minimum(ops.divide(max_norm, ops.add(norm, 1e-6)), 1.0)
+
+
+def _scale(p: Variable, factor: Any) -> None:
+    g = _plain(p.grad)
+    p.grad = ops.multiply(g, like(factor, g))
+
+
+def _plain(g: Any) -> Any:
+    return g._data if isinstance(g, Value) else g

@@ -1,0 +1,28 @@
+"""Functions of functions: derivatives, recomputation, and rules of one's own.
+
+They nest in one another and in tapes. Where no tape records around them their results are plain
+arrays; inside a tape, or inside another transform, they are Variables on it.
+
+>>> import odyssey as od
+>>> float(od.grad(od.grad(lambda x: x**3))(2.0))
+12.0
+"""
+
+from odyssey.transforms.checkpointing import checkpoint
+from odyssey.transforms.custom import custom_vjp
+from odyssey.transforms.forward import hvp, jvp
+from odyssey.transforms.jacobians import hessian, jacobian
+from odyssey.transforms.reverse import grad, stop_gradient, value_and_grad, vjp
+
+__all__ = [
+    "checkpoint",
+    "custom_vjp",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+]

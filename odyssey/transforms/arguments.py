@@ -1,0 +1,211 @@
+"""What transforms share: which arguments are differentiated, how results are handed over."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol
+from odyssey.tape import GradientTape
+from odyssey.tree import leaves, map_tree, paths, unflatten
+from odyssey.variable import Variable
+
+__all__ = [
+    "Argnums",
+    "Watched",
+    "as_arguments",
+    "checked_argnums",
+    "chosen",
+    "hand_over",
+    "is_live",
+    "recording_around",
+    "same_tree",
+    "settled",
+    "split_aux",
+    "zeros_like",
+]
+
+Argnums = int | Sequence[int]
+
+
+# ------------------------------------------------------------------ which arguments
+
+
+def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
+    """Return ``argnums`` as a tuple; they are compared with the arguments when these come."""
+    several = isinstance(argnums, (tuple, list))
+    try:
+        numbers = tuple(operator.index(n) for n in (argnums if several else (argnums,)))  # type: ignore
+    except TypeError:
+        raise DTypeError(f"{who}: argnums={argnums!r}; pass an int or a tuple of ints") from None
+    if not numbers:
+        raise DTypeError(f"{who}: argnums is empty; name at least one argument")
+    return numbers
+
+
+def chosen(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The positions that ``argnums`` name among ``count`` arguments; negative ones from the end."""
+    for n in argnums:
+        if not -count <= n < count:
+            raise DTypeError(
+                f"{who}: argnums names argument {n}, but {count} positional arguments came"
+            )
+    positions = tuple(n % count for n in argnums)
+    if len(set(positions)) != len(positions):
+        raise DTypeError(f"{who}: argnums={argnums} names an argument twice")
+    return positions
+
+
+def as_arguments(who: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Primals and tangents as tuples: a plain tuple or list has one entry for each argument."""
+    several = [type(given) in (tuple, list) for given in (primals, tangents)]
+    if several == [False, False]:
+        return (primals,), (tangents,)
+    if several == [True, True] and len(primals) == len(tangents):
+        return tuple(primals), tuple(tangents)
+    came = [len(g) if type(g) in (tuple, list) else "a single" for g in (primals, tangents)]
+    raise ShapeError(
+        f"{who}: {came[0]} primals came with {came[1]} tangents; pass two tuples of one length, "
+        "one entry for each argument"
+    )
+
+
+def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> list[Any]:
+    """The leaves of ``given``, which must be a tree like ``tree``."""
+    wanted = [path for path, _ in paths(tree, where)]
+    pairs = list(paths(given, where))
+    came = [path for path, _ in pairs]
+    if wanted != came:
+        odd = next(iter(sorted(set(wanted) ^ set(came))), "their order")
+        raise ShapeError(
+            f"{who}: the {what} came as a tree of {len(came)} leaves for one of {len(wanted)}; "
+            f"the trees differ at {odd or 'the root'}"
+        )
+    return [leaf for _, leaf in pairs]
+
+
+# ------------------------------------------------------------------ watching them
+
+
+class Watched:
+    """Arguments of a call with those that are differentiated replaced by Variables of a tape."""
+
+    __slots__ = ("args", "positions", "sources")
+
+    def __init__(self, who: str, tape: GradientTape, args: Sequence[Any], positions: Sequence[int]):
+        self.args = list(args)
+        self.positions = positions
+        self.sources: list[Variable] = []
+        for n in positions:
+            new = [self._watch(who, tape, *pair) for pair in paths(args[n], f"argument {n}")]
+            self.args[n] = unflatten(args[n], new)
+
+    def _watch(self, who: str, tape: GradientTape, path: str, leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        try:
+            dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+        except ValueError:
+            dtype = np.dtype(object)
+        if dtype.kind not in "fc":
+            raise DTypeError(
+                f"{who}: {path} is a {type(leaf).__name__} of {dtype}, which has no gradient; pass "
+                "floats, or leave it out of what is differentiated"
+            )
+        watched: Variable = tape.watch(leaf)
+        self.sources.append(watched)
+        return watched
+
+    def trees(self, values: Sequence[Any], bare: bool) -> Any:
+        """Put one value for each source into trees like the arguments; None stays None."""
+        supply = iter(values)
+        made = []
+        for n in self.positions:
+            tree = self.args[n]
+            made.append(
+                unflatten(tree, [None if leaf is None else next(supply) for leaf in leaves(tree)])
+            )
+        return made[0] if bare else tuple(made)
+
+
+def recording_around() -> bool:
+    """Whether a tape that is entered records now."""
+    top = innermost()
+    return top is not None and not isinstance(top, Pause) and bool(top.on)
+
+
+def settled(tree: Any) -> Any:
+    """Where nothing records, take recorded Variables for their values."""
+    if recording_around() or not any(_is_recorded(leaf) for leaf in leaves(tree)):
+        return tree
+    return map_tree(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, tree)
+
+
+def _is_recorded(leaf: Any) -> bool:
+    return isinstance(leaf, Variable) and leaf._recording not in (CONSTANT, LEAF)
+
+
+# ------------------------------------------------------------------ results
+
+
+def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """The result that is differentiated, and what came beside it."""
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise DTypeError(
+            f"{who}: with has_aux=True the function must return a pair (result, aux); "
+            f"it returned a {type(result).__name__}"
+        )
+    return result
+
+
+def is_live(tape: GradientTape, value: Any) -> bool:
+    """Whether ``value`` was recorded on ``tape``."""
+    return (
+        isinstance(value, Variable)
+        and value._recording is tape._recording
+        and tape._covers(value._id)
+    )
+
+
+def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
+    """Results as Variables while a tape around ``tape`` records, else as plain arrays."""
+    if tape._followed() or not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
+        return tree
+    return map_tree(lambda leaf: _plain(leaf, copy), tree)
+
+
+def _plain(leaf: Any, copy: bool) -> Any:
+    if not isinstance(leaf, Variable):
+        return leaf
+    if TRACE.get() is not None:
+        return leaf.data
+    data = leaf._data
+    if isinstance(data, np.ndarray):
+        shared = isinstance(leaf._recording, Mark) or data.base is not None
+        if copy or shared or not data.flags.writeable:
+            return data.copy()
+    return data
+
+
+def zeros_like(value: Any) -> Any:
+    """Zeros for something that does not move."""
+    if isinstance(value, (Variable, Symbol)):
+        return np.zeros(value.shape, value.dtype)
+    array = np.asarray(value)
+    return np.zeros(array.shape, array.dtype) if array.dtype.kind in "biufc" else None
+
+
+def named_like(fn: Callable[..., Any], made: Callable[..., Any], prefix: str) -> Any:
+    """Give ``made`` the name and the docstring of the function that it was made from."""
+    name = getattr(fn, "__name__", type(fn).__name__)
+    made.__name__ = made.__qualname__ = f"{prefix}({name})"
+    made.__doc__ = getattr(fn, "__doc__", None)
+    made.__wrapped__ = fn  # type: ignore[attr-defined]
+    return made

@@ -1,0 +1,169 @@
+"""Recording the call of a Python function as nodes whose rules call Python functions.
+
+A call with any number of inputs and results becomes one node, and one more for each result. What
+passes between them in a sweep is a ``Wire``, which gathers the parts of all results (backward) or
+of all inputs (forward), so that the function behind the rules runs once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.row import Row
+from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.values import LEAF, Mark, Symbol, make_value
+from odyssey.spec import Spec, spec_of
+from odyssey.tape import GradientTape
+from odyssey.tape.recording import Recording
+from odyssey.variable import Variable
+
+__all__ = ["Rule", "Wire", "data_of", "home_of", "kept_inputs", "record_call"]
+
+Rule = Callable[[dict[int, Any], tuple[Any, ...]], list[Any]]
+"""``rule(parts, kept)``: from the parts of some results to all inputs, or the other way."""
+
+
+class Wire:
+    """What a sweep passes between the node of a call and those of its results."""
+
+    __slots__ = ("_answers", "_compute", "parts")
+
+    # For the sweep, which compares them with the spec on the nodes.
+    shape = ()
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, parts: dict[int, Any], compute: Callable[..., Any] | None = None) -> None:
+        self.parts = parts
+        self._compute = compute
+        self._answers: list[Any] | None = None
+
+    def __add__(self, other: Wire) -> Wire:
+        parts = dict(self.parts)
+        for k, part in other.parts.items():
+            parts[k] = parts[k] + part if k in parts else part
+        return Wire(parts, self._compute)
+
+    def answer(self, k: int, compute: Callable[..., Any] | None = None) -> Any:
+        """Answer number ``k`` of what is computed, once, from all parts."""
+        if self._answers is None:
+            compute = compute or self._compute
+            assert compute is not None
+            self._answers = compute(self.parts)
+        return self._answers[k]
+
+
+_WIRE = Spec((), Wire.dtype)
+
+
+def _row(name: str, arrays: Iterable[str], pulls: Iterable[Any], pushes: Iterable[Any]) -> Row:
+    row = Row()
+    row.name, row.arrays, row.options = name, tuple(arrays), ()
+    row.pulls, row.pushes = tuple(pulls), tuple(pushes)
+    row.unruled = ()
+    row.elementwise = row.linear = row.closed = row.masks = False
+    # Its rules may fail in the middle of a sweep, which must then lose nothing.
+    row.foreign = True
+    return row
+
+
+def _call_row(name: str, count: int, others: int, pull: Rule, push: Rule) -> Row:
+    """The row of the node that stands for the call, with a Wire as its result."""
+
+    def pulling(k: int) -> Any:
+        return lambda g, kept, specs: g.answer(k, lambda parts: pull(parts, kept))
+
+    def pushing(k: int) -> Any:
+        return lambda t, kept, specs: Wire({k: t}, lambda parts: push(parts, kept))
+
+    numbers = range(count)
+    arrays = [f"x{k}" for k in numbers]
+    row = _row(f"{name}.call", arrays, map(pulling, numbers), map(pushing, numbers))
+    row.options = tuple(f"kept{k}" for k in range(others))
+    return row
+
+
+def _result_row(name: str, j: int) -> Row:
+    """The row of the node of result number ``j``."""
+    return _row(
+        name,
+        ["call"],
+        [lambda g, kept, specs: Wire({j: g})],
+        [lambda t, kept, specs: t.answer(j)],
+    )
+
+
+def record_call(
+    recording: Recording,
+    name: str,
+    inputs: Sequence[Variable],
+    results: Sequence[Any],
+    pull: Rule,
+    push: Rule,
+    kept: Sequence[Any] = (),
+    masked: bool = False,
+) -> list[Variable]:
+    """Append the nodes of a call, and return its results as Variables.
+
+    Args:
+        recording: Where.
+        name: For messages and reports.
+        inputs: What the call is differentiated with respect to: no constants.
+        results: Arrays of floating numbers.
+        pull: From cotangents of results to those of the inputs; not conjugated, as in the sweep.
+        push: From tangents of inputs to those of the results.
+        kept: Arrays that the rules need besides those of the inputs; see ``kept_inputs``.
+        masked: Whether cotangents of zero are to stay zero; see ``pull`` of the sweep.
+    """
+    ids = tuple([recording.place(value, name) for value in inputs])
+    row = _call_row(name, len(ids), len(kept), pull, push)
+    row.masks = masked
+    call = recording.new_id()
+    saved = (*[data_of(value) for value in inputs], None, *kept)
+    specs = (*[value._spec for value in inputs], _WIRE)
+    recording.add((row, call, ids, saved, specs), None, None)
+    made = []
+    for j, data in enumerate(results):
+        id, spec = recording.new_id(), spec_of(data)
+        recording.add((_result_row(name, j), id, (call,), None, (_WIRE, spec)), None, data)
+        made.append(make_value(Variable, data, recording, id, spec))
+    return made
+
+
+def kept_inputs(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What a rule is given: the inputs, as Variables where the sweep is recorded, and the rest."""
+    return kept[:count], kept[count + 1 :]
+
+
+def home_of(values: Sequence[Any]) -> Recording | None:
+    """The recording that an op on ``values`` would be recorded on; None where none records."""
+    top = innermost()
+    if isinstance(top, Pause):
+        return None
+    for value in values:
+        if isinstance(value, GradientTape):
+            return value._recording if value.enabled else None
+    homes = [top, *(_home(value) for value in values if isinstance(value, Variable))]
+    for home in homes:
+        if home is not None and (home.on or home.paused):
+            found: Recording = home
+            return found if found.on else None
+    return None
+
+
+def data_of(value: Variable) -> Any:
+    """The array of a Variable; while a graph is traced, what stands for it there."""
+    trace = TRACE.get()
+    if trace is None or isinstance(value._data, Symbol):
+        return value._data
+    return trace.lift(value)
+
+
+def _home(value: Variable) -> Any:
+    """The recording of a Variable, or of the tape that made it as a leaf."""
+    if value._recording is LEAF:
+        tape = value._info.home and value._info.home()
+        return tape._recording if tape is not None else None
+    return None if isinstance(value._recording, Mark) else value._recording

@@ -1,0 +1,327 @@
+"""``checkpoint``: keep what goes into a function, and run it again when the sweep comes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import MutationError, TapeError
+from odyssey.ops.scope import innermost
+from odyssey.ops.values import CONSTANT, LEAF, free_id, make_value
+from odyssey.spec import Spec
+from odyssey.tape import GradientTape
+from odyssey.tape.recording import RawNode, Recording
+from odyssey.tape.sweep import drain, pull, push, recorded
+from odyssey.transforms.arguments import named_like
+from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.replay import (
+    Print,
+    fingerprint,
+    generators_of,
+    same_print,
+    states_of,
+    with_states,
+)
+from odyssey.tree import leaves, unflatten
+from odyssey.variable import Variable
+
+__all__ = ["checkpoint"]
+
+
+def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``fn`` in a form that is recomputed in a sweep instead of keeping what it computed.
+
+    The tape keeps what goes into the call and nothing from inside of it. A chain of n layers that
+    is cut into √n checkpointed pieces holds about 2√n results at a time instead of n, for one
+    more run of the chain forward. Gradients of every order, forward mode, and what ``fn`` closes
+    over (trainable leaves, and Variables of the tape around) are as without it.
+
+    Random numbers come out the same again: NumPy's generators are put back to where they stood,
+    if they are arguments, or can be found from ``fn``: in its closure, its defaults, the globals
+    that it names, the object that it is a method of, and in containers and objects there; the
+    generator behind ``np.random.normal`` too. In the sweep the results are compared with the
+    first ones; where they differ, because ``fn`` drew from a source that was not found, or an
+    array that it closes over was written to, the sweep raises.
+
+    Args:
+        fn: A function of arrays or trees of them, with such a result. Where nothing records it
+            is called as it is. A tape that it is given as an argument is replaced by the one
+            that records the piece.
+
+    Returns:
+        A function of the same arguments with the same result.
+
+    Raises:
+        MutationError: in the sweep, if ``fn`` then gives another result than at first.
+
+    >>> import odyssey as od
+    >>> layer = checkpoint(lambda x: od.ops.exp(od.ops.sin(x)))
+    >>> w = od.Variable(np.zeros(1000), requires_grad=True)
+    >>> with od.GradientTape() as tape:
+    ...     y = layer(w).sum()
+    >>> tape.memory().total, float(tape.gradient(y, w)[0])
+    (8000, 1.0)
+    """
+
+    def checkpointed(*args: Any, **named: Any) -> Any:
+        recording = home_of(leaves((args, named)))
+        if recording is None:
+            return fn(*args, **named)
+        return _Piece(fn, args, named).record(recording)
+
+    return named_like(fn, checkpointed, "checkpoint")  # type: ignore[no-any-return]
+
+
+class _Piece:
+    """One call of a checkpointed function, and how to repeat it."""
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
+        self.fn = fn
+        self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
+        self.generators = generators_of(fn, args, named)
+        self.states = states_of(self.generators)
+        # The arguments, without what the tape must keep; for each leaf where that is instead.
+        self.tree: Any = (args, named)
+        self.places: list[tuple[str, int]] = []
+        # What the results depend on, arguments or closed over; leaves that ``fn`` itself made.
+        self.ids: list[int] = []
+        self.specs: list[Spec] = []
+        self.new: set[int] = set()
+        # For each result its place among the leaves of what ``fn`` returns, its spec and print.
+        self.results: list[tuple[int, Spec, Print]] = []
+        self.masked = False
+
+    # -------------------------------------------------------------- the first time
+
+    def record(self, recording: Recording) -> Any:
+        """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
+        start, tape = free_id(), _tape_apart(recording.masked)
+        segment = tape._recording
+        given = [tape if isinstance(v, GradientTape) else v for v in leaves(self.tree)]
+        args, named = unflatten(self.tree, given)
+        with tape:
+            out = self.fn(*args, **named)
+        if segment.manual:
+            raise TapeError(f"{self.name}: the function records by hand, which cannot be repeated")
+        made, nodes = leaves(out), _nodes(tape)
+        produced = {node[1] for node in nodes}
+        first: dict[int, int] = {}
+        for place, value in enumerate(made):
+            if isinstance(value, Variable) and value._id in produced:
+                first.setdefault(value._id, place)
+        sources = _sources(segment, nodes, first)
+        self.new = {i for i, v in sources.items() if v._recording is LEAF and i > start}
+        self.masked = segment.masked
+        results = self._append(recording, sources, [made[p] for p in first.values()], first)
+        return unflatten(out, [_moved_out(value, results, produced) for value in made])
+
+    def _append(
+        self,
+        recording: Recording,
+        sources: dict[int, Variable],
+        values: list[Variable],
+        first: dict[int, int],
+    ) -> dict[int, Variable]:
+        """Append the piece's nodes; return its results by the ids that they had inside."""
+        if not sources:
+            return {}
+        self.ids = list(sources)
+        self.specs = [value._spec for value in sources.values()]
+        self.results = [
+            (place, value._spec, fingerprint(value._data))
+            for place, value in zip(first.values(), values, strict=True)
+        ]
+        made = record_call(
+            recording,
+            self.name,
+            list(sources.values()),
+            [value._data for value in values],
+            self._pull,
+            self._push,
+            self._template(recording),
+            self.masked,
+        )
+        return dict(zip(first, made, strict=True))
+
+    def _template(self, recording: Recording) -> list[Any]:
+        """Take the values out of the arguments; return those that are no inputs, to be kept."""
+        numbers = {id: k for k, id in enumerate(self.ids)}
+        kept: list[Any] = []
+        for value in leaves(self.tree):
+            if isinstance(value, GradientTape):
+                self.places.append(("tape", 0))
+            elif isinstance(value, Variable) and value._id in numbers:
+                self.places.append(("input", numbers[value._id]))
+            else:
+                constant = isinstance(value, Variable)
+                self.places.append(("constant" if constant else "other", len(kept)))
+                kept.append(recording.hold(data_of(value) if constant else value))
+        self.tree = unflatten(self.tree, [None] * len(self.places))
+        return kept
+
+    # -------------------------------------------------------------- the next times
+
+    def _run(self, inputs: Sequence[Any], rest: Sequence[Any], tape: Any) -> list[Variable]:
+        """Call the function again, on inputs that are Variables; return the results."""
+        found = {"input": inputs, "other": rest, "tape": (tape,)}
+        values = [
+            make_value(Variable, rest[k], CONSTANT, free_id())
+            if kind == "constant"
+            else found[kind][k]
+            for kind, k in self.places
+        ]
+        args, named = unflatten(self.tree, values)
+        with with_states(self.generators, self.states):
+            made = leaves(self.fn(*args, **named))
+        results = []
+        for place, spec, old in self.results:
+            value = made[place] if place < len(made) else None
+            if (
+                not isinstance(value, Variable)
+                or value._spec != spec
+                or not same_print(old, fingerprint(value._data))
+            ):
+                raise self._changed("gave another result")
+            results.append(value)
+        return results
+
+    def _check(
+        self, recording: Recording, nodes: list[RawNode], results: list[Variable], start: int
+    ) -> None:
+        """Raise if this time the results depend on something else."""
+        found = _sources(recording, nodes, [value._id for value in results], self.ids)
+        fresh = {i for i in found if i > start and i in recording.leaves}
+        if set(self.ids) - self.new - found.keys() or found.keys() - fresh - set(self.ids):
+            raise self._changed("used other Variables")
+
+    def _changed(self, what: str) -> MutationError:
+        return MutationError(
+            f"{self.name}: run again for the sweep, the function {what} than at first; what it "
+            "closes over was written to, or it draws random numbers from a generator that was not "
+            "found; pass arrays and generators as arguments"
+        )
+
+    def _apart(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:
+        """Run again on a tape of its own, which no other tape sees."""
+        inputs, rest = kept_inputs(kept, len(self.ids))
+        start, tape = free_id(), _tape_apart(self.masked)
+        segment = tape._recording
+        given = [
+            make_value(Variable, data, segment, id, spec)
+            for data, id, spec in zip(inputs, self.ids, self.specs, strict=True)
+        ]
+        with tape:
+            results = self._run(given, rest, tape)
+        self._check(segment, _nodes(tape), results, start)
+        return tape, results
+
+    def _again(
+        self, inputs: Sequence[Any], rest: tuple[Any, ...]
+    ) -> tuple[list[RawNode], list[Variable], Recording]:
+        """Run again on the tape that records now; return what it recorded, and the results."""
+        recording: Recording = innermost()
+        start, first = free_id(), recording.new_id()
+        results = self._run(inputs, rest, recording.tapes()[0])
+        nodes = [node for node in recording.nodes if node[1] > first]
+        self._check(recording, nodes, results, start)
+        return nodes, results, recording
+
+    # -------------------------------------------------------------- the rules
+
+    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+        """From the cotangents of the results to those of the inputs."""
+        if not _recorded(parts, kept[: len(self.ids)]):
+            tape, results = self._apart(kept)
+            cotangents = {results[j]._id: g for j, g in parts.items()}
+            pull(drain(_nodes(tape)), cotangents, guard=tape._recording.masked)
+            return self._or_zeros(cotangents)
+        inputs, rest = kept_inputs(kept, len(self.ids))
+
+        def pulled(inputs: Any, parts: dict[int, Any]) -> list[Any]:
+            nodes, results, recording = self._again(inputs, rest)
+            cotangents = {results[j]._id: g for j, g in parts.items()}
+            pull(recorded(nodes[::-1], recording), cotangents, guard=recording.masked)
+            return self._or_zeros(cotangents)
+
+        found: list[Any] = checkpoint(pulled)(list(inputs), parts)
+        return found
+
+    def _or_zeros(self, found: dict[int, Any]) -> list[Any]:
+        return [
+            found[i] if i in found else np.zeros(spec.shape, spec.dtype)
+            for i, spec in zip(self.ids, self.specs, strict=True)
+        ]
+
+    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+        """From the tangents of the inputs to those of the results."""
+        if not _recorded(parts, kept[: len(self.ids)]):
+            tape, results = self._apart(kept)
+            tangents = {self.ids[k]: t for k, t in parts.items()}
+            push(_nodes(tape), tangents)
+            return self._moved(tangents, results)
+        inputs, rest = kept_inputs(kept, len(self.ids))
+
+        def pushed(inputs: Any, parts: dict[int, Any]) -> list[Any]:
+            nodes, results, recording = self._again(inputs, rest)
+            tangents = {self.ids[k]: t for k, t in parts.items()}
+            push(recorded(nodes, recording), tangents)
+            return self._moved(tangents, results)
+
+        found: list[Any] = checkpoint(pushed)(list(inputs), parts)
+        return found
+
+    def _moved(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
+        return [
+            tangents[v._id] if v._id in tangents else np.zeros(v.shape, v.dtype) for v in results
+        ]
+
+
+def _tape_apart(masked: bool) -> GradientTape:
+    """A tape that joins no other, and takes the Variables of others as inputs."""
+    tape = GradientTape()
+    tape._recording.guests = {}
+    tape._recording.masked = masked
+    tape.enable()
+    return tape
+
+
+def _nodes(tape: GradientTape) -> list[RawNode]:
+    """What was recorded while ``tape`` recorded, and not only a tape inside of its block."""
+    nodes = tape._recording.nodes
+    return [node for node in nodes if tape._covers(node[1])] if tape._gaps else nodes
+
+
+def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> Any:
+    """A leaf of the result on the tape around: a constant where it depends on nothing there."""
+    if not isinstance(value, Variable) or value._id not in produced:
+        return value
+    if value._id in results:
+        return results[value._id]
+    return make_value(Variable, value._data, CONSTANT, free_id(), value._spec)
+
+
+def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:
+    return any(isinstance(v, Variable) for v in (*parts.values(), *inputs))
+
+
+def _sources(
+    recording: Recording, nodes: list[RawNode], results: Iterable[int], known: Iterable[int] = ()
+) -> dict[int, Any]:
+    """What ``results`` depend on that no node made, by id, in order of first use."""
+    needed, made = set(results), {node[1] for node in nodes}
+    for _, id, inputs, _, _ in reversed(nodes):
+        if id in needed:
+            needed.update(i for i in inputs if i is not None)
+    found: dict[int, Any] = {}
+    guests = recording.guests or {}
+    for _, id, inputs, _, _ in nodes:
+        for i in inputs if id in needed else ():
+            if i is None or i in made or i in found:
+                continue
+            value = recording.leaves.get(i, guests.get(i))
+            # Others are stand-ins for what a tape inside of the function watched.
+            if value is not None or i in known:
+                found[i] = value
+    return found

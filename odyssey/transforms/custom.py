@@ -1,0 +1,352 @@
+"""``custom_vjp``: a function with a backward rule of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError, TapeError
+from odyssey.ops.fit import fit
+from odyssey.ops.scope import Pause, enter, innermost, leave, no_grad
+from odyssey.ops.values import CONSTANT, UNTRACKED, Mark, Symbol, Value, free_id, make_value
+from odyssey.spec import Spec, spec_of
+from odyssey.tape import GradientTape
+from odyssey.tape.recording import Recording
+from odyssey.tape.sweep import flip
+from odyssey.transforms.arguments import same_tree
+from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.reverse import vjp
+from odyssey.tree import leaves, paths, unflatten
+from odyssey.variable import Variable
+
+__all__ = ["custom_vjp"]
+
+_WRITTEN_WITH_OPS = (
+    "to differentiate {name} twice, or in forward mode, its rules are run on Variables; so write "
+    "them with ops, and call {name} itself where they need what is outside of odyssey"
+)
+
+
+class custom_vjp:
+    """A function whose gradient is computed by a rule that is given beside it.
+
+    For what the ops cannot say, such as a solver from another library, or what has a better
+    derivative than the sweep would find. Use it as a decorator, then give the two rules:
+
+    * ``forward(*args) -> (out, residuals)`` runs in the place of the function where a tape
+      records. It is given plain arrays, and keeps what ``backward`` will need.
+    * ``backward(residuals, g) -> gradients`` is given the cotangent in the tree of ``out``, and
+      returns a tuple with one gradient for each argument, in its tree; None stands for zero.
+      Complex cotangents and gradients are conjugated as those of ``tape.gradient`` are.
+
+    For second derivatives and forward mode the rules are run on Variables, and recorded.
+
+    Args:
+        fn: The function, of arrays or trees of them. Keyword arguments are put in their places.
+
+    Raises:
+        TapeError: where it closes over a Variable whose gradient would be lost, or has no rules.
+        ShapeError, DTypeError: in the sweep, where the gradients do not fit the arguments.
+
+    >>> import odyssey as od
+    >>> @custom_vjp
+    ... def solve(a, b):
+    ...     return np.linalg.solve(a, b)
+    >>> def forward(a, b):
+    ...     x = solve(a, b)
+    ...     return x, (a, x)
+    >>> def backward(residuals, g):
+    ...     a, x = residuals
+    ...     u = solve(od.ops.transpose(a), g)
+    ...     return -od.ops.reshape(u, (-1, 1)) * x, u
+    >>> solve.defvjp(forward, backward)
+    >>> a, b = np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([1.0, 1.0])
+    >>> od.grad(lambda b: solve(a, b).sum())(b)
+    array([0.5 , 0.25])
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.__wrapped__ = fn
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self.__doc__ = getattr(fn, "__doc__", None)
+        self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Give the rules; see the class."""
+        self._rules = forward, backward
+
+    def __repr__(self) -> str:
+        return f"custom_vjp({self.__name__})"
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Call the function; where a tape records, by its rule."""
+        if named:
+            args = self._in_order(args, named)
+        values = leaves(args)
+        recording = home_of(values)
+        tracked = any(isinstance(v, Variable) and v._recording is not CONSTANT for v in values)
+        if recording is not None and tracked:
+            if self._rules is None:
+                raise TapeError(
+                    f"{self!r} has no rules; call {self.__name__}.defvjp(forward, backward) first"
+                )
+            return _Call(self.__name__, *self._rules, args).record(recording)
+        return self._unrecorded(args, values, tracked, recording is not None)
+
+    def _in_order(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        from inspect import signature
+
+        try:
+            bound = signature(self.__wrapped__).bind(*args, **named)
+        except TypeError as error:
+            raise DTypeError(f"{self!r}: {error}") from None
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise DTypeError(
+                f"{self!r}: {', '.join(bound.kwargs)} can be passed by keyword only, and rules "
+                "take arguments by position"
+            )
+        return bound.args
+
+    def _unrecorded(self, args: Any, values: list[Any], tracked: bool, guard: bool) -> Any:
+        """Call the function itself; with Variables among the arguments, Variables come out."""
+        arrays = unflatten(args, [v.data if isinstance(v, Variable) else v for v in values])
+        if guard:
+            with _closed(self.__name__):
+                out = self.__wrapped__(*arrays)
+        else:
+            out = self.__wrapped__(*arrays)
+        if not any(isinstance(value, Variable) for value in values):
+            return out
+        mark = UNTRACKED if tracked and not isinstance(innermost(), Pause) else CONSTANT
+        made = [
+            make_value(Variable, data, mark, free_id()) if _is_floating(data) else data
+            for data in map(_array, leaves(out))
+        ]
+        return unflatten(out, made)
+
+
+class _Call:
+    """One recorded call: its arguments without their arrays, and its rules."""
+
+    def __init__(self, name: str, forward: Any, backward: Any, args: tuple[Any, ...]) -> None:
+        self.name = name
+        self.forward = forward
+        self.backward = backward
+        self.args: Any = args
+        self.paths = [path for n, arg in enumerate(args) for path, _ in paths(arg, f"argument {n}")]
+        # Places of the inputs among the leaves of the arguments, and what they are.
+        self.inputs: list[int] = []
+        self.specs: list[Spec] = []
+        # What the two rules return, without arrays; specs of the recorded leaves of ``out``.
+        self.out: Any = None
+        self.results: dict[int, Spec] = {}
+        self.others: list[Any] = []
+        self.residuals: Any = None
+
+    def record(self, recording: Recording) -> Any:
+        """Run ``forward`` on plain arrays, and append the call to ``recording``."""
+        values = leaves(self.args)
+        ids = [recording.place(v, self.name) if isinstance(v, Variable) else None for v in values]
+        self.inputs = [k for k, id in enumerate(ids) if id is not None]
+        variables = [values[k] for k in self.inputs]
+        self.specs = [v._spec for v in variables]
+        arrays = [v.data if isinstance(v, Variable) else v for v in values]
+        with _closed(self.name):
+            out, residuals = self._pair(self.forward(*unflatten(self.args, arrays)))
+        made = [_array(leaf) for leaf in leaves(out)]
+        made = [_own(leaf, arrays) for leaf in made]
+        self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if _is_floating(leaf)}
+        rest = [recording.hold(a) for k, a in enumerate(arrays) if k not in self.inputs]
+        # What a Variable gave is kept as the Variable's own, with no lock or copy.
+        own = {id(arrays[k]): data_of(values[k]) for k in self.inputs}
+        saved = [_array(leaf) for leaf in leaves(residuals)]
+        saved = [own[id(a)] if id(a) in own else recording.hold(a) for a in saved]
+        results = record_call(
+            recording,
+            self.name,
+            variables,
+            [made[k] for k in self.results],
+            self._pull,
+            self._push,
+            [*rest, *saved],
+        )
+        for k, result in zip(self.results, results, strict=True):
+            made[k] = result
+        self._forget(out, made, residuals, len(values))
+        return unflatten(out, made)
+
+    def _forget(self, out: Any, made: list[Any], residuals: Any, count: int) -> None:
+        """Keep trees without the arrays: those are the tape's."""
+        self.args = unflatten(self.args, [None] * count)
+        self.out = unflatten(out, [None] * len(made))
+        self.residuals = unflatten(residuals, [None] * len(leaves(residuals)))
+
+    def _pair(self, made: Any) -> Any:
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise DTypeError(
+                f"{self.name}: forward must return a pair (out, residuals); "
+                f"it returned a {type(made).__name__}"
+            )
+        return made
+
+    # -------------------------------------------------------------- the rules
+
+    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+        """From the cotangents of the results to those of the inputs."""
+        cotangents = {j: flip(g) for j, g in parts.items()}
+        if self._is_recorded(parts, kept):
+            with self._hint():
+                residuals = self._residuals_again(kept)
+                gradients = self._gradients(residuals, cotangents)
+        else:
+            with _closed(self.name):
+                gradients = self._gradients(self._residuals(kept), cotangents)
+        return [flip(g) for g in gradients]
+
+    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+        """From tangents of inputs to those of the results.
+
+        ``backward`` is the transposed derivative, and linear, so its own transpose is wanted.
+        """
+        recorded = self._is_recorded(parts, kept)
+        zeros = [np.zeros(spec.shape, spec.dtype) for spec in self.results.values()]
+
+        def transposed(cotangents: list[Any]) -> list[Any]:
+            gradients = self._gradients(residuals, dict(enumerate(cotangents)))
+            return [gradients[k] for k in parts]
+
+        with self._hint():
+            if recorded:
+                residuals = self._residuals_again(kept)
+                moved = vjp(transposed, zeros)[1](list(parts.values()))[0]
+            else:
+                with no_grad():
+                    residuals = self._residuals(kept)
+                    moved = vjp(transposed, zeros)[1](list(parts.values()))[0]
+        return list(moved)
+
+    def _is_recorded(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> bool:
+        inputs, _ = kept_inputs(kept, len(self.inputs))
+        return any(isinstance(v, Variable) for v in (*parts.values(), *inputs))
+
+    def _residuals(self, kept: tuple[Any, ...]) -> Any:
+        _, rest = kept_inputs(kept, len(self.inputs))
+        others = len(self.paths) - len(self.inputs)
+        return unflatten(self.residuals, list(rest[others:]))
+
+    def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
+        """Run ``forward`` on Variables, so that what it keeps can be differentiated."""
+        inputs, rest = kept_inputs(kept, len(self.inputs))
+        by_place = dict(zip(self.inputs, inputs, strict=True))
+        others = iter(rest)
+        values = [by_place[k] if k in by_place else next(others) for k in range(len(self.paths))]
+        return self._pair(self.forward(*unflatten(self.args, values)))[1]
+
+    @contextmanager
+    def _hint(self) -> Iterator[None]:
+        try:
+            yield
+        except (TapeError, DTypeError, TypeError) as error:
+            error.add_note(_WRITTEN_WITH_OPS.format(name=self.name))
+            raise
+
+    def _gradients(self, residuals: Any, cotangents: dict[int, Any]) -> list[Any]:
+        """Call ``backward``; return what it gave for the inputs, checked."""
+        made: list[Any] = [None] * len(leaves(self.out))
+        for j, (place, spec) in enumerate(self.results.items()):
+            g = cotangents.get(j)
+            made[place] = np.zeros(spec.shape, spec.dtype) if g is None else _read_only(g)
+        given = self.backward(residuals, unflatten(self.out, made))
+        if not isinstance(given, (tuple, list)):
+            raise DTypeError(
+                f"{self.name}: backward must return a tuple of gradients, one for each argument; "
+                f"it returned a {type(given).__name__}"
+            )
+        if len(given) != len(self.args):
+            raise ShapeError(
+                f"{self.name}: backward returned {len(given)} gradients for "
+                f"{len(self.args)} arguments; None stands for zero"
+            )
+        flat: list[Any] = []
+        for n, (arg, gradient) in enumerate(zip(self.args, given, strict=True)):
+            if gradient is None:
+                flat.extend([None] * len(leaves(arg)))
+            else:
+                where = f"argument {n}"
+                flat.extend(same_tree(self.name, f"gradient of {where}", arg, gradient, where))
+        return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
+
+    def _checked(self, g: Any, place: int, spec: Spec) -> Any:
+        """A gradient that backward gave for an input, if it can be one."""
+        if g is None:
+            return np.zeros(spec.shape, spec.dtype)
+        g = g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
+        if isinstance(g, Variable) and g._recording is CONSTANT:
+            g = g._data
+        if g.shape != spec.shape:
+            raise ShapeError(
+                f"{self.name}: backward returned a gradient of shape {g.shape} for "
+                f"{self.paths[place]}, whose shape is {spec.shape}"
+            )
+        if g.dtype.kind not in "iufc":
+            raise DTypeError(
+                f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[place]}"
+            )
+        return fit(g, spec)
+
+
+# ------------------------------------------------------------------ arrays in and out
+
+
+def _array(leaf: Any) -> Any:
+    """A leaf of what a rule returned: Variables and numbers as arrays."""
+    if isinstance(leaf, Variable):
+        return leaf._data
+    return np.asarray(leaf) if isinstance(leaf, (float, complex, np.generic)) else leaf
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, (np.ndarray, np.generic, Symbol)) and leaf.dtype.kind in "fc"
+
+
+def _own(leaf: Any, arrays: Sequence[Any]) -> Any:
+    """A result that is an argument, or a part of something, as an array of its own."""
+    if isinstance(leaf, np.ndarray) and (leaf.base is not None or any(leaf is a for a in arrays)):
+        return leaf.copy()
+    return leaf
+
+
+def _read_only(g: Any) -> Any:
+    """A cotangent that the rule cannot write to: other nodes may be given the same one."""
+    if not isinstance(g, np.ndarray):
+        return g
+    view = g.view()
+    view.flags.writeable = False
+    return view
+
+
+@contextmanager
+def _closed(name: str) -> Iterator[None]:
+    """Record nothing in a block, and refuse Variables from before it that have gradients."""
+    leaf, result = free_id(), GradientTape()._recording.new_id()
+
+    def refuse(who: str, value: Any) -> None:
+        if not isinstance(value, Value) or value._recording is CONSTANT:
+            return
+        if value._id < (leaf if isinstance(value._recording, Mark) else result):
+            raise TapeError(
+                f"{name}: it closes over {value!r}, which its {who} uses and whose gradient would "
+                "be lost; pass it as an argument, or close over its detach()"
+            )
+
+    pause = Pause(refuse)
+    enter(pause)
+    try:
+        yield
+    finally:
+        pause.over = True
+        leave(pause)

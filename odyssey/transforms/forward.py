@@ -1,0 +1,103 @@
+"""Forward mode: how a result moves with its arguments, and how a gradient does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odyssey.tape import GradientTape
+from odyssey.transforms.arguments import (
+    Watched,
+    as_arguments,
+    hand_over,
+    is_live,
+    same_tree,
+    settled,
+    split_aux,
+    zeros_like,
+)
+from odyssey.transforms.reverse import grad
+from odyssey.tree import flatten, leaves
+from odyssey.variable import Variable
+
+__all__ = ["hvp", "jvp"]
+
+
+def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """Compute ``fn`` at a point, and how it changes when the point moves along ``tangents``.
+
+    Args:
+        fn: A function of arrays or trees of them, with such a result.
+        primals: A tuple with an array, float, Variable or tree for each argument; anything but a
+            tuple or list is the single argument.
+        tangents: Directions, in the same trees and shapes.
+        has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+
+    Returns:
+        ``(out, tangent)``, with ``has_aux`` ``(out, tangent, aux)``; the tangent has the tree
+        and the shapes of ``out``.
+
+    Raises:
+        DTypeError: for a leaf without a derivative. ShapeError: for tangents that do not fit.
+
+    >>> point, direction = np.array([1.0, 2.0]), np.array([1.0, 10.0])
+    >>> out, tangent = jvp(lambda x: (x * x).sum(), (point,), (direction,))
+    >>> float(out), float(tangent)
+    (5.0, 42.0)
+    """
+    primals, tangents = as_arguments("jvp", primals, tangents)
+    primals = settled(primals)
+    with GradientTape() as tape:
+        watched = Watched("jvp", tape, primals, range(len(primals)))
+        out, aux = split_aux("jvp", fn(*watched.args), has_aux)
+    given = []
+    for n, (tree, direction) in enumerate(zip(watched.args, tangents, strict=True)):
+        flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")
+        given += [t for t, leaf in zip(flat, leaves(tree), strict=True) if leaf is not None]
+    outputs, rebuild = flatten(out)
+    tangent = rebuild(tangents_of(tape, outputs, watched.sources, given))
+    result = hand_over(tape, out)
+    return (result, tangent, hand_over(tape, aux)) if has_aux else (result, tangent)
+
+
+def tangents_of(
+    tape: GradientTape, outputs: list[Any], sources: list[Variable], tangents: list[Any]
+) -> list[Any]:
+    """Tangents of the outputs; zeros for those that do not depend on the sources."""
+    live = [k for k, out in enumerate(outputs) if is_live(tape, out)]
+    moved = [zeros_like(out) for out in outputs]
+    if tape._followed():
+        moved = [t if t is None else Variable(t) for t in moved]
+    if live:
+        found = tape.jvp([outputs[k] for k in live], sources, tangents, unused="zero")
+        for k, t in zip(live, found, strict=True):
+            moved[k] = t
+    return moved
+
+
+def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """Multiply the Hessian of ``fn`` with a vector: the gradient's change, forward over reverse.
+
+    It costs a few times what the gradient costs, and the Hessian is never made.
+
+    Args:
+        fn: A function with a result of one element.
+        primals: A tuple with an array, float, Variable or tree for each argument; anything but a
+            tuple or list is the single argument.
+        tangents: The vector, in the same trees and shapes.
+        has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+
+    Returns:
+        The product in the tree of the argument, or a tuple of such trees for several; with
+        ``has_aux`` the pair of it and ``aux``.
+
+    Raises:
+        DTypeError, ShapeError: as ``grad`` and ``jvp``.
+
+    >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
+    array([  6., 120.])
+    """
+    primals, tangents = as_arguments("hvp", primals, tangents)
+    argnums = 0 if len(primals) == 1 else tuple(range(len(primals)))
+    moved = jvp(grad(fn, argnums, has_aux), primals, tangents, has_aux)
+    return moved[1:] if has_aux else moved[1]

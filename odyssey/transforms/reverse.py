@@ -1,0 +1,203 @@
+"""Reverse mode: gradients and pullbacks of functions, and the way to stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.values import NUMBERS
+from odyssey.tape import GradientTape
+from odyssey.transforms.arguments import (
+    Argnums,
+    Watched,
+    checked_argnums,
+    chosen,
+    hand_over,
+    is_live,
+    named_like,
+    recording_around,
+    same_tree,
+    settled,
+    split_aux,
+)
+from odyssey.tree import flatten, map_tree
+from odyssey.variable import Variable
+
+__all__ = ["grad", "stop_gradient", "value_and_grad", "vjp"]
+
+
+def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """Return the function that computes the gradient of ``fn``.
+
+    The ``.grad`` of trainable Variables stays untouched, whether they are arguments or closed over.
+
+    Args:
+        fn: A function with a result of one element; of a complex result ``f`` the gradient is
+            conj(f'), as on a tape.
+        argnums: Which positional arguments to differentiate: arrays, floats, Variables or trees
+            of them; the others, and keyword arguments, are passed on. A leaf may be None.
+        has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+
+    Returns:
+        A function of the same arguments. Its result has the tree of the argument, or is a tuple
+        where ``argnums`` is one; with ``has_aux`` it is the pair ``(gradient, aux)``.
+
+    Raises:
+        DTypeError: for a leaf without a gradient, such as integers, or wrong ``argnums``.
+        ShapeError: where the result of ``fn`` has more than one element.
+
+    >>> gradient = grad(lambda p: (p["w"] * p["w"]).sum() + p["b"])
+    >>> gradient({"w": np.array([1.0, 2.0]), "b": 3.0})
+    {'w': array([2., 4.]), 'b': array(1.)}
+    """
+    numbers = checked_argnums("grad", argnums)
+    bare = not isinstance(argnums, (tuple, list))
+
+    def gradient(*args: Any, **named: Any) -> Any:
+        _, aux, gradients = _differentiate("grad", fn, numbers, bare, has_aux, args, named)
+        return (gradients, aux) if has_aux else gradients
+
+    return named_like(fn, gradient, "grad")  # type: ignore[no-any-return]
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Return the function that computes the value of ``fn`` and its gradient in one pass.
+
+    Args:
+        fn: As for ``grad``.
+        argnums: As for ``grad``.
+        has_aux: As for ``grad``.
+
+    Returns:
+        A function of the same arguments, whose result is ``(value, gradient)``, with ``has_aux``
+        ``((value, aux), gradient)``.
+
+    Raises:
+        DTypeError, ShapeError: as ``grad``.
+
+    >>> value, gradient = value_and_grad(lambda x, y: x * y, argnums=(0, 1))(2.0, 5.0)
+    >>> float(value), [float(g) for g in gradient]
+    (10.0, [5.0, 2.0])
+    """
+    numbers = checked_argnums("value_and_grad", argnums)
+    bare = not isinstance(argnums, (tuple, list))
+
+    def with_gradient(*args: Any, **named: Any) -> Any:
+        out, aux, gradients = _differentiate(
+            "value_and_grad", fn, numbers, bare, has_aux, args, named
+        )
+        return ((out, aux) if has_aux else out), gradients
+
+    return named_like(fn, with_gradient, "value_and_grad")  # type: ignore[no-any-return]
+
+
+def _differentiate(
+    who: str,
+    fn: Callable[..., Any],
+    numbers: tuple[int, ...],
+    bare: bool,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> tuple[Any, Any, Any]:
+    positions = chosen(who, numbers, len(args))
+    args, named = settled(args), settled(named)
+    with GradientTape() as tape:
+        watched = Watched(who, tape, args, positions)
+        out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
+    _check_scalar(who, out)
+    gradients = gradients_of(tape, [out], watched.sources, None)
+    out, aux = hand_over(tape, (out, aux))
+    return out, aux, watched.trees(gradients, bare)
+
+
+def _check_scalar(who: str, out: Any) -> None:
+    if type(out) in NUMBERS:
+        return
+    if not hasattr(out, "dtype"):
+        raise DTypeError(
+            f"{who}: the function must return one number; it returned a {type(out).__name__}; "
+            "has_aux=True hands a second result through"
+        )
+    if int(np.prod(out.shape)) != 1:
+        raise ShapeError(
+            f"{who}: the function must return one number; its result has shape {out.shape}; "
+            "reduce it, or use jacobian or vjp"
+        )
+    if out.dtype.kind not in "fc":
+        raise DTypeError(f"{who}: the result is of {out.dtype}, which has no gradient")
+
+
+def gradients_of(
+    tape: GradientTape, outputs: list[Any], sources: list[Variable], cotangents: list[Any] | None
+) -> list[Any]:
+    """Gradients of the outputs that are on the tape; zeros for sources that none depends on."""
+    live = [k for k, out in enumerate(outputs) if is_live(tape, out)]
+    if not live:
+        zeros = [np.zeros(source.shape, source.dtype) for source in sources]
+        return [Variable(z) for z in zeros] if tape._followed() else zeros
+    given = None if cotangents is None else [cotangents[k] for k in live]
+    found: list[Any] = tape.gradient([outputs[k] for k in live], sources, given, unused="zero")
+    return found
+
+
+def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Compute ``fn`` at a point, and the function that pulls cotangents back to that point.
+
+    Args:
+        fn: A function of arrays or trees of them, with such a result.
+        primals: Where: an array, float, Variable or tree for each argument.
+        has_aux: Whether ``fn`` returns a pair, the result and something to hand through.
+
+    Returns:
+        ``(out, pullback)``, with ``has_aux`` ``(out, pullback, aux)``. ``pullback`` takes
+        cotangents in the tree of ``out`` and returns a tuple of gradients, one for each primal,
+        as often as it is called. What ``fn`` kept is kept until ``pullback`` goes.
+
+    Raises:
+        DTypeError: for a leaf without a gradient. ShapeError: for cotangents that do not fit.
+
+    >>> out, pullback = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), 3.0)
+    >>> pullback(np.array([1.0, 10.0]))
+    (array([ 3., 30.]), array(21.))
+    """
+    primals = settled(primals)
+    with GradientTape(persistent=True) as tape:
+        watched = Watched("vjp", tape, primals, range(len(primals)))
+        out, aux = split_aux("vjp", fn(*watched.args), has_aux)
+    outputs, _ = flatten(out)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        """Return the gradients of the primals for ``cotangents`` in the tree of the result."""
+        given = same_tree("vjp", "cotangents", out, cotangents)
+        if recording_around() and not tape._followed() and any(map(_requires, given)):
+            # A tape that began later follows the cotangents only: make a pullback inside of it.
+            point = map_tree(lambda v: v._data if isinstance(v, Variable) else v, watched.args)
+            again: tuple[Any, ...] = vjp(fn, *point, has_aux=has_aux)[1](cotangents)
+            return again
+        trees: tuple[Any, ...] = watched.trees(
+            gradients_of(tape, outputs, watched.sources, given), bare=False
+        )
+        return trees
+
+    # The tape still needs the array of the result, and its new owner may write to it.
+    result = hand_over(tape, out, copy=True)
+    return (result, pullback, hand_over(tape, aux, copy=True)) if has_aux else (result, pullback)
+
+
+def _requires(value: Any) -> bool:
+    return isinstance(value, Variable) and value.requires_grad
+
+
+def stop_gradient(tree: Any) -> Any:
+    """Return ``tree`` with every Variable as a constant: no gradient flows back through it.
+
+    >>> float(grad(lambda x: x * stop_gradient(x))(3.0))
+    3.0
+    """
+    return map_tree(lambda leaf: leaf.detach() if isinstance(leaf, Variable) else leaf, tree)

@@ -1,0 +1,208 @@
+"""The formulas of the optimizers, one parameter and one step at a time, in float64."""
+
+import math
+
+import numpy as np
+
+from odyssey import Variable, optim
+
+
+def wide(data, **options):
+    """A leaf of float64."""
+    return Variable(np.asarray(data, np.float64), True, **options)
+
+
+def sgd(p, g, s, learning_rate, momentum=0.0):
+    s["v"] = momentum * s.get("v", 0.0) + g
+    return p - learning_rate * s["v"]
+
+
+def adam(p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False):
+    return moments(p, g + weight_decay * p, s, learning_rate, betas, eps, amsgrad)
+
+
+def adamw(p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False):
+    return moments(p - learning_rate * weight_decay * p, g, s, learning_rate, betas, eps, amsgrad)
+
+
+def moments(p, g, s, learning_rate, betas, eps, amsgrad):
+    s["t"] = s.get("t", 0) + 1
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    s["peak"] = np.maximum(s.get("peak", 0.0), s["v"])
+    m = s["m"] / (1 - betas[0] ** s["t"])
+    v = (s["peak"] if amsgrad else s["v"]) / (1 - betas[1] ** s["t"])
+    return p - learning_rate * m / (np.sqrt(v) + eps)
+
+
+def adagrad(
+    p,
+    g,
+    s,
+    learning_rate=1e-2,
+    lr_decay=0.0,
+    weight_decay=0.0,
+    initial_accumulator_value=0.0,
+    eps=1e-10,
+):
+    g = g + weight_decay * p
+    rate = learning_rate / (1 + s.get("t", 0) * lr_decay)
+    s["t"] = s.get("t", 0) + 1
+    s["sum"] = s.get("sum", initial_accumulator_value) + g**2
+    return p - rate * g / (np.sqrt(s["sum"]) + eps)
+
+
+def rmsprop(
+    p,
+    g,
+    s,
+    learning_rate=1e-2,
+    alpha=0.99,
+    eps=1e-8,
+    weight_decay=0.0,
+    momentum=0.0,
+    centered=False,
+):
+    g = g + weight_decay * p
+    s["v"] = alpha * s.get("v", 0.0) + (1 - alpha) * g**2
+    s["m"] = alpha * s.get("m", 0.0) + (1 - alpha) * g
+    spread = s["v"] - s["m"] ** 2 if centered else s["v"]
+    s["b"] = momentum * s.get("b", 0.0) + g / (np.sqrt(spread) + eps)
+    return p - learning_rate * s["b"]
+
+
+def lion(p, g, s, learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+    """Chen et al. 2023, program 1 (lines of its Python)."""
+    m = s.get("m", 0.0)
+    direction = np.sign(m * betas[0] + g * (1 - betas[0])) + p * weight_decay
+    s["m"] = m * betas[1] + g * (1 - betas[1])
+    return p - direction * learning_rate
+
+
+def lars(p, g, s, learning_rate, momentum=0.9, weight_decay=0.0, trust_coefficient=1e-3):
+    """You et al. 2017, algorithm 1: the local rate, the velocity, the weight."""
+    length_p = math.sqrt(float(np.vdot(p, p).real))
+    length_g = math.sqrt(float(np.vdot(g, g).real))
+    local = 1.0
+    if length_p and length_g:
+        local = trust_coefficient * length_p / (length_g + weight_decay * length_p)
+    s["v"] = momentum * s.get("v", 0.0) + learning_rate * local * (g + weight_decay * p)
+    return p - s["v"]
+
+
+# By name: the class, the pure rule's factory, the formula, the settings.
+OPTIMIZERS = {
+    "sgd": (optim.SGD, optim.sgd, sgd, {"learning_rate": 0.1, "momentum": 0.9}),
+    "adam": (optim.Adam, optim.adam, adam, {}),
+    "adam_decay": (optim.Adam, optim.adam, adam, {"learning_rate": 0.01, "weight_decay": 0.1}),
+    "adam_settings": (
+        optim.Adam,
+        optim.adam,
+        adam,
+        {"learning_rate": 0.1, "betas": (0.5, 0.8), "eps": 1e-3},
+    ),
+    "amsgrad": (
+        optim.Adam,
+        optim.adam,
+        adam,
+        {"learning_rate": 0.01, "betas": (0.9, 0.9), "amsgrad": True, "weight_decay": 0.1},
+    ),
+    "adamw": (optim.AdamW, optim.adamw, adamw, {"learning_rate": 0.01}),
+    "adamw_amsgrad": (
+        optim.AdamW,
+        optim.adamw,
+        adamw,
+        {"learning_rate": 0.1, "weight_decay": 0.5, "amsgrad": True},
+    ),
+    "adamw_no_decay": (optim.AdamW, optim.adamw, adamw, {"weight_decay": 0.0}),
+    "adagrad": (optim.AdaGrad, optim.adagrad, adagrad, {}),
+    "adagrad_settings": (
+        optim.AdaGrad,
+        optim.adagrad,
+        adagrad,
+        {
+            "learning_rate": 0.1,
+            "lr_decay": 0.1,
+            "weight_decay": 0.1,
+            "initial_accumulator_value": 0.5,
+            "eps": 1e-5,
+        },
+    ),
+    "rmsprop": (optim.RMSprop, optim.rmsprop, rmsprop, {}),
+    "rmsprop_momentum": (
+        optim.RMSprop,
+        optim.rmsprop,
+        rmsprop,
+        {"alpha": 0.9, "momentum": 0.9, "weight_decay": 0.1, "eps": 1e-4},
+    ),
+    "rmsprop_centered": (
+        optim.RMSprop,
+        optim.rmsprop,
+        rmsprop,
+        {"alpha": 0.9, "centered": True, "momentum": 0.5},
+    ),
+    "lion": (optim.Lion, optim.lion, lion, {"learning_rate": 0.01}),
+    "lion_decay": (
+        optim.Lion,
+        optim.lion,
+        lion,
+        {"learning_rate": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.1},
+    ),
+    "lars": (optim.LARS, optim.lars, lars, {"learning_rate": 1.0}),
+    "lars_decay": (
+        optim.LARS,
+        optim.lars,
+        lars,
+        {"learning_rate": 2.0, "momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.02},
+    ),
+}
+SHAPES = {
+    "small": [(3,), (), (2, 4)],
+    "large": [(20_000,)],
+    "mixed": [(5,), (130, 130), (), (0, 3), (2, 2)],
+}
+
+
+class Reference:
+    """One parameter that follows a formula."""
+
+    def __init__(self, p, formula, settings):
+        self.p = np.array(p)
+        self.formula, self.settings, self.state = formula, settings, {}
+
+    def step(self, g):
+        self.p = self.formula(self.p, g, self.state, **self.settings)
+
+
+def problem(case, shapes, dtype=np.float64):
+    """Parameters, their optimizer and their references, from one start."""
+    make, _, formula, settings = OPTIMIZERS[case]
+    starts = [draw(np.random.default_rng(7 + k), s, dtype) for k, s in enumerate(shapes)]
+    params = [Variable(start, True, name=f"p{k}") for k, start in enumerate(starts)]
+    references = [Reference(start, formula, settings) for start in starts]
+    return params, make(params, **settings), references
+
+
+def draw(rng, shape, dtype=np.float64):
+    values = rng.normal(size=shape)
+    if np.dtype(dtype).kind == "c":
+        values = values + 1j * rng.normal(size=shape)
+    return np.asarray(values, dtype)
+
+
+def same(params, references, tolerance=1e-12):
+    for p, reference in zip(params, references, strict=True):
+        np.testing.assert_allclose(p.numpy(), reference.p, rtol=tolerance, atol=tolerance)
+
+
+def step(params, optimizer, rng, references=None, skip=()):
+    """Give every parameter but those to skip a random gradient, and step."""
+    for k, p in enumerate(params):
+        p.grad = None
+        if k in skip:
+            continue
+        g = draw(rng, p.shape, p.dtype)
+        p.grad = g
+        if references is not None:
+            references[k].step(g)
+    optimizer.step(allow_missing=bool(skip))
