@@ -92,7 +92,7 @@ def main():
     np.testing.assert_allclose(fitted["w"], known.coef_, atol=1e-10)
 
     params, sizes = start, []
-    for step in range(8):
+    for step in range(6):
         gradient = flat(od.grad(robust_loss)(params, x, y))
         sizes.append(np.linalg.norm(gradient))
         loss = float(robust_loss(params, x, y))

@@ -17,11 +17,15 @@ def sgd(p, g, s, learning_rate, momentum=0.0):
     return p - learning_rate * s["v"]
 
 
-def adam(p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False):
+def adam(
+    p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False
+):
     return moments(p, g + weight_decay * p, s, learning_rate, betas, eps, amsgrad)
 
 
-def adamw(p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False):
+def adamw(
+    p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, amsgrad=False
+):
     return moments(p - learning_rate * weight_decay * p, g, s, learning_rate, betas, eps, amsgrad)
 
 

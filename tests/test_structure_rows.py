@@ -306,6 +306,7 @@ METHODS = {
     "squeeze": lambda v: v[None].squeeze(0),
     "swapaxes": lambda v: v.swapaxes(0, -1),
     "reshape": lambda v: v.reshape(3, 2, order="F"),
+    "clip": lambda v: v.clip(2, max=4.5),
     "var": lambda v: v.var(0, ddof=1),
     "std": lambda v: v.std(axis=1, keepdims=True),
     "prod": lambda v: v.prod(-1),

@@ -34,16 +34,11 @@ _HEAD = '''\
 
 Made from the table of ops by ``python -m odyssey ops --stubs``; do not edit.
 """
-{remark}
+
 {imports}
 
 {body}
 '''
-
-_REMARK = """
-# A Variable becomes an array where NumPy asks it to, so it fits the overload of arrays as well.
-# mypy: disable-error-code="overload-overlap"
-"""
 
 
 # ------------------------------------------------------------------ odyssey.ops
@@ -52,12 +47,16 @@ _REMARK = """
 def ops_stub() -> str:
     """Return the stub of ``odyssey.ops``."""
     imports = Imports()
-    for name in ("Any", "TypeAlias", "overload"):
-        imports.add("typing", name)
-    imports.add("numpy.typing", "ArrayLike")
-    imports.add("numpy.typing", "NDArray")
-    imports.add("odyssey.tape", "GradientTape")
-    imports.add("odyssey.variable", "Variable")
+    for module, name in (
+        ("collections.abc", "Sequence"),
+        ("typing", "Any"),
+        ("typing", "TypeAlias"),
+        ("typing", "overload"),
+        ("numpy.typing", "NDArray"),
+        ("odyssey.tape", "GradientTape"),
+        ("odyssey.variable", "Variable"),
+    ):
+        imports.add(module, name)
     imports.numpy = True
     for name in ops.__all__:
         value = getattr(ops, name)
@@ -66,16 +65,18 @@ def ops_stub() -> str:
     body = [
         _list("__all__", ops.__all__),
         "",
-        "_Operand: TypeAlias = Variable | ArrayLike",
         "_Scalar: TypeAlias = complex | np.generic",
         "_Array: TypeAlias = NDArray[Any]",
+        "# No protocol, as NumPy's ArrayLike is: a Variable can become an array, and must not fit.",
+        "_Plain: TypeAlias = _Array | _Scalar | Sequence[Any]",
+        "_Operand: TypeAlias = Variable | _Plain",
         "_ArrayOrScalar: TypeAlias = NDArray[Any] | Any",
     ]
     for entry in sorted(entries().values(), key=lambda entry: entry.name):
         body += ["", *_function(entry, imports)]
         body += [f"{alias} = {entry.name}" for alias in entry.aliases]
     title = "The ops: ``od.ops.<name>(arrays..., options..., tape=None)``, with their types."
-    return _HEAD.format(title=title, remark=_REMARK, imports=imports.text(), body="\n".join(body))
+    return _HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
 
 
 def operands_of(entry: Entry) -> dict[str, str]:
@@ -109,8 +110,8 @@ _TYPES = {
         "rest": "Variable",
     },
     "plain": {
-        "array": "ArrayLike",
-        "optional": "ArrayLike | None",
+        "array": "_Plain",
+        "optional": "_Plain | None",
         "arrays": "_Array | Sequence[_Array]",
         "rest": "_Array",
     },
@@ -179,8 +180,6 @@ def _parameters(entry: Entry, overload: _Overload, imports: Imports) -> list[str
     for p in signature_of(entry).parameters.values():
         if p.name in overload.operands:
             hint = overload.operands[p.name]
-            if "Sequence" in hint:
-                imports.add("collections.abc", "Sequence")
             p = p.replace(default=p.empty if hint == "Variable" else p.default)
         elif p.name == "tape":
             hint = "GradientTape | None"
@@ -246,7 +245,7 @@ def backward_stub() -> str:
         row = ops.OPS[name]
         body += ["", *_backward(row, imports), *(f"{alias} = {name}" for alias in row.aliases)]
     title = "The backward functions of all ops, ``od.backward.<op>(g, ...)``, with their types."
-    return _HEAD.format(title=title, remark="", imports=imports.text(), body="\n".join(body))
+    return _HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
 
 
 def _backward(row: Row, imports: Imports) -> Iterator[str]:

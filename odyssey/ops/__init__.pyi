@@ -3,14 +3,11 @@
 Made from the table of ops by ``python -m odyssey ops --stubs``; do not edit.
 """
 
-# A Variable becomes an array where NumPy asks it to, so it fits the overload of arrays as well.
-# mypy: disable-error-code="overload-overlap"
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from odyssey.ops.operators import Operators
 from odyssey.ops.row import PASS, Row
@@ -32,9 +29,11 @@ __all__ = [
     "op",
 ]
 
-_Operand: TypeAlias = Variable | ArrayLike
 _Scalar: TypeAlias = complex | np.generic
 _Array: TypeAlias = NDArray[Any]
+# No protocol, as NumPy's ArrayLike is: a Variable can become an array, and must not fit.
+_Plain: TypeAlias = _Array | _Scalar | Sequence[Any]
+_Operand: TypeAlias = Variable | _Plain
 _ArrayOrScalar: TypeAlias = NDArray[Any] | Any
 
 @overload
@@ -43,18 +42,18 @@ def absolute(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def absolute(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def absolute(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def absolute(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 abs = absolute
 
 @overload
 def add(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise sum, ``x + y``."""
 @overload
-def add(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def add(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def add(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def add(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def add(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def add_along_axis(
@@ -69,7 +68,7 @@ def add_along_axis(
     """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
 @overload
 def add_along_axis(
-    x: ArrayLike,
+    x: _Plain,
     indices: Variable,
     /,
     *,
@@ -79,8 +78,8 @@ def add_along_axis(
 ) -> Variable: ...
 @overload
 def add_along_axis(
-    x: ArrayLike,
-    indices: ArrayLike,
+    x: _Plain,
+    indices: _Plain,
     /,
     *,
     axis: int | None = -1,
@@ -92,14 +91,7 @@ def add_along_axis(
 def add_at(x: Variable, /, key: Any, spec: Spec, *, tape: GradientTape | None = None) -> Variable:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
 @overload
-def add_at(
-    x: ArrayLike,
-    /,
-    key: Any,
-    spec: Spec,
-    *,
-    tape: GradientTape | None = None,
-) -> _Array: ...
+def add_at(x: _Plain, /, key: Any, spec: Spec, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def add_taken(
@@ -115,7 +107,7 @@ def add_taken(
     """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
 @overload
 def add_taken(
-    x: ArrayLike,
+    x: _Plain,
     indices: Variable,
     /,
     *,
@@ -126,8 +118,8 @@ def add_taken(
 ) -> Variable: ...
 @overload
 def add_taken(
-    x: ArrayLike,
-    indices: ArrayLike,
+    x: _Plain,
+    indices: _Plain,
     /,
     *,
     axis: int | None = None,
@@ -148,7 +140,7 @@ def all(
     """Whether every element over ``axis`` is not 0; True of nothing; a constant."""
 @overload
 def all(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -168,7 +160,7 @@ def any(
     """Whether an element over ``axis`` is not 0; False of nothing; a constant."""
 @overload
 def any(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -182,7 +174,7 @@ def arccos(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arccos(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arccos(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arccos(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 acos = arccos
 
 @overload
@@ -191,7 +183,7 @@ def arccosh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arccosh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arccosh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arccosh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 acosh = arccosh
 
 @overload
@@ -200,7 +192,7 @@ def arcsin(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arcsin(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arcsin(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arcsin(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 asin = arcsin
 
 @overload
@@ -209,7 +201,7 @@ def arcsinh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arcsinh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arcsinh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arcsinh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 asinh = arcsinh
 
 @overload
@@ -218,18 +210,18 @@ def arctan(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arctan(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arctan(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arctan(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 atan = arctan
 
 @overload
 def arctan2(y: Variable, x: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise angle of the point ``(x, y)``, in radians from -pi to pi."""
 @overload
-def arctan2(y: ArrayLike, x: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def arctan2(y: _Plain, x: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def arctan2(y: _Scalar, x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arctan2(y: ArrayLike, x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arctan2(y: _Plain, x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 atan2 = arctan2
 
 @overload
@@ -238,7 +230,7 @@ def arctanh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def arctanh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def arctanh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def arctanh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 atanh = arctanh
 
 @overload
@@ -253,7 +245,7 @@ def argmax(
     """Index of the first largest element over ``axis``, in row-major order by default."""
 @overload
 def argmax(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | None = None,
     *,
@@ -273,7 +265,7 @@ def argmin(
     """Index of the first smallest element over ``axis``, in row-major order by default."""
 @overload
 def argmin(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | None = None,
     *,
@@ -292,7 +284,7 @@ def array_split(
     """The array in parts along an axis, the first ones longer where they cannot be equal."""
 @overload
 def array_split(
-    ary: ArrayLike,
+    ary: _Plain,
     indices_or_sections: Any,
     axis: int = 0,
     *,
@@ -303,29 +295,17 @@ def array_split(
 def astype(x: Variable, /, dtype: DTypeLike, *, tape: GradientTape | None = None) -> Variable:
     """The same numbers in another ``dtype``; complex to real keeps the real part."""
 @overload
-def astype(x: ArrayLike, /, dtype: DTypeLike, *, tape: GradientTape | None = None) -> _Array: ...
+def astype(x: _Plain, /, dtype: DTypeLike, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def binary_entropy(p: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
 @overload
-def binary_entropy(
-    p: ArrayLike,
-    y: Variable,
-    /,
-    *,
-    tape: GradientTape | None = None,
-) -> Variable: ...
+def binary_entropy(p: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def binary_entropy(p: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def binary_entropy(
-    p: ArrayLike,
-    y: ArrayLike,
-    /,
-    *,
-    tape: GradientTape | None = None,
-) -> _Array: ...
+def binary_entropy(p: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def binary_entropy_with_logits(
@@ -338,7 +318,7 @@ def binary_entropy_with_logits(
     """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
 @overload
 def binary_entropy_with_logits(
-    x: ArrayLike,
+    x: _Plain,
     y: Variable,
     /,
     *,
@@ -354,8 +334,8 @@ def binary_entropy_with_logits(
 ) -> Any: ...
 @overload
 def binary_entropy_with_logits(
-    x: ArrayLike,
-    y: ArrayLike,
+    x: _Plain,
+    y: _Plain,
     /,
     *,
     tape: GradientTape | None = None,
@@ -372,7 +352,7 @@ def broadcast_to(
     """The value repeated along new axes and axes of length 1, without copying."""
 @overload
 def broadcast_to(
-    x: ArrayLike,
+    x: _Plain,
     /,
     shape: int | Sequence[int],
     *,
@@ -385,7 +365,7 @@ def cbrt(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def cbrt(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def cbrt(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def cbrt(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def ceil(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -393,7 +373,7 @@ def ceil(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def ceil(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def ceil(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def ceil(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def clip(
@@ -420,7 +400,7 @@ def clip(
 ) -> Any: ...
 @overload
 def clip(
-    x: ArrayLike,
+    x: _Plain,
     /,
     a_min: Any = None,
     a_max: Any = None,
@@ -459,7 +439,7 @@ def conj(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def conj(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def conj(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def conj(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def cos(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -467,7 +447,7 @@ def cos(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def cos(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def cos(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def cos(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def cosh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -475,7 +455,7 @@ def cosh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def cosh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def cosh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def cosh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def cumsum(
@@ -488,7 +468,7 @@ def cumsum(
     """Running sum along ``axis``, by default of all elements in row-major order."""
 @overload
 def cumsum(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | None = None,
     *,
@@ -499,20 +479,20 @@ def cumsum(
 def divide(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise quotient, ``x / y``; integers divide to floats."""
 @overload
-def divide(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def divide(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def divide(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def divide(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def divide(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 div = divide
 
 @overload
 def dot(a: Variable, b: _Operand, *, tape: GradientTape | None = None) -> Variable:
     """Product of matrices or vectors, or of numbers."""
 @overload
-def dot(a: ArrayLike, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
+def dot(a: _Plain, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def dot(a: ArrayLike, b: ArrayLike, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+def dot(a: _Plain, b: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def elu(x: Variable, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> Variable:
@@ -520,17 +500,17 @@ def elu(x: Variable, /, *, alpha: float = 1.0, tape: GradientTape | None = None)
 @overload
 def elu(x: _Scalar, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> Any: ...
 @overload
-def elu(x: ArrayLike, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> _Array: ...
+def elu(x: _Plain, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def equal(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x == y``; a constant."""
 @overload
-def equal(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def equal(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def equal(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def equal(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def equal(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def erf(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -538,7 +518,7 @@ def erf(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def erf(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def erf(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def erf(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def erfc(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -546,7 +526,7 @@ def erfc(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def erfc(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def erfc(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def erfc(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def exp(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -554,7 +534,7 @@ def exp(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def exp(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def exp(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def exp(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def exp2(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -562,7 +542,7 @@ def exp2(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def exp2(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def exp2(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def exp2(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def expand_dims(
@@ -574,7 +554,7 @@ def expand_dims(
     """New axes of length 1."""
 @overload
 def expand_dims(
-    a: ArrayLike,
+    a: _Plain,
     axis: int | tuple[int, ...],
     *,
     tape: GradientTape | None = None,
@@ -586,7 +566,7 @@ def expm1(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def expm1(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def expm1(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def expm1(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def flip(
@@ -598,7 +578,7 @@ def flip(
     """Elements in reverse order."""
 @overload
 def flip(
-    m: ArrayLike,
+    m: _Plain,
     axis: int | tuple[int, ...] | None = None,
     *,
     tape: GradientTape | None = None,
@@ -610,17 +590,17 @@ def floor(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def floor(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def floor(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def floor(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def floor_divide(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise quotient rounded down, ``x // y``; not differentiable."""
 @overload
-def floor_divide(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def floor_divide(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def floor_divide(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def floor_divide(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def floor_divide(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def full_like(
@@ -634,7 +614,7 @@ def full_like(
     """A number repeated, in the shape and dtype of another array."""
 @overload
 def full_like(
-    a: ArrayLike,
+    a: _Plain,
     fill_value: Variable,
     dtype: DTypeLike | None = None,
     *,
@@ -643,8 +623,8 @@ def full_like(
 ) -> Variable: ...
 @overload
 def full_like(
-    a: ArrayLike,
-    fill_value: ArrayLike,
+    a: _Plain,
+    fill_value: _Plain,
     dtype: DTypeLike | None = None,
     *,
     shape: int | Sequence[int] | None = None,
@@ -664,7 +644,7 @@ def gelu(
 def gelu(x: _Scalar, /, *, approximate: str = "none", tape: GradientTape | None = None) -> Any: ...
 @overload
 def gelu(
-    x: ArrayLike,
+    x: _Plain,
     /,
     *,
     approximate: str = "none",
@@ -675,33 +655,27 @@ def gelu(
 def getitem(x: Variable, /, key: Any, *, tape: GradientTape | None = None) -> Variable:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
 @overload
-def getitem(x: ArrayLike, /, key: Any, *, tape: GradientTape | None = None) -> _Array: ...
+def getitem(x: _Plain, /, key: Any, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def greater(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x > y``; a constant."""
 @overload
-def greater(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def greater(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def greater(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def greater(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def greater(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def greater_equal(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x >= y``; a constant."""
 @overload
-def greater_equal(
-    x: ArrayLike,
-    y: Variable,
-    /,
-    *,
-    tape: GradientTape | None = None,
-) -> Variable: ...
+def greater_equal(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def greater_equal(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def greater_equal(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def greater_equal(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def hard_sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -709,7 +683,7 @@ def hard_sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variabl
 @overload
 def hard_sigmoid(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def hard_sigmoid(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def hard_sigmoid(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 hardsigmoid = hard_sigmoid
 
 @overload
@@ -718,7 +692,7 @@ def hard_swish(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def hard_swish(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def hard_swish(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def hard_swish(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 hardswish = hard_swish
 
 @overload
@@ -742,7 +716,7 @@ def hard_tanh(
 ) -> Any: ...
 @overload
 def hard_tanh(
-    x: ArrayLike,
+    x: _Plain,
     /,
     *,
     min_val: float = -1.0,
@@ -767,17 +741,17 @@ def hstack(tup: _Operand | Sequence[object], *, tape: GradientTape | None = None
 def hypot(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise length ``sqrt(x**2 + y**2)``, without overflow of the squares."""
 @overload
-def hypot(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def hypot(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def hypot(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def hypot(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def hypot(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def identity(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """The same value, under a name of its own."""
 @overload
-def identity(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def identity(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def imag(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -785,15 +759,15 @@ def imag(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def imag(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def imag(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def imag(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def inner(a: Variable, b: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Products summed over the last axes of both."""
 @overload
-def inner(a: ArrayLike, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def inner(a: _Plain, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def inner(a: ArrayLike, b: ArrayLike, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+def inner(a: _Plain, b: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def isfinite(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -801,7 +775,7 @@ def isfinite(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def isfinite(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def isfinite(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def isfinite(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def isinf(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -809,7 +783,7 @@ def isinf(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def isinf(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def isinf(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def isinf(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def isnan(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -817,7 +791,7 @@ def isnan(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def isnan(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def isnan(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def isnan(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def leaky_relu(
@@ -838,7 +812,7 @@ def leaky_relu(
 ) -> Any: ...
 @overload
 def leaky_relu(
-    x: ArrayLike,
+    x: _Plain,
     /,
     *,
     negative_slope: float = 0.01,
@@ -849,21 +823,21 @@ def leaky_relu(
 def less(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x < y``; a constant."""
 @overload
-def less(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def less(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def less(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def less(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def less(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def less_equal(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x <= y``; a constant."""
 @overload
-def less_equal(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def less_equal(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def less_equal(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def less_equal(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def less_equal(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def linear(
@@ -877,7 +851,7 @@ def linear(
     """Linear layer, ``x @ weight.T + bias``, for ``weight`` of shape (out, in)."""
 @overload
 def linear(
-    x: ArrayLike,
+    x: _Plain,
     weight: Variable,
     bias: _Operand | None = None,
     /,
@@ -886,8 +860,8 @@ def linear(
 ) -> Variable: ...
 @overload
 def linear(
-    x: ArrayLike,
-    weight: ArrayLike,
+    x: _Plain,
+    weight: _Plain,
     bias: Variable,
     /,
     *,
@@ -895,9 +869,9 @@ def linear(
 ) -> Variable: ...
 @overload
 def linear(
-    x: ArrayLike,
-    weight: ArrayLike,
-    bias: ArrayLike | None = None,
+    x: _Plain,
+    weight: _Plain,
+    bias: _Plain | None = None,
     /,
     *,
     tape: GradientTape | None = None,
@@ -909,7 +883,7 @@ def log(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def log(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def log(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def log(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def log10(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -917,7 +891,7 @@ def log10(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def log10(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def log10(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def log10(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def log1p(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -925,7 +899,7 @@ def log1p(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def log1p(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def log1p(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def log1p(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def log2(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -933,7 +907,7 @@ def log2(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def log2(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def log2(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def log2(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def log_sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -941,24 +915,24 @@ def log_sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable
 @overload
 def log_sigmoid(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def log_sigmoid(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def log_sigmoid(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 logsigmoid = log_sigmoid
 
 @overload
 def log_softmax(x: Variable, /, axis: int = -1, *, tape: GradientTape | None = None) -> Variable:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
 @overload
-def log_softmax(x: ArrayLike, /, axis: int = -1, *, tape: GradientTape | None = None) -> _Array: ...
+def log_softmax(x: _Plain, /, axis: int = -1, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logical_and(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise logical and; a constant."""
 @overload
-def logical_and(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def logical_and(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def logical_and(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def logical_and(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def logical_and(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logical_not(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -966,27 +940,27 @@ def logical_not(x: Variable, /, *, tape: GradientTape | None = None) -> Variable
 @overload
 def logical_not(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def logical_not(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def logical_not(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logical_or(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise logical or; a constant."""
 @overload
-def logical_or(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def logical_or(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def logical_or(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def logical_or(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def logical_or(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logical_xor(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise exclusive or: whether just one of two holds; a constant."""
 @overload
-def logical_xor(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def logical_xor(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def logical_xor(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def logical_xor(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def logical_xor(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logsumexp(
@@ -1000,7 +974,7 @@ def logsumexp(
     """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
 @overload
 def logsumexp(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1012,21 +986,15 @@ def logsumexp(
 def matmul(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Matrix product ``x @ y`` over the last two axes; vectors as in NumPy."""
 @overload
-def matmul(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def matmul(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def matmul(
-    x: ArrayLike,
-    y: ArrayLike,
-    /,
-    *,
-    tape: GradientTape | None = None,
-) -> _ArrayOrScalar: ...
+def matmul(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def matrix_transpose(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """The last two axes exchanged."""
 @overload
-def matrix_transpose(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def matrix_transpose(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def max(
@@ -1040,7 +1008,7 @@ def max(
     """Largest element over ``axis``, by default of all elements; NaN if one is NaN."""
 @overload
 def max(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1052,11 +1020,11 @@ def max(
 def maximum(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise larger of two; NaN if either is."""
 @overload
-def maximum(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def maximum(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def maximum(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def maximum(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def maximum(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def mean(
@@ -1070,7 +1038,7 @@ def mean(
     """Arithmetic mean over ``axis``, by default over all elements."""
 @overload
 def mean(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1090,7 +1058,7 @@ def min(
     """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
 @overload
 def min(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1102,11 +1070,11 @@ def min(
 def minimum(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise smaller of two; NaN if either is."""
 @overload
-def minimum(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def minimum(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def minimum(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def minimum(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def minimum(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def mish(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1114,17 +1082,17 @@ def mish(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def mish(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def mish(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def mish(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def mod(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise remainder ``x - y * floor(x / y)``, which has the sign of ``y``."""
 @overload
-def mod(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def mod(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def mod(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def mod(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def mod(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 remainder = mod
 
 @overload
@@ -1138,7 +1106,7 @@ def moveaxis(
     """Axes moved to other places; the others keep their order."""
 @overload
 def moveaxis(
-    a: ArrayLike,
+    a: _Plain,
     source: Any,
     destination: Any,
     *,
@@ -1149,11 +1117,11 @@ def moveaxis(
 def multiply(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise product, ``x * y``."""
 @overload
-def multiply(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def multiply(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def multiply(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def multiply(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def multiply(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 mul = multiply
 
 @overload
@@ -1162,18 +1130,18 @@ def negative(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def negative(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def negative(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def negative(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 neg = negative
 
 @overload
 def not_equal(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x != y``; a constant."""
 @overload
-def not_equal(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def not_equal(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def not_equal(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def not_equal(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def not_equal(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def one_hot(
@@ -1187,7 +1155,7 @@ def one_hot(
     """Ones at the given class numbers and zeros elsewhere; a constant."""
 @overload
 def one_hot(
-    indices: ArrayLike,
+    indices: _Plain,
     num_classes: int,
     *,
     dtype: DTypeLike = ...,
@@ -1206,7 +1174,7 @@ def ones_like(
     """Ones of the shape and dtype of another array; a constant."""
 @overload
 def ones_like(
-    a: ArrayLike,
+    a: _Plain,
     dtype: DTypeLike | None = None,
     *,
     shape: int | Sequence[int] | None = None,
@@ -1217,9 +1185,9 @@ def ones_like(
 def outer(a: Variable, b: _Operand, *, tape: GradientTape | None = None) -> Variable:
     """Product of each element of ``a`` with each of ``b``."""
 @overload
-def outer(a: ArrayLike, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
+def outer(a: _Plain, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def outer(a: ArrayLike, b: ArrayLike, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+def outer(a: _Plain, b: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def pad(
@@ -1233,7 +1201,7 @@ def pad(
     """Elements added before and after, along each axis."""
 @overload
 def pad(
-    array: ArrayLike,
+    array: _Plain,
     pad_width: Any,
     mode: str = "constant",
     *,
@@ -1245,20 +1213,20 @@ def pad(
 def power(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise power, ``x ** y``."""
 @overload
-def power(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def power(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def power(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def power(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def power(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 pow = power
 
 @overload
 def prelu(x: Variable, weight: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x`` where positive, ``weight * x`` elsewhere; a weight for each channel."""
 @overload
-def prelu(x: ArrayLike, weight: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def prelu(x: _Plain, weight: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def prelu(x: ArrayLike, weight: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def prelu(x: _Plain, weight: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def prod(
@@ -1272,7 +1240,7 @@ def prod(
     """Product over ``axis``, by default of all elements; 1 of nothing."""
 @overload
 def prod(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1284,12 +1252,7 @@ def prod(
 def ravel(a: Variable, order: str = "C", *, tape: GradientTape | None = None) -> Variable:
     """All elements on one axis."""
 @overload
-def ravel(
-    a: ArrayLike,
-    order: str = "C",
-    *,
-    tape: GradientTape | None = None,
-) -> _ArrayOrScalar: ...
+def ravel(a: _Plain, order: str = "C", *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def real(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1297,7 +1260,7 @@ def real(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def real(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def real(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def real(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def reciprocal(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1305,7 +1268,7 @@ def reciprocal(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def reciprocal(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def reciprocal(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def reciprocal(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def relu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1313,7 +1276,7 @@ def relu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def relu(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def relu(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def relu(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def relu6(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1321,7 +1284,7 @@ def relu6(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def relu6(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def relu6(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def relu6(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def repeat(
@@ -1334,7 +1297,7 @@ def repeat(
     """Each element repeated in its place."""
 @overload
 def repeat(
-    a: ArrayLike,
+    a: _Plain,
     repeats: Any,
     axis: int | None = None,
     *,
@@ -1353,7 +1316,7 @@ def reshape(
     """The same elements, in row-major order, under another shape; one length may be -1."""
 @overload
 def reshape(
-    x: ArrayLike,
+    x: _Plain,
     /,
     shape: int | Sequence[int],
     order: str = "C",
@@ -1373,7 +1336,7 @@ def roll(
     """Elements shifted along ``axis``; what leaves at the end comes in at the start."""
 @overload
 def roll(
-    x: ArrayLike,
+    x: _Plain,
     /,
     shift: Any,
     axis: int | tuple[int, ...] | None = None,
@@ -1387,7 +1350,7 @@ def round(x: Variable, /, decimals: int = 0, *, tape: GradientTape | None = None
 @overload
 def round(x: _Scalar, /, decimals: int = 0, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def round(x: ArrayLike, /, decimals: int = 0, *, tape: GradientTape | None = None) -> _Array: ...
+def round(x: _Plain, /, decimals: int = 0, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def rsqrt(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1395,7 +1358,7 @@ def rsqrt(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def rsqrt(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def rsqrt(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def rsqrt(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def selu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1403,14 +1366,14 @@ def selu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def selu(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def selu(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def selu(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def setitem(x: Variable, v: _Operand, /, key: Any, *, tape: GradientTape | None = None) -> Variable:
     """A copy of ``x`` in which ``x[key]`` is ``v``."""
 @overload
 def setitem(
-    x: ArrayLike,
+    x: _Plain,
     v: Variable,
     /,
     key: Any,
@@ -1418,14 +1381,7 @@ def setitem(
     tape: GradientTape | None = None,
 ) -> Variable: ...
 @overload
-def setitem(
-    x: ArrayLike,
-    v: ArrayLike,
-    /,
-    key: Any,
-    *,
-    tape: GradientTape | None = None,
-) -> _Array: ...
+def setitem(x: _Plain, v: _Plain, /, key: Any, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1433,7 +1389,7 @@ def sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def sigmoid(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def sigmoid(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def sigmoid(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def sign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1441,7 +1397,7 @@ def sign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def sign(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def sign(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def sign(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def silu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1449,7 +1405,7 @@ def silu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def silu(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def silu(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def silu(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 swish = silu
 
 @overload
@@ -1458,7 +1414,7 @@ def sin(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def sin(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def sin(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def sin(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def sinh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1466,13 +1422,13 @@ def sinh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def sinh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def sinh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def sinh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def softmax(x: Variable, /, axis: int = -1, *, tape: GradientTape | None = None) -> Variable:
     """Exponentials along ``axis`` divided by their sum."""
 @overload
-def softmax(x: ArrayLike, /, axis: int = -1, *, tape: GradientTape | None = None) -> _Array: ...
+def softmax(x: _Plain, /, axis: int = -1, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def softmax_cross_entropy(
@@ -1489,7 +1445,7 @@ def softmax_cross_entropy(
     """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
 @overload
 def softmax_cross_entropy(
-    logits: ArrayLike,
+    logits: _Plain,
     targets: Variable,
     /,
     axis: int = -1,
@@ -1501,8 +1457,8 @@ def softmax_cross_entropy(
 ) -> Variable: ...
 @overload
 def softmax_cross_entropy(
-    logits: ArrayLike,
-    targets: ArrayLike,
+    logits: _Plain,
+    targets: _Plain,
     /,
     axis: int = -1,
     label_smoothing: float = 0.0,
@@ -1527,7 +1483,7 @@ def softmax_cross_entropy_mass(
     """Weight of each sample in ``softmax_cross_entropy``: its total target, over n for a mean."""
 @overload
 def softmax_cross_entropy_mass(
-    targets: ArrayLike,
+    targets: _Plain,
     /,
     logits_spec: Spec,
     axis: int = -1,
@@ -1553,7 +1509,7 @@ def softmax_cross_entropy_slope(
     """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
 @overload
 def softmax_cross_entropy_slope(
-    logits: ArrayLike,
+    logits: _Plain,
     targets: Variable,
     /,
     axis: int = -1,
@@ -1565,8 +1521,8 @@ def softmax_cross_entropy_slope(
 ) -> Variable: ...
 @overload
 def softmax_cross_entropy_slope(
-    logits: ArrayLike,
-    targets: ArrayLike,
+    logits: _Plain,
+    targets: _Plain,
     /,
     axis: int = -1,
     label_smoothing: float = 0.0,
@@ -1582,7 +1538,7 @@ def softplus(x: Variable, /, *, beta: float = 1.0, tape: GradientTape | None = N
 @overload
 def softplus(x: _Scalar, /, *, beta: float = 1.0, tape: GradientTape | None = None) -> Any: ...
 @overload
-def softplus(x: ArrayLike, /, *, beta: float = 1.0, tape: GradientTape | None = None) -> _Array: ...
+def softplus(x: _Plain, /, *, beta: float = 1.0, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def softsign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1590,7 +1546,7 @@ def softsign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def softsign(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def softsign(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def softsign(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def split(
@@ -1603,7 +1559,7 @@ def split(
     """The array in parts along an axis: so many equal ones, or cut at given places."""
 @overload
 def split(
-    ary: ArrayLike,
+    ary: _Plain,
     indices_or_sections: Any,
     axis: int = 0,
     *,
@@ -1616,7 +1572,7 @@ def sqrt(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def sqrt(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def sqrt(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def sqrt(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def square(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1624,7 +1580,7 @@ def square(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def square(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def square(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def square(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def squared_error_mean(
@@ -1637,7 +1593,7 @@ def squared_error_mean(
     """Mean of ``(x - y)**2`` over all elements of real arrays of one shape."""
 @overload
 def squared_error_mean(
-    x: ArrayLike,
+    x: _Plain,
     y: Variable,
     /,
     *,
@@ -1645,8 +1601,8 @@ def squared_error_mean(
 ) -> Variable: ...
 @overload
 def squared_error_mean(
-    x: ArrayLike,
-    y: ArrayLike,
+    x: _Plain,
+    y: _Plain,
     /,
     *,
     tape: GradientTape | None = None,
@@ -1662,7 +1618,7 @@ def squeeze(
     """Axes of length 1 left out."""
 @overload
 def squeeze(
-    a: ArrayLike,
+    a: _Plain,
     axis: int | tuple[int, ...] | None = None,
     *,
     tape: GradientTape | None = None,
@@ -1705,7 +1661,7 @@ def std(
     """Standard deviation over ``axis``, the root of the variance."""
 @overload
 def std(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1719,11 +1675,11 @@ def std(
 def subtract(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise difference, ``x - y``."""
 @overload
-def subtract(x: ArrayLike, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def subtract(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def subtract(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def subtract(x: ArrayLike, y: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def subtract(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 sub = subtract
 
 @overload
@@ -1738,7 +1694,7 @@ def sum(
     """Sum over ``axis``, by default over all elements."""
 @overload
 def sum(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1751,7 +1707,7 @@ def swapaxes(a: Variable, axis1: int, axis2: int, *, tape: GradientTape | None =
     """Two axes exchanged."""
 @overload
 def swapaxes(
-    a: ArrayLike,
+    a: _Plain,
     axis1: int,
     axis2: int,
     *,
@@ -1771,7 +1727,7 @@ def take(
     """The elements at integer ``indices`` along ``axis``, by default among all elements."""
 @overload
 def take(
-    x: ArrayLike,
+    x: _Plain,
     indices: Variable,
     /,
     axis: int | None = None,
@@ -1781,8 +1737,8 @@ def take(
 ) -> Variable: ...
 @overload
 def take(
-    x: ArrayLike,
-    indices: ArrayLike,
+    x: _Plain,
+    indices: _Plain,
     /,
     axis: int | None = None,
     *,
@@ -1802,7 +1758,7 @@ def take_along_axis(
     """The elements at ``indices`` along ``axis``, each from its own line of the array."""
 @overload
 def take_along_axis(
-    x: ArrayLike,
+    x: _Plain,
     indices: Variable,
     /,
     axis: int | None = -1,
@@ -1811,8 +1767,8 @@ def take_along_axis(
 ) -> Variable: ...
 @overload
 def take_along_axis(
-    x: ArrayLike,
-    indices: ArrayLike,
+    x: _Plain,
+    indices: _Plain,
     /,
     axis: int | None = -1,
     *,
@@ -1825,7 +1781,7 @@ def tan(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def tan(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def tan(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def tan(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def tanh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1833,7 +1789,7 @@ def tanh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 @overload
 def tanh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
-def tanh(x: ArrayLike, /, *, tape: GradientTape | None = None) -> _Array: ...
+def tanh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def tensordot(
@@ -1846,7 +1802,7 @@ def tensordot(
     """Products summed over axes of both."""
 @overload
 def tensordot(
-    a: ArrayLike,
+    a: _Plain,
     b: Variable,
     axes: int | tuple[int, ...] | None = 2,
     *,
@@ -1854,8 +1810,8 @@ def tensordot(
 ) -> Variable: ...
 @overload
 def tensordot(
-    a: ArrayLike,
-    b: ArrayLike,
+    a: _Plain,
+    b: _Plain,
     axes: int | tuple[int, ...] | None = 2,
     *,
     tape: GradientTape | None = None,
@@ -1865,7 +1821,7 @@ def tensordot(
 def tile(A: Variable, reps: Any, *, tape: GradientTape | None = None) -> Variable:
     """The whole array repeated along its axes."""
 @overload
-def tile(A: ArrayLike, reps: Any, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+def tile(A: _Plain, reps: Any, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def transpose(
@@ -1878,7 +1834,7 @@ def transpose(
     """The axes in another order, by default reversed."""
 @overload
 def transpose(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axes: int | tuple[int, ...] | None = None,
     *,
@@ -1895,7 +1851,7 @@ def unstack(
     """The parts of an array along an axis, which they lose."""
 @overload
 def unstack(
-    x: ArrayLike,
+    x: _Plain,
     *,
     axis: int = 0,
     tape: GradientTape | None = None,
@@ -1915,7 +1871,7 @@ def var(
     """Variance over ``axis``: the sum of ``|x - mean|**2`` over the count less ``ddof``."""
 @overload
 def var(
-    x: ArrayLike,
+    x: _Plain,
     /,
     axis: int | tuple[int, ...] | None = None,
     *,
@@ -1929,9 +1885,9 @@ def var(
 def vdot(a: Variable, b: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Inner product of all elements, those of ``a`` conjugated."""
 @overload
-def vdot(a: ArrayLike, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+def vdot(a: _Plain, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
-def vdot(a: ArrayLike, b: ArrayLike, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+def vdot(a: _Plain, b: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def vstack(tup: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:
@@ -1957,7 +1913,7 @@ def where(
     """Elementwise choice, ``x`` where ``condition`` holds and ``y`` elsewhere."""
 @overload
 def where(
-    condition: ArrayLike,
+    condition: _Plain,
     x: Variable,
     y: _Operand,
     /,
@@ -1966,8 +1922,8 @@ def where(
 ) -> Variable: ...
 @overload
 def where(
-    condition: ArrayLike,
-    x: ArrayLike,
+    condition: _Plain,
+    x: _Plain,
     y: Variable,
     /,
     *,
@@ -1984,9 +1940,9 @@ def where(
 ) -> Any: ...
 @overload
 def where(
-    condition: ArrayLike,
-    x: ArrayLike,
-    y: ArrayLike,
+    condition: _Plain,
+    x: _Plain,
+    y: _Plain,
     /,
     *,
     tape: GradientTape | None = None,
@@ -2003,7 +1959,7 @@ def zeros_like(
     """Zeros of the shape and dtype of another array; a constant."""
 @overload
 def zeros_like(
-    a: ArrayLike,
+    a: _Plain,
     dtype: DTypeLike | None = None,
     *,
     shape: int | Sequence[int] | None = None,

@@ -50,6 +50,8 @@ class Operators:
         def __mul__(self, other: Any) -> Self: ...
         def __rmul__(self, other: Any) -> Self: ...
         def __truediv__(self, other: Any) -> Self: ...
+        def __floordiv__(self, other: Any) -> Self: ...
+        def __mod__(self, other: Any) -> Self: ...
         def __pow__(self, other: Any) -> Self: ...
         def __matmul__(self, other: Any) -> Self: ...
         def __neg__(self) -> Self: ...
@@ -63,6 +65,8 @@ class Operators:
         __sub__ = arithmetic.subtract
         __mul__ = __rmul__ = arithmetic.multiply
         __truediv__ = arithmetic.divide
+        __floordiv__ = rounding.floor_divide
+        __mod__ = rounding.mod
         __pow__ = elementary.power
         __matmul__ = matrix.matmul
         __neg__ = arithmetic.negative
@@ -91,6 +95,14 @@ class Operators:
 
     def __rtruediv__(self, other: Any) -> Self:
         result: Self = arithmetic.divide(other, self)
+        return result
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        result: Self = rounding.floor_divide(other, self)
+        return result
+
+    def __rmod__(self, other: Any) -> Self:
+        result: Self = rounding.mod(other, self)
         return result
 
     def __rpow__(self, other: Any) -> Self:
@@ -140,6 +152,10 @@ class Operators:
     def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
         return reductions.all(self, axis, keepdims=keepdims)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""
+        return choice.clip(self, min, max)
 
     def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
         """Variance over ``axis``; see ``ops.var``."""

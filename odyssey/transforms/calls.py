@@ -127,7 +127,7 @@ def record_call(
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        recording.add((_result_row(name, j), id, (call,), None, (_WIRE, spec)), None, data)
+        recording.add((_result_row(name, j), id, (call,), (), (_WIRE, spec)), None, data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made
 

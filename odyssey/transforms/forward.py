@@ -47,13 +47,13 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     """
     primals, tangents = as_arguments("jvp", primals, tangents)
     primals = settled(primals)
+    given = []
+    for n, (tree, direction) in enumerate(zip(primals, tangents, strict=True)):
+        flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")
+        given += [t for t, leaf in zip(flat, leaves(tree), strict=True) if leaf is not None]
     with GradientTape() as tape:
         watched = Watched("jvp", tape, primals, range(len(primals)))
         out, aux = split_aux("jvp", fn(*watched.args), has_aux)
-    given = []
-    for n, (tree, direction) in enumerate(zip(watched.args, tangents, strict=True)):
-        flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")
-        given += [t for t, leaf in zip(flat, leaves(tree), strict=True) if leaf is not None]
     outputs, rebuild = flatten(out)
     tangent = rebuild(tangents_of(tape, outputs, watched.sources, given))
     result = hand_over(tape, out)
