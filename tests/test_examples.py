@@ -81,7 +81,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(extra, monke
     for name in [name for name in sys.modules if name.partition(".")[0] == extra]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, extra, None)  # importing it now fails as if it were missing
-    with pytest.raises(SystemExit, match=r'pip install "odyssey\[examples\]"'):
+    with pytest.raises(SystemExit, match=r'pip install -e "\.\[examples\]"'):
         cli._import_extra(f"{extra}.anything", extra)
 
 

@@ -381,3 +381,13 @@ def test_what_cannot_index_is_refused(key, error, words):
     with GradientTape() as tape, pytest.raises(error, match=words):
         _ = w[key]
     assert len(tape) == 0
+
+
+def test_remainder_and_floor_division_work_from_both_sides():
+    w = Variable([5.5, -5.5], requires_grad=True)
+    with GradientTape():
+        assert (w % 2.0).numpy().tolist() == [1.5, 0.5]
+        assert (7.0 % w).numpy().tolist() == [1.5, -4.0]
+        assert (w // 2.0).numpy().tolist() == [2.0, -3.0]
+        assert (7.0 // w).numpy().tolist() == [1.0, -2.0]
+        assert w.round().numpy().tolist() == [6.0, -6.0]

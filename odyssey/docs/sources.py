@@ -25,6 +25,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
     """
     if rule is PASS:
         return "g"
+    rule = getattr(rule, "func", rule)  # of a partial
     node, source = _definition(rule)
     if isinstance(node, ast.Lambda):
         return _on_one_line(source, node.body)
@@ -37,6 +38,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
 
 def helpers_of(rule: Callable[..., Any]) -> list[str]:
     """Return the definitions of the functions that a rule calls and that are no ops."""
+    rule = getattr(rule, "func", rule)  # of a partial
     called = [name for code in _codes(rule.__code__) for name in code.co_names]
     namespace = rule.__globals__
     found = []

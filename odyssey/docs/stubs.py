@@ -150,8 +150,8 @@ def _overloads(entry: Entry) -> Iterator[_Overload]:
 def _plain_result(entry: Entry) -> str:
     """The type of the result on arrays: also Any where an array with axes may give a scalar."""
     if entry.row is None:
-        returns = signature_of(entry).return_annotation
-        return "_Array" if returns.startswith(("list", "tuple")) else "_ArrayOrScalar"
+        several = str(signature_of(entry).return_annotation).startswith(("list", "tuple"))
+        return "_Array" if several else "_ArrayOrScalar"
     rng = np.random.default_rng(0)
     for case in entry.row.samples:
         operands = case.arrays(rng)
@@ -214,8 +214,7 @@ def _result(entry: Entry, overload: _Overload, imports: Imports) -> str:
     returns = signature_of(entry).return_annotation
     if entry.row is not None or returns in ("Any", inspect.Signature.empty):
         return overload.leaf
-    function = entry.function
-    hint = imports.rendered(imports.evaluated(returns, function))
+    hint = imports.rendered(imports.evaluated(returns, entry.function))
     return hint.replace("Any", overload.leaf)
 
 

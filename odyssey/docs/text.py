@@ -51,16 +51,16 @@ def entry_text(entry: Entry) -> str:
     """Return all that the table says of one op.
 
     >>> from odyssey.docs import find
-    >>> print(entry_text(find("exp")).partition("dtypes")[0].rstrip())
+    >>> print(entry_text(find("exp")).partition("by hand")[0].rstrip())
     exp(x, /, *, tape=None)
     <BLANKLINE>
         Elementwise exponential, ``e ** x``.
     <BLANKLINE>
-    family          odyssey.ops.elementary
-    NumPy           np.exp
-    derivative in x mul(g, out)
-    forward in x    derived: the derivative, with the tangent for g
-    a node keeps    out
+    family            odyssey.ops.elementary
+    NumPy             np.exp
+    derivative in x   mul(g, out)
+    forward in x      derived: the derivative, with the tangent for g
+    a node keeps      out
     """
     lines = [entry.signature, "", textwrap.indent(_unindented(entry.function.__doc__), " " * 4), ""]
     lines += _labelled("family", [entry.module])

@@ -204,8 +204,8 @@ def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     Raises:
         ShapeError: when those axes differ in length.
 
-    >>> dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 11.0
-    True
+    >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    11.0
     """
     left, right = len(shape_of(a)), len(shape_of(b))
     if not left or not right:

@@ -18,6 +18,7 @@ from odyssey.ops import (
     joining,
     matrix,
     reductions,
+    rounding,
     scans,
     shape,
     statistics,
@@ -152,6 +153,10 @@ class Operators:
     def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
         return reductions.all(self, axis, keepdims=keepdims)
+
+    def round(self, decimals: int = 0) -> Any:
+        """The nearest numbers of ``decimals`` digits; see ``ops.round``."""
+        return rounding.round(self, decimals)
 
     def clip(self, min: Any = None, max: Any = None) -> Any:
         """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""

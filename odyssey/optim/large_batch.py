@@ -47,7 +47,8 @@ def lars(
 
 
 def _norm(x: Any) -> Any:
-    return ops.sqrt(ops.sum(ops.square(ops.absolute(x))))
+    size = ops.absolute(x) if x.dtype.kind == "c" else x
+    return ops.sqrt(ops.sum(ops.square(size)))
 
 
 def lion(

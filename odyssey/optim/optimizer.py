@@ -23,7 +23,7 @@ class Optimizer:
 
     A parameter that is frozen, its ``requires_grad`` set to False, stays where it is, whatever
     gradient it has, until it is thawed. In a compiled function the learning rates are read at
-    each run; the other settings are those of the time it was traced.
+    each run; the other settings, and what is frozen, are those of the time it was traced.
 
     Args:
         params: Trainable Variables, in any tree; or groups with settings of their own, a list of
