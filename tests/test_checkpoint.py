@@ -109,7 +109,13 @@ def test_it_nests_in_itself_over_one_closure():
 
 def test_trees_go_in_and_out_and_constants_pass():
     def fn(p, n, *, scale):
-        return {"y": p["w"] * scale, "same": p["w"], "n": n, "k": np.arange(2), "two": [p["b"] * n] * 2}
+        return {
+            "y": p["w"] * scale,
+            "same": p["w"],
+            "n": n,
+            "k": np.arange(2),
+            "two": [p["b"] * n] * 2,
+        }
 
     with GradientTape() as tape:
         p = tape.watch({"w": np.array([1.0, 2.0]), "b": 3.0})
@@ -356,8 +362,14 @@ SOURCES = {
     "partial": lambda: (partial(with_rng, rng=RNG(4)), ()),
     "object": lambda: (Dropout(5), ()),
     "method": lambda: (Dropout(5).__call__, ()),
-    "list of objects": lambda: ((lambda ls: lambda x: ls[1](ls[0](x)))([Dropout(6), Dropout(7)]), ()),
-    "method of the generator": lambda: ((lambda n: lambda x: x * n(size=x.shape))(RNG(8).normal), ()),
+    "list of objects": lambda: (
+        (lambda ls: lambda x: ls[1](ls[0](x)))([Dropout(6), Dropout(7)]),
+        (),
+    ),
+    "method of the generator": lambda: (
+        (lambda n: lambda x: x * n(size=x.shape))(RNG(8).normal),
+        (),
+    ),
     "old generator": lambda: (closed_over(None, np.random.RandomState(9)), ()),
     "mersenne twister": lambda: (closed_over(None, np.random.Generator(np.random.MT19937(9))), ()),
     "module functions": lambda: (lambda x: x * np.random.standard_normal(x.shape), ()),

@@ -134,9 +134,7 @@ def log1pexp(x):
     return ops.log(1.0 + ops.exp(x))
 
 
-log1pexp.defvjp(
-    lambda x: (log1pexp(x), x), lambda x, g: (g * (1.0 - 1.0 / (1.0 + ops.exp(x))),)
-)
+log1pexp.defvjp(lambda x: (log1pexp(x), x), lambda x, g: (g * (1.0 - 1.0 / (1.0 + ops.exp(x))),))
 
 
 def test_a_stable_derivative_replaces_an_unstable_one():

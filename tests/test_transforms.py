@@ -33,7 +33,10 @@ def slope(fn):
 
 # Each with its first, second and third derivative.
 FUNCTIONS = {
-    "exp": (lambda x: ops.exp(2.0 * x), [lambda x, n=n: 2.0**n * math.exp(2 * x) for n in (1, 2, 3)]),
+    "exp": (
+        lambda x: ops.exp(2.0 * x),
+        [lambda x, n=n: 2.0**n * math.exp(2 * x) for n in (1, 2, 3)],
+    ),
     "cubic": (
         lambda x: x * x * x - 2.0 * x,
         [lambda x: 3 * x * x - 2, lambda x: 6 * x, lambda x: 6.0],
@@ -138,7 +141,11 @@ TREES = {
 
 
 def numbers(tree):
-    return [np.asarray(getattr(leaf, "_data", leaf)) for leaf in od.tree.leaves(tree) if leaf is not None]
+    return [
+        np.asarray(getattr(leaf, "_data", leaf))
+        for leaf in od.tree.leaves(tree)
+        if leaf is not None
+    ]
 
 
 def cubes(tree):
@@ -147,7 +154,9 @@ def cubes(tree):
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_gradients_and_products_have_the_tree_of_the_argument(tree):
-    direction = od.tree.map_tree(lambda leaf: None if leaf is None else 2.0 * np.ones(np.shape(leaf)), tree)
+    direction = od.tree.map_tree(
+        lambda leaf: None if leaf is None else 2.0 * np.ones(np.shape(leaf)), tree
+    )
     gradient = od.grad(cubes)(tree)
     product = od.hvp(cubes, (tree,), (direction,))
     out, pullback = od.vjp(cubes, tree)
@@ -272,7 +281,9 @@ def test_the_jacobian_is_the_matrix_of_a_linear_map_in_both_modes(rows):
 
 
 @pytest.mark.parametrize(
-    ("rows", "sweep"), [(2, "gradient"), (3, "gradient"), (7, "jvp")], ids=["wide", "square", "tall"]
+    ("rows", "sweep"),
+    [(2, "gradient"), (3, "gradient"), (7, "jvp")],
+    ids=["wide", "square", "tall"],
 )
 def test_the_jacobian_sweeps_forward_where_inputs_are_fewer(rows, sweep, monkeypatch):
     called = []

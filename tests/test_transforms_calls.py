@@ -147,7 +147,11 @@ square = lambda x: (x * x).sum()  # noqa: E731
 
 REFUSED = {
     "vector": (lambda: od.grad(lambda x: x * x)(np.ones(3)), ShapeError, r"shape \(3,\)"),
-    "tuple result": (lambda: od.grad(lambda x: (x, x))(1.0), DTypeError, "returned a tuple.*has_aux"),
+    "tuple result": (
+        lambda: od.grad(lambda x: (x, x))(1.0),
+        DTypeError,
+        "returned a tuple.*has_aux",
+    ),
     "integer result": (lambda: od.grad(lambda x: ops.argmax(x))(np.ones(2)), DTypeError, "int64"),
     "no pair": (lambda: od.grad(lambda x: x, has_aux=True)(1.0), DTypeError, r"pair \(result, aux"),
     "integer leaf": (
@@ -156,8 +160,16 @@ REFUSED = {
         r"grad: argument 0\['w'\]\[1\] is a ndarray of int64",
     ),
     "python integer": (lambda: od.grad(lambda x: x)(3), DTypeError, "argument 0 is a int of int64"),
-    "text leaf": (lambda: od.vjp(lambda a, b: a, 1.0, {"n": "x"}), DTypeError, r"argument 1\['n'\]"),
-    "ragged leaf": (lambda: od.jvp(square, ({1, 2},), ({1, 2},)), DTypeError, "argument 0 is a set"),
+    "text leaf": (
+        lambda: od.vjp(lambda a, b: a, 1.0, {"n": "x"}),
+        DTypeError,
+        r"argument 1\['n'\]",
+    ),
+    "ragged leaf": (
+        lambda: od.jvp(square, ({1, 2},), ({1, 2},)),
+        DTypeError,
+        "argument 0 is a set",
+    ),
     "too few arguments": (
         lambda: od.grad(square, argnums=2)(1.0, 2.0),
         DTypeError,
@@ -173,7 +185,11 @@ REFUSED = {
         r"tangent has shape \(2,\), its value \(3,\)",
     ),
     "tangent count": (lambda: od.jvp(square, (1.0,), ()), ShapeError, "1 primals came with 0"),
-    "tangent alone": (lambda: od.hvp(square, (1.0,), 1.0), ShapeError, "1 primals came with a single"),
+    "tangent alone": (
+        lambda: od.hvp(square, (1.0,), 1.0),
+        ShapeError,
+        "1 primals came with a single",
+    ),
     "tangent tree": (
         lambda: od.jvp(square, ({"a": 1.0},), ({"b": 1.0},)),
         ShapeError,
