@@ -40,8 +40,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Random numbers come out the same again: NumPy's generators are put back to where they stood,
     if they are arguments, or can be found from ``fn``: in its closure, its defaults, the globals
-    that it names, the object that it is a method of, and in containers and objects there; the
-    generator behind ``np.random.normal`` too. In the sweep the results are compared with the
+    that it names, the object that it is a method of, and in containers and objects there; and
+    ``np.random`` itself where ``fn`` names it. In the sweep the results are compared with the
     first ones; where they differ, because ``fn`` drew from a source that was not found, or an
     array that it closes over was written to, the sweep raises.
 

@@ -28,10 +28,10 @@ def generators_of(*roots: Any) -> list[Any]:
     """Find NumPy's random generators in what a function is given and what it is made of.
 
     Looks into containers, closures, defaults, the globals that a function names, bound methods,
-    ``functools.partial`` and the attributes of objects; not into this package and NumPy. The
-    generator behind ``np.random.normal`` and its kind is always among them.
+    ``functools.partial`` and the attributes of objects; not into this package and NumPy. A
+    function that names ``random`` may mean ``np.random``, so that module counts as one.
     """
-    found: list[Any] = [np.random]  # the module has a generator's functions, and that state
+    found: list[Any] = []
     waiting = list(roots)
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
@@ -39,7 +39,7 @@ def generators_of(*roots: Any) -> list[Any]:
         if id(thing) in seen or thing is None:
             continue
         seen.add(id(thing))
-        if isinstance(thing, _GENERATORS):
+        if isinstance(thing, _GENERATORS) or thing is np.random:
             found.append(thing)
         elif not isinstance(thing, (*_OPAQUE, Value, Symbol, GradientTape)):
             waiting.extend(_parts(thing))
@@ -70,8 +70,10 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
         except ValueError:  # a name that was not bound yet
             continue
     if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        known = function.__globals__
-        parts += [known[name] for name in _names(function.__code__) if name in known]
+        known, names = function.__globals__, set(_names(function.__code__))
+        parts += [known[name] for name in names if name in known]
+        # Its state is slow to take: 40 µs, so only where it may be in use.
+        parts += [np.random] if "random" in names else []
     return parts
 
 
