@@ -91,7 +91,7 @@ def test_stop_gradient_makes_constants_of_a_tree():
 def test_complex_arguments_have_the_gradient_of_a_tape():
     z = np.array([1.0 + 2.0j, -1.0j])
     np.testing.assert_allclose(od.grad(lambda z: (z * ops.conj(z)).real.sum())(z), 2 * z)
-    out, tangent = od.jvp(lambda z: z * z, (z,), (1j * np.ones(2),))
+    _, tangent = od.jvp(lambda z: z * z, (z,), (1j * np.ones(2),))
     np.testing.assert_allclose(tangent, 2j * z)
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from peers import close, jax
 
 import odyssey as od
 from odyssey import ops
+from peers import close, jax
 
 pytestmark = pytest.mark.peers
 FIXTURES = (jax,)  # imported for pytest to find
