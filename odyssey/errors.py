@@ -1,4 +1,4 @@
-"""Every error odyssey raises on purpose; messages say who, what came, what was wanted, what to do."""
+"""Errors raised on purpose; messages say who, what came, what was wanted, what to do."""
 
 __all__ = [
     "DTypeError",

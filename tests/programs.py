@@ -3,253 +3,329 @@
 A program is data: leaves, and steps that each name an op, the values it takes and its options.
 So the same program runs on any library that has the ops. What it takes for a choice is passed
 in: hypothesis draws it, or a seeded generator.
+
+Each move below appends one op to a program, applied to value ``k``, or none where none fits.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
+from writing import LARGEST, Program, Step, Writer
 
-SHAPES = [(), (1,), (2,), (3,), (2, 3), (3, 1), (1, 2), (2, 1, 2), (0,), (2, 0)]
-LARGEST = 12  # elements of a value: dense Jacobians are compared
-CALM = 3.0  # values beyond this are squashed
+__all__ = ["COVERED", "Program", "Step", "seeded", "write"]
 
+LONGEST = 60  # steps of a program
+ROOM = 6  # steps that one move may take
 
-class Step(NamedTuple):
-    """One call: ``op(*operands, **options)``; an int operand is the number of a value."""
+# ------------------------------------------------------------------ element by element
 
-    op: str
-    operands: tuple
-    options: dict
-
-
-class Program(NamedTuple):
-    """Leaves, the steps on them and on one another, and which values come out."""
-
-    leaves: list
-    steps: list
-    outputs: list
-
-    def run(self, ops: Any, leaves: Any) -> list:
-        """The outputs, with ``ops.<name>`` for each op, on arrays or what stands for them."""
-        values = list(leaves)
-        for step in self.steps:
-            operands = [values[o] if type(o) is int else o for o in step.operands]
-            values.append(getattr(ops, step.op)(*operands, **step.options))
-        return [values[k] for k in self.outputs]
+SMOOTH = "negative square exp tanh sigmoid sin cos sinh cosh arctan arcsinh expm1 exp2 softplus "
+SMOOTH += "log_sigmoid gelu silu mish softsign erf erfc identity conj real"
+KINKED = "relu absolute sign relu6 leaky_relu elu selu hard_sigmoid hard_swish hard_tanh clip"
+OF_POSITIVE = "log sqrt divide power log2 log10 log1p rsqrt reciprocal cbrt hypot arctan2 mod"
+OF_INSIDE = "arcsin arccos arctanh tan"
+OPTIONS = {
+    "softplus": [{}, {"beta": 2.5}],
+    "gelu": [{}, {"approximate": "tanh"}],
+    "leaky_relu": [{}, {"negative_slope": 0.3}],
+    "elu": [{}, {"alpha": 0.7}],
+    "hard_tanh": [{}, {"min_val": -0.4, "max_val": 1.5}],
+    "clip": [{"a_min": -1.0, "a_max": 0.5}, {"a_min": -0.25, "a_max": None}],
+}
 
 
-class Writer:
-    """Writes a program, one move after the other, with the help of ``choose(list)``."""
+def unary(w, k):
+    op = w.choose(SMOOTH.split() + KINKED.split())
+    w.call(op, k, **w.choose(OPTIONS.get(op, [{}])))
 
-    def __init__(self, choose, seed):
-        self.choose = choose
-        self.rng = np.random.default_rng(seed)
-        self.leaves = []
-        self.steps = []
-        self.shapes = []
-        self.bounds = []
-        self.calm = []  # the numbers of the values that later steps may take
 
-    def leaf(self):
-        shape = self.choose(SHAPES)
-        self.leaves.append(self.rng.uniform(-2.0, 2.0, shape))
-        self.shapes.append(shape)
-        self.bounds.append(2.0)
-        self.calm.append(len(self.shapes) - 1)
+def of_a_range(w, k):
+    op = w.choose([*OF_POSITIVE.split(), *OF_INSIDE.split(), "arccosh"])
+    if op in OF_INSIDE.split():
+        w.call(op, w.inside(k))
+    elif op == "arccosh":
+        w.call(op, w.step("add", w.positive(k), 1.0))
+    elif op in ("divide", "mod", "hypot", "arctan2"):
+        w.call(op, k, w.positive(k))
+    elif op == "power":
+        w.call(op, w.positive(k), w.choose([k, 2.0, 0.5, -1.0]))
+    else:
+        w.call(op, w.positive(k))
 
-    def step(self, op, *operands, shape, bound=np.inf, **options):
-        """Append a step; return the number of its result, of absolute value up to ``bound``."""
-        self.steps.append(Step(op, operands, options))
-        self.shapes.append(tuple(shape))
-        self.bounds.append(bound)
-        return len(self.shapes) - 1
 
-    def call(self, op, *operands, shape, bound, **options):
-        """Append a step for others to build on; squash its result where it may have grown."""
-        here = self.step(op, *operands, shape=shape, bound=bound, **options)
-        if bound > CALM:
-            # x / sqrt(1 + x**2) lies between -1 and 1.
-            grown = self.step("square", here, shape=shape)
-            grown = self.step("add", grown, 1.0, shape=shape)
-            root = self.step("sqrt", grown, shape=shape)
-            here = self.step("divide", here, root, shape=shape, bound=1.0)
-        self.calm.append(here)
+def binary(w, k):
+    kind = w.choose(["value", "number", "array"])
+    if kind == "value":
+        other = w.choose(w.alike(lambda shape: broadcasts(shape, w.shape(k))))
+    else:
+        other = 0.75 if kind == "number" else w.constant(w.shape(k))
+    op = w.choose(["add", "subtract", "multiply", "maximum", "minimum"])
+    w.call(op, *((k, other) if w.choose([True, False]) else (other, k)))
 
-    def constant(self, shape):
-        """A plain array, laid out in memory backwards."""
-        return np.flip(self.rng.uniform(-1.5, 1.5, shape))
 
-    def positive(self, k):
-        """A value between 0.5 and 0.5 + bound**2 made of value ``k``."""
-        square = self.step("square", k, shape=self.shapes[k])
-        return self.step("add", square, 0.5, shape=self.shapes[k])
+def broadcasts(*shapes):
+    try:
+        return np.prod(np.broadcast_shapes(*shapes)) <= LARGEST
+    except ValueError:
+        return False
 
-    # -------------------------------------------------------------- moves
 
-    def unary(self, k):
-        shape, b = self.shapes[k], self.bounds[k]
-        op, bound = self.choose(
-            [
-                *[("negative", b), ("square", b * b), ("exp", np.exp(b)), ("tanh", 1.0)],
-                *[("sigmoid", 1.0), ("relu", b), ("absolute", b), ("identity", b)],
-            ]
-        )
-        self.call(op, k, shape=shape, bound=bound)
+def where(w, k):
+    shape = w.shape(k)
+    other = w.choose(w.alike(lambda theirs: theirs == shape))
+    w.call("where", np.asarray(w.rng.random(shape) < 0.5), k, other)
 
-    def of_positive(self, k):
-        op = self.choose(["log", "sqrt", "divide", "power"])
-        shape, b = self.shapes[k], self.bounds[k]
-        x = self.positive(k)
-        if op == "divide":
-            self.call(op, k, x, shape=shape, bound=2 * b)
-        elif op == "power":
-            self.call(op, x, self.choose([k, 2.0, 0.5, -1.0]), shape=shape, bound=50.0)
-        else:
-            self.call(op, x, shape=shape, bound=b + 1.0)
 
-    def binary(self, k):
-        shape, b = self.shapes[k], self.bounds[k]
-        fitting = [j for j in self.calm if self.fits(j, shape)]
-        kind = self.choose(["value", "number", "array"])
-        if kind == "value":
-            other = self.choose(fitting)
-            shape, bound = np.broadcast_shapes(shape, self.shapes[other]), self.bounds[other]
-        else:
-            other, bound = (0.75 if kind == "number" else self.constant(shape)), 1.5
-        op, bound = self.choose(
-            [
-                ("add", b + bound),
-                ("subtract", b + bound),
-                ("multiply", b * bound),
-                ("maximum", max(b, bound)),
-                ("minimum", max(b, bound)),
-            ]
-        )
-        pair = (k, other) if self.choose([True, False]) else (other, k)
-        self.call(op, *pair, shape=shape, bound=bound)
+def prelu(w, k):
+    shape = w.shape(k)
+    channels = [(), (1,), shape[1:2] or (1,)]
+    w.call("prelu", k, w.choose(w.alike(lambda theirs: theirs in channels) or [0.3]))
 
-    def fits(self, j, shape):
-        try:
-            size = np.prod(np.broadcast_shapes(shape, self.shapes[j]))
-        except ValueError:
+
+# ------------------------------------------------------------------ folds
+
+
+def any_axis(w, shape):
+    return w.choose(list(range(-len(shape), len(shape))))
+
+
+def reduction(w, k):
+    shape = w.shape(k)
+    axis = w.choose([None, *range(-len(shape), len(shape))])
+    options = {"axis": axis, "keepdims": w.choose([False, True])}
+    if 0 in shape:
+        w.call(w.choose(["sum", "prod"]), k, **options)
+        return
+    op = w.choose(["sum", "mean", "max", "min", "prod", "var", "std", "logsumexp"])
+    if op in ("var", "std"):
+        count = np.prod(shape) if axis is None else shape[axis]
+        options["ddof"] = w.choose([0, 1]) if count > 1 else 0
+    if op == "std":
+        if count < 2:
+            return
+        k = w.spread(k)
+    w.call(op, k, **options)
+
+
+def scan(w, k):
+    w.call("cumsum", k, axis=w.choose([None, *range(-len(w.shape(k)), len(w.shape(k)))]))
+
+
+def softmax(w, k):
+    shape = w.shape(k)
+    if not shape or 0 in shape:
+        return
+    op = w.choose(["softmax", "log_softmax"])
+    w.call(op, k, axis=any_axis(w, shape))
+
+
+def loss(w, k):
+    shape = w.shape(k)
+    if 0 in shape:
+        return
+    op = w.choose(["squared_error_mean", "binary_entropy", "binary_entropy_with_logits", "entropy"])
+    if op == "entropy":
+        if shape:
+            targets = w.rng.integers(0, shape[-1], shape[:-1])
+            w.call("softmax_cross_entropy", k, np.asarray(targets))
+        return
+    other = w.choose(w.alike(lambda theirs: theirs == shape))
+    if op == "squared_error_mean":
+        w.call(op, k, other)
+    else:
+        given = w.step("sigmoid", k) if op == "binary_entropy" else k
+        w.call(op, given, np.abs(w.constant(shape)) / 1.5)
+
+
+# ------------------------------------------------------------------ arrangement
+
+
+def reshaping(w, k):
+    shape = w.shape(k)
+    op = w.choose(["reshape", "ravel", "squeeze", "expand_dims", "broadcast_to"])
+    if op == "reshape":
+        flat = (int(np.prod(shape, dtype=int)),)
+        w.call(op, k, shape=w.choose([flat, (1, *shape), (*shape, 1), shape[::-1]]))
+    elif op == "expand_dims":
+        w.call(op, k, axis=w.choose([0, -1]))
+    elif op == "broadcast_to":
+        w.call(op, k, shape=(2, *shape))
+    else:
+        w.call(op, k)
+
+
+def moving(w, k):
+    shape = w.shape(k)
+    if not shape:
+        return
+    op = w.choose("transpose matrix_transpose swapaxes moveaxis flip roll".split())
+    a, b = any_axis(w, shape), any_axis(w, shape)
+    if op == "transpose":
+        w.call(op, k, axes=tuple(w.rng.permutation(len(shape)).tolist()))
+    elif op == "matrix_transpose":
+        if len(shape) > 1:
+            w.call(op, k)
+    elif op == "swapaxes":
+        w.call(op, k, axis1=a, axis2=b)
+    elif op == "moveaxis":
+        w.call(op, k, source=a, destination=b)
+    elif op == "flip":
+        w.call(op, k, axis=w.choose([None, a]))
+    else:
+        w.call(op, k, shift=w.choose([1, -2, 5]), axis=w.choose([None, a]))
+
+
+def joining(w, k):
+    shape = w.shape(k)
+    if not shape:
+        return
+    op = w.choose(["concatenate", "stack", "hstack", "vstack"])
+    partners = w.alike(lambda theirs: theirs == shape)
+    parts = [k, *(w.choose([*partners, k]) for _ in range(w.choose([0, 1, 2])))]
+    parts += w.choose([[], [w.constant(shape)]])
+    options = {} if op in ("hstack", "vstack") else {"axis": any_axis(w, shape)}
+    w.call(op, parts, **options)
+
+
+def parting(w, k):
+    shape = w.shape(k)
+    if not shape:
+        return
+    op, axis = w.choose(["split", "array_split", "unstack"]), any_axis(w, shape)
+    if op == "unstack":
+        if shape[axis]:
+            w.call(op, k, axis=axis, part=w.choose([0, -1]))
+        return
+    sections = w.choose([1, 2, [1]] if op == "array_split" or shape[axis] % 2 == 0 else [1, [1]])
+    w.call(op, k, indices_or_sections=sections, axis=axis, part=w.choose([0, -1]))
+
+
+def repeating(w, k):
+    shape = w.shape(k)
+    op = w.choose(["tile", "repeat", "pad"])
+    if op == "tile":
+        w.call(op, k, reps=w.choose([2, (2, 1), (1, 2)]))
+    elif op == "repeat":
+        w.call(op, k, repeats=2, axis=w.choose([None, *range(-len(shape), len(shape))]))
+    elif shape and 0 not in shape:
+        mode = w.choose(["constant", "edge", "symmetric", "wrap"])
+        w.call(op, k, pad_width=w.choose([1, (0, 1), (1, 0)]), mode=mode)
+
+
+# ------------------------------------------------------------------ indexing
+
+
+def indexing(w, k):
+    shape = w.shape(k)
+    if not shape or 0 in shape:
+        keys = [..., (..., None)]
+    else:
+        last = shape[0] - 1
+        repeated = np.array([0, last, 0])
+        keys = [0, -1, slice(None, None, -1), slice(1, None), (..., 0), repeated, (None, last)]
+        keys.append(np.arange(shape[0]) % 2 == 0)
+    key = w.choose(keys)
+    if w.choose([True, False]):
+        w.call("getitem", k, key=key)
+        return
+    part = np.ones(shape)[key].shape
+    fitting = {(), part}
+    if part and not isinstance(key, np.ndarray):
+        fitting.add((1, *part))  # NumPy drops leading axes of length 1
+    w.call("setitem", k, w.choose([0.25, *w.alike(lambda s: s in fitting)]), key=key)
+
+
+def gathering(w, k):
+    shape = w.shape(k)
+    if not shape or 0 in shape:
+        return
+    axis = any_axis(w, shape)
+    if w.choose([True, False]):
+        axis = w.choose([None, axis])
+        length = np.prod(shape) if axis is None else shape[axis]
+        w.call("take", k, w.rng.integers(-length, length, w.choose([(), (2,), (2, 2)])), axis=axis)
+    else:
+        lines = list(shape)
+        lines[axis] = w.choose([1, 2])
+        w.call("take_along_axis", k, w.rng.integers(0, shape[axis], lines), axis=axis)
+
+
+# ------------------------------------------------------------------ products
+
+
+def matmul(w, k):
+    shape = w.shape(k)
+    if not shape:
+        return
+    n = shape[-1]
+
+    def contracts(theirs):
+        if not theirs or theirs[-2 if len(theirs) > 1 else -1] != n:
             return False
-        return size <= LARGEST
+        return broadcasts(shape[:-2], theirs[:-2])
 
-    def where(self, k):
-        shape = self.shapes[k]
-        alike = [j for j in self.calm if self.shapes[j] == shape]
-        other = self.choose(alike)
-        mask = self.rng.random(shape) < 0.5
-        bound = max(self.bounds[k], self.bounds[other])
-        self.call("where", np.asarray(mask), k, other, shape=shape, bound=bound)
+    w.call("matmul", k, w.choose([*w.alike(contracts), w.constant((n, 2))]))
 
-    def reduction(self, k):
-        shape = self.shapes[k]
-        if 0 in shape:
-            self.call("sum", k, shape=(), bound=0.0)
-            return
-        axis = self.choose([None, *range(-len(shape), len(shape))])
-        keepdims = self.choose([False, True])
-        out = np.sum(np.ones(shape), axis, keepdims=keepdims).shape
-        op = self.choose(["sum", "mean", "max", "min"])
-        bound = self.bounds[k] * (np.prod(shape) if op == "sum" else 1)
-        self.call(op, k, shape=out, bound=bound, axis=axis, keepdims=keepdims)
 
-    def rearrangement(self, k):
-        shape, b = self.shapes[k], self.bounds[k]
-        op = self.choose(["reshape", "transpose", "matrix_transpose", "broadcast_to"])
-        if op == "reshape":
-            new = self.choose([(np.prod(shape, dtype=int),), (1, *shape), (*shape, 1), shape[::-1]])
-            self.call(op, k, shape=new, bound=b, **{"shape_": new})
-        elif op == "transpose":
-            axes = tuple(self.rng.permutation(len(shape)).tolist())
-            self.call(op, k, shape=[shape[a] for a in axes], bound=b, axes=axes)
-        elif op == "matrix_transpose":
-            if len(shape) > 1:
-                self.call(op, k, shape=(*shape[:-2], shape[-1], shape[-2]), bound=b)
-        elif 2 * np.prod(shape) <= LARGEST:
-            self.call(op, k, shape=(2, *shape), bound=b, **{"shape_": (2, *shape)})
+def product(w, k):
+    shape = w.shape(k)
+    if not shape:
+        return
+    n = shape[-1]
+    op = w.choose(["dot", "inner", "outer", "vdot", "tensordot", "linear"])
+    if op == "dot":
+        w.call(op, k, w.choose([*w.alike(lambda s: s in [(), (n,)]), w.constant((n, 2))]))
+    elif op == "inner":
+        w.call(op, k, w.choose(w.alike(lambda s: s[-1:] in [(n,), ()])))
+    elif op == "outer":
+        w.call(op, k, w.choose(w.calm))
+    elif op == "vdot":
+        w.call(op, k, w.choose(w.alike(lambda s: np.prod(s) == np.prod(shape))))
+    elif op == "tensordot":
+        axes, at, length = w.choose([(1, 0, n), (([0], [-1]), -1, shape[0])])
+        partners = w.alike(lambda s: s and s[at] == length)
+        if partners:
+            w.call(op, k, w.choose(partners), axes=axes)
+    else:
+        weight = w.choose([*w.alike(lambda s: len(s) == 2 and s[1] == n), w.constant((2, n))])
+        rows = np.shape(weight)[0] if type(weight) is not int else w.shape(weight)[0]
+        w.call(op, k, weight, w.choose([None, *w.alike(lambda s: s == (rows,))]))
 
-    def indexing(self, k):
-        shape, b = self.shapes[k], self.bounds[k]
-        if not shape or 0 in shape:
-            keys = [..., (..., None)]
-        else:
-            last = shape[0] - 1
-            repeated = np.array([0, last, 0])
-            keys = [0, -1, slice(None, None, -1), slice(1, None), (..., 0), repeated, (None, last)]
-            keys.append(np.arange(shape[0]) % 2 == 0)
-        key = self.choose(keys)
-        part = np.ones(shape)[key].shape
-        if self.choose([True, False]):
-            if np.prod(part) <= LARGEST:
-                self.call("getitem", k, shape=part, bound=b, key=key)
-            return
-        fitting = {(), part}
-        if part and not isinstance(key, np.ndarray):
-            fitting.add((1, *part))  # NumPy drops leading axes of length 1
-        value = self.choose([0.25, *(j for j in self.calm if self.shapes[j] in fitting)])
-        bound = b if type(value) is float else max(b, self.bounds[value])
-        self.call("setitem", k, value, shape=shape, bound=bound, key=key)
 
-    def matmul(self, k):
-        shape, b = self.shapes[k], self.bounds[k]
-        if not shape:
-            return
-        n = shape[-1]
-        partners = [j for j in self.calm if self.contracts(j, n)]
-        other = self.choose([*partners, None])
-        if other is None:
-            other, bound, theirs = self.constant((n, 2)), 1.5, (n, 2)
-        else:
-            bound, theirs = self.bounds[other], self.shapes[other]
-        try:
-            out = (np.ones(shape) @ np.ones(theirs)).shape
-        except ValueError:
-            return
-        if np.prod(out) <= LARGEST:
-            self.call("matmul", k, other, shape=out, bound=b * bound * max(n, 1))
+MOVES = (unary, unary, unary, of_a_range, of_a_range, binary, binary, where, prelu, scan)
+MOVES += (reduction, reduction, softmax, loss, reshaping, moving, joining, parting, repeating, indexing, gathering)
+MOVES += (matmul, product)
 
-    def contracts(self, j, n):
-        theirs = self.shapes[j]
-        return bool(theirs) and theirs[-2 if len(theirs) > 1 else -1] == n
-
-    def softmax(self, k):
-        shape = self.shapes[k]
-        if not shape or 0 in shape:
-            return
-        axis = self.choose(list(range(-len(shape), len(shape))))
-        op = self.choose(["softmax", "log_softmax"])
-        bound = 1.0 if op == "softmax" else 2 * self.bounds[k] + 3.0
-        self.call(op, k, shape=shape, bound=bound, axis=axis)
-
-    MOVES = (unary, of_positive, binary, binary, where, reduction, rearrangement, indexing, matmul)
-    MOVES = (*MOVES, softmax)
+COVERED = {
+    *SMOOTH.split(),
+    *KINKED.split(),
+    *OF_POSITIVE.split(),
+    *OF_INSIDE.split(),
+    *("arccosh add subtract multiply maximum minimum where prelu sum mean max min prod".split()),
+    *("var std logsumexp cumsum softmax log_softmax squared_error_mean binary_entropy".split()),
+    *("binary_entropy_with_logits softmax_cross_entropy reshape ravel squeeze".split()),
+    *("expand_dims broadcast_to transpose matrix_transpose swapaxes moveaxis flip roll".split()),
+    *("concatenate stack hstack vstack split array_split unstack tile repeat pad".split()),
+    *("getitem setitem take take_along_axis matmul dot inner outer vdot tensordot".split()),
+    "linear",
+}
+"""The ops that programs are made of."""
 
 
 def write(choose, seed):
-    """A program of 1 to 3 leaves and 1 to 30 moves."""
+    """A program of 1 to 3 leaves and 1 to 60 steps."""
     writer = Writer(choose, seed)
     for _ in range(choose([1, 2, 3])):
         writer.leaf()
-    for _ in range(choose(list(range(1, 31)))):
-        move = choose(Writer.MOVES)
-        move(writer, choose(writer.calm))
+    length = choose(list(range(1, LONGEST - ROOM + 1)))
+    for _ in range(length):
+        if len(writer.steps) < length:
+            move = choose(MOVES)
+            move(writer, choose(writer.calm))
     leaves = len(writer.leaves)
-    if not writer.steps:
-        writer.call("tanh", 0, shape=writer.shapes[0], bound=1.0)
+    if writer.calm[-1] < leaves:
+        writer.call("tanh", 0)
     last = writer.calm[-1]
     other = choose([k for k in writer.calm if k >= leaves])
-    outputs = [last] if other == last else [other, last]
-    return Program(writer.leaves, _named(writer.steps), outputs)
-
-
-def _named(steps):
-    """Steps with the ops' own names of options: ``shape`` is taken by ``call``."""
-    return [
-        step._replace(options={name.rstrip("_"): o for name, o in step.options.items()})
-        for step in steps
-    ]
+    return Program(writer.leaves, writer.steps, [last] if other == last else [other, last])
 
 
 def seeded(seed):

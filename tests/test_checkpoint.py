@@ -246,7 +246,9 @@ def peak_of(fn):
         tracemalloc.stop()
 
 
-def test_the_peak_of_a_chain_in_root_n_pieces_is_a_few_root_n_results():
+# A sweep that may be refused, as that of a piece may, keeps the cotangents between the pieces.
+@pytest.mark.parametrize(("kind", "more"), [("gradient", 0), ("backward", 8)])
+def test_the_peak_of_a_chain_in_root_n_pieces_is_a_few_root_n_results(kind, more):
     size, count, each = 50_000, 64, 8
     x = leaf(np.full(size, 0.1))
 
@@ -256,16 +258,19 @@ def test_the_peak_of_a_chain_in_root_n_pieces_is_a_few_root_n_results():
                 y = x
                 for _ in range(count // each if cut else 1):
                     y = layers(y, each if cut else count, od.checkpoint if cut else lambda f: f)
-            tape.gradient(y, x, np.ones(size))
+            if kind == "gradient":
+                return tape.gradient(y, x, np.ones(size))
+            x.zero_grad()
+            return tape.backward(y, np.ones(size))
 
         return run
 
     for cut in (True, False):
         sweep(cut)()  # imports and caches are no part of the measurement
     results = {cut: peak_of(sweep(cut)) / (8 * size) for cut in (True, False)}
-    # 64 operands without; with 8 inputs of pieces, 8 operands of one piece, and some in flight.
+    # 64 operands without; 8 inputs of pieces and 8 operands of one with; and some in flight.
     assert 64 <= results[False] < 64 + 8
-    assert 16 <= results[True] < 16 + 8
+    assert 16 + more <= results[True] < 16 + 8 + more
 
 
 def test_pieces_within_pieces_hold_a_logarithm():

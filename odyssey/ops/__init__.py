@@ -13,6 +13,7 @@ from odyssey.ops import (  # noqa: F401
     choice,
     complex_numbers,
     creation,
+    cross_entropy,
     elementary,
     error_function,
     gathering,

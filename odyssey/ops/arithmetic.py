@@ -12,7 +12,6 @@ from odyssey.ops.choice import equal, greater, less, logical_or, not_equal, wher
 from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.table import PASS, op, publish
 
-
 # Python's operators are the kernels: on arrays they are the ufuncs, on NumPy's scalars, such as the
 # cotangent of a loss, they take a tenth of a ufunc's time.
 

@@ -221,7 +221,7 @@ class Row:
     def failure(
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
-        """The error to raise when the kernel refused ``values``, in our words where we have them."""
+        """The error to raise when the kernel refused ``values``, in our words if we have any."""
         if isinstance(error, OdysseyError):
             return error
         specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]

@@ -23,6 +23,7 @@ __all__ = [
     "chosen",
     "hand_over",
     "is_live",
+    "named_like",
     "recording_around",
     "same_tree",
     "settled",

@@ -1,0 +1,277 @@
+"""Cross entropy against the softmax, in one pass, with its slope as a row of its own.
+
+The slope, softmax minus target, is what the reverse and the forward rule both need; its own
+derivative is that of the softmax, so the loss differentiates to any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.ops.arithmetic import mul, sub
+from odyssey.ops.neural import log_softmax_of, softmax, softmax_of
+from odyssey.ops.reductions import reduced_shape, spread, sum
+from odyssey.ops.samples import reject, sample
+from odyssey.ops.shape import normalize_axes
+from odyssey.ops.table import op, publish
+from odyssey.spec import Spec
+
+
+def _class_axis(logits: Any, axis: int) -> int:
+    return normalize_axes("cross_entropy", axis, len(logits.shape))[0]
+
+
+def _target_spec(logits: Any, targets: Any, axis: int) -> bool:
+    """Whether targets are class numbers, not probabilities; raises where they are neither."""
+    k = _class_axis(logits, axis)
+    folded = reduced_shape("cross_entropy", logits.shape, axis, False)
+    if targets.dtype.kind in "iu" and targets.shape == folded:
+        return True
+    if targets.shape == logits.shape and targets.dtype.kind in "fbiu":
+        return False
+    raise ShapeError(
+        f"cross_entropy: logits {logits.shape} with {logits.shape[k]} classes on axis {axis} want "
+        f"class numbers of shape {folded} or probabilities of shape {logits.shape}; "
+        f"targets are {targets.dtype}{list(targets.shape)}"
+    )
+
+
+def _target_probabilities(
+    logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
+) -> Any:
+    """The distribution that the softmax is to match; zero where the target is ignored."""
+    k = _class_axis(logits, axis)
+    classes, dtype = logits.shape[k], np.result_type(logits.dtype, np.float16)
+    if not _target_spec(logits, targets, axis):
+        p = targets.astype(dtype)
+        return p * (1 - smoothing) + smoothing / classes if smoothing else p
+    safe, ignored = _checked_classes(targets, classes, ignore_index)
+    p = np.full(logits.shape, smoothing / classes if smoothing else 0, dtype)
+    np.put_along_axis(
+        p, np.expand_dims(safe, k), 1 - smoothing + (smoothing / classes if smoothing else 0), k
+    )
+    if ignored is not None:
+        p *= ~np.expand_dims(ignored, k)
+    return p
+
+
+def _checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tuple[Any, Any]:
+    """Class numbers with 0 in place of the ignored ones, and where those are."""
+    ignored = None
+    if ignore_index is not None:
+        mask = targets == ignore_index
+        if mask.any():
+            ignored, targets = mask, np.where(mask, 0, targets)
+    if targets.size and (targets.min() < 0 or targets.max() >= classes):
+        raise ShapeError(
+            f"cross_entropy: class numbers lie in [{targets.min()}, {targets.max()}], "
+            f"there are {classes} classes; mark missing targets by ignore_index"
+        )
+    return targets, ignored
+
+
+def _is_commonest(logits: Any, targets: Any, axis: int, smoothing: Any, ignored: Any) -> bool:
+    """Whether this is a matrix of logits with one class number for each row, and nothing else."""
+    return (
+        logits.ndim == 2
+        and targets.ndim == 1
+        and targets.dtype.kind in "iu"
+        and axis in (-1, 1)
+        and not smoothing
+        and ignored is None
+        and logits.shape[0] == targets.shape[0] > 0
+        # As unsigned numbers negative ones are too large as well: one reduction finds both.
+        and np.maximum.reduce(targets.astype(np.uint64)) < logits.shape[1]
+    )
+
+
+def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
+    """How many of the samples a mean counts: those whose class is not ignored."""
+    if by_class and ignore_index is not None:
+        return int(np.count_nonzero(targets != ignore_index))
+    return samples
+
+
+def _entropy_spec(
+    logits: Spec, targets: Spec, axis: int, smoothing: float, ignore_index: Any, reduction: str
+) -> Spec:
+    _target_spec(logits, targets, axis)
+    shape = reduced_shape("cross_entropy", logits.shape, axis, False)
+    return Spec(shape if reduction == "none" else (), np.result_type(logits.dtype, np.float16))
+
+
+def _entropy_rule(
+    g: Any,
+    logits: Any,
+    targets: Any,
+    logits_spec: Spec,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    options = (axis, label_smoothing, ignore_index, reduction)
+    slope = softmax_cross_entropy_slope(logits, targets, *options)
+    return mul(spread(g, logits_spec, axis, False) if reduction == "none" else g, slope)
+
+
+def _entropy_forward(
+    t: Any,
+    logits: Any,
+    targets: Any,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    options = (axis, label_smoothing, ignore_index, reduction)
+    slope = softmax_cross_entropy_slope(logits, targets, *options)
+    return sum(mul(t, slope), axis if reduction == "none" else None)
+
+
+_ENTROPY_SAMPLES = (
+    sample((4, 3), np.array([0, 2, 1, 1])),
+    sample((4, 3), np.array([0, 2, -1, 1]), ignore_index=-1),
+    sample((2, 3, 4), np.array([[0, 1, 2, 0], [2, 2, 1, 0]]), axis=1, reduction="sum"),
+    sample((3,), np.array(1), reduction="none"),
+    sample((2, 3), np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]), label_smoothing=0.1),
+    sample((2, 3), np.array([1, 0]), label_smoothing=0.2, reduction="none"),
+)
+_ENTROPY_REJECTS = (
+    reject((4, 3), np.array([0, 1]), match="want class numbers of shape"),
+    reject((2, 3), np.array([0, 3]), match="there are 3 classes"),
+)
+
+
+@op(
+    real=True,
+    infer=_entropy_spec,
+    vjp={"logits": _entropy_rule},
+    jvp={"logits": _entropy_forward},
+    samples=_ENTROPY_SAMPLES,
+    rejects=_ENTROPY_REJECTS,
+)
+def softmax_cross_entropy(
+    logits: Any,
+    targets: Any,
+    /,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
+    targets = np.asarray(targets)
+    if _is_commonest(logits, targets, axis, label_smoothing, ignore_index):
+        z = logits - np.maximum.reduce(logits, 1, keepdims=True)
+        chosen = z[np.arange(len(z)), targets]
+        losses = np.log(np.add.reduce(np.exp(z, z), 1)) - chosen
+        if reduction == "none":
+            return losses
+        total = np.add.reduce(losses)
+        return total.dtype.type(total / len(z)) if reduction == "mean" else total
+    by_class = _target_spec(logits, targets, axis)
+    z = log_softmax_of(logits, axis)
+    if by_class and not label_smoothing:
+        k = _class_axis(logits, axis)
+        safe, ignored = _checked_classes(targets, logits.shape[k], ignore_index)
+        losses = -np.take_along_axis(z, np.expand_dims(safe, k), k).reshape(safe.shape)
+        if ignored is not None:
+            losses = np.where(ignored, losses.dtype.type(0), losses)
+    else:
+        p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
+        # A probability of 0 has no say, even where the logit is -inf.
+        losses = -np.add.reduce(np.where(p == 0, p, p * z), axis)
+    if reduction == "none":
+        return losses
+    total = np.add.reduce(losses, None)
+    if reduction == "sum":
+        return total
+    n = _counted(losses.size, targets, ignore_index, by_class)
+    return total.dtype.type(total / n) if n else total.dtype.type(np.nan)
+
+
+def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
+    _target_spec(logits, targets, options[0])
+    return Spec(logits.shape, np.result_type(logits.dtype, np.float16))
+
+
+def _slope_rule(
+    g: Any,
+    logits: Any,
+    targets: Any,
+    logits_spec: Spec,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    options = (axis, label_smoothing, ignore_index, reduction)
+    scale = softmax_cross_entropy_mass(targets, logits_spec, *options)
+    s = softmax(logits, axis)
+    return mul(scale, mul(s, sub(g, sum(mul(g, s), axis, keepdims=True))))
+
+
+@op(
+    real=True,
+    infer=_slope_spec,
+    vjp={"logits": _slope_rule},
+    jvp={"logits": _slope_rule},
+    samples=_ENTROPY_SAMPLES,
+    rejects=_ENTROPY_REJECTS,
+)
+def softmax_cross_entropy_slope(
+    logits: Any,
+    targets: Any,
+    /,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
+    targets = np.asarray(targets)
+    s = softmax_of(logits, axis)
+    if _is_commonest(logits, targets, axis, label_smoothing, ignore_index):
+        s[np.arange(len(s)), targets] -= 1
+        if reduction == "mean":
+            s /= len(s)
+        return s
+    by_class = _target_spec(logits, targets, axis)
+    n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
+    p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
+    s *= np.add.reduce(p, axis, keepdims=True)
+    s -= p
+    if reduction == "mean" and n:
+        s /= n
+    return s
+
+
+def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Spec:
+    shape = reduced_shape("cross_entropy", logits_spec.shape, axis, True)
+    return Spec(shape, logits_spec.dtype)
+
+
+@op(infer=_mass_spec)
+def softmax_cross_entropy_mass(
+    targets: Any,
+    /,
+    logits_spec: Spec,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """Weight of each sample in ``softmax_cross_entropy``: its total target, over n for a mean."""
+    targets = np.asarray(targets)
+    by_class = _target_spec(logits_spec, targets, axis)
+    p = _target_probabilities(logits_spec, targets, axis, label_smoothing, ignore_index)
+    mass = np.add.reduce(p, axis, keepdims=True)
+    n = _counted(mass.size, targets, ignore_index, by_class)
+    return mass / logits_spec.dtype.type(n) if reduction == "mean" and n else mass
+
+
+publish(globals())
