@@ -98,8 +98,8 @@ def _negative_part(x: Any) -> Any:
 
 def _to_weight(g: Any, x: Any, weight_spec: Spec) -> Any:
     part = mul(g, _negative_part(x))
-    if weight_spec.size == 1:
-        return part  # which the sweep sums
+    if weight_spec.size == 1:  # the sweep sums
+        return part if part.shape else reshape(part, weight_spec.shape)
     return sum(part, (0, *range(2, part.ndim)))
 
 
@@ -135,6 +135,7 @@ def _prelu(x: Any, weight: Any) -> Any:
         sample((2, 3, 2), (3,)),
         sample((4,), ()),
         sample((2, 3), (1,)),
+        sample((), (1,)),
         sample((), ()),
         sample((0, 3), (3,)),
     ],

@@ -133,9 +133,15 @@ def _no_rule(row: Any, name: str) -> NotDifferentiableError:
 
 
 def drain(nodes: list[RawNode], start: int = 0) -> Iterator[RawNode]:
-    """Yield nodes from the last to number ``start``, freeing each as soon as it was used."""
-    while len(nodes) > start:
-        yield nodes.pop()
+    """Iterate from the last node to number ``start``, taking each off the list."""
+    if start == 0 and nodes:
+        # The same as below without a generator's switching, which is a twentieth of a sweep.
+        nodes.insert(0, _END)
+        return iter(nodes.pop, _END)
+    return (nodes.pop() for _ in range(len(nodes) - start))
+
+
+_END: Any = object()
 
 
 def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
@@ -192,7 +198,8 @@ def _measure_spare() -> int:
     for spare in range(16):
         nodes: list[Any] = [(Nothing, object(), (), None, None)]
         reached: dict[Any, Any] = {}
-        pull(drain(nodes), {nodes[0][1]: 0.0}, reached=reached, spare=spare)
+        seeds = {nodes[0][1]: 0.0}
+        pull(drain(nodes), seeds, reached=reached, spare=spare)
         if not reached:
             return spare
     raise AssertionError("references to a result cannot be counted on this interpreter")
