@@ -194,8 +194,11 @@ def parting(w, k):
         if shape[axis]:
             w.call(op, k, axis=axis, part=w.choose([0, -1]))
         return
-    sections = w.choose([1, 2, [1]] if op == "array_split" or shape[axis] % 2 == 0 else [1, [1]])
-    w.call(op, k, indices_or_sections=sections, axis=axis, part=w.choose([0, -1]))
+    sections = [1, [1]] if shape[axis] else [1]
+    if op == "array_split" or shape[axis] % 2 == 0:
+        sections.append(2)
+    part, sections = w.choose([0, -1]), w.choose(sections)
+    w.call(op, k, indices_or_sections=sections, axis=axis, part=part)
 
 
 def repeating(w, k):
@@ -291,8 +294,8 @@ def product(w, k):
 
 
 MOVES = (unary, unary, unary, of_a_range, of_a_range, binary, binary, where, prelu, scan)
-MOVES += (reduction, reduction, softmax, loss, reshaping, moving, joining, parting, repeating, indexing, gathering)
-MOVES += (matmul, product)
+MOVES += (reduction, reduction, softmax, loss, reshaping, moving, joining, parting, repeating)
+MOVES += (indexing, gathering, matmul, product)
 
 COVERED = {
     *SMOOTH.split(),

@@ -21,7 +21,7 @@ def table_of(jax):
     names += "log2 log10 expm1 log1p cbrt reciprocal exp2 prod var std cumsum ravel squeeze "
     names += "expand_dims swapaxes moveaxis flip roll concatenate stack hstack vstack split "
     names += "array_split unstack tile repeat pad take take_along_axis dot inner outer vdot "
-    names += "tensordot clip"
+    names += "tensordot"
     activations = "leaky_relu relu6 elu selu silu mish log_sigmoid hard_sigmoid hard_swish "
     activations += "logsumexp"
 
@@ -61,6 +61,7 @@ def table_of(jax):
         "rsqrt": lax.rsqrt,
         "gelu": lambda x, approximate="none": nn.gelu(x, approximate=approximate == "tanh"),
         "softplus": lambda x, beta=1.0: nn.softplus(beta * x) / beta,
+        "clip": lambda x, a_min, a_max: jnp.clip(x, a_min, a_max),
         "hard_tanh": lambda x, min_val=-1.0, max_val=1.0: jnp.clip(x, min_val, max_val),
         "binary_entropy": lambda p, y: -(y * jnp.log(p) + (1 - y) * jnp.log(1 - p)),
         "binary_entropy_with_logits": lambda x, y: nn.softplus(x) - x * y,

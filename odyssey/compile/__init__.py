@@ -23,6 +23,7 @@ import numpy as np
 from odyssey.compile.graph import Graph
 from odyssey.compile.program import Program
 from odyssey.compile.trace import trace
+from odyssey.errors import DTypeError
 from odyssey.ops.scope import TRACE, Pause, innermost
 from odyssey.ops.values import CONSTANT, Mark, free_id, make_value
 from odyssey.spec import spec_of
@@ -72,7 +73,7 @@ class Compiled:
         if TRACE.get() is not None or _is_recorded(args):
             return self._fn(*args)
         key = tuple(
-            (path, spec_of(a) if (a := _array(leaf)) is not None else _static(leaf))
+            (path, spec_of(a) if (a := _array(leaf)) is not None else _static(path, leaf))
             for path, leaf in paths(list(args))
         )
         if key not in self._lowered:
@@ -96,11 +97,15 @@ def _array(leaf: Any) -> Any:
     return leaf if isinstance(leaf, (np.ndarray, np.generic)) else None
 
 
-def _static(leaf: Any) -> Any:
+def _static(path: str, leaf: Any) -> Any:
+    """What stands in the cache's key for an argument that is fixed at tracing."""
     try:
         hash(leaf)
     except TypeError:
-        return id(leaf)
+        raise DTypeError(
+            f"compile: argument {path} is a {type(leaf).__name__}, which is neither an array nor "
+            "hashable; pass arrays, numbers or strings, or let the function close over it"
+        ) from None
     return (type(leaf), leaf)
 
 

@@ -313,7 +313,7 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
         ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in operands]
         try:
             with np.errstate(all="ignore"):  # 1 may be where a function has no value
-                return Spec(shape, row.kernel(*ones, *options).dtype)
+                return Spec(shape, row.reference(*ones, *options).dtype)
         except TypeError as error:
             raise DTypeError(f"{row.name}: {error}; came {', '.join(map(str, operands))}") from None
 
