@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from odyssey.errors import OdysseyError
+from odyssey.errors import OdysseyError, ShapeError
 
-__all__ = ["flatten", "leaves", "map_tree", "paths", "unflatten"]
+__all__ = ["flatten", "leaves", "map_tree", "paths", "same_tree", "unflatten"]
 
 
 def _children(node: Any) -> list[tuple[str, Any]] | None:
@@ -101,14 +101,58 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return leaves(tree), lambda values: unflatten(tree, values)
 
 
+def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> list[Any]:
+    """The leaves of ``given``, a tree like ``tree``, in the order of those of ``tree``.
+
+    Dictionaries go by key, not by order: two orders of the same names would pair the wrong arrays.
+
+    Args:
+        who: For the message, as ``what`` is.
+        what: What the leaves of ``given`` are.
+        tree: Any tree.
+        given: A tree with the same containers; a list of numbers may stand for an array.
+        where: The path of ``tree`` in a larger one.
+
+    Raises:
+        ShapeError: where the trees differ.
+
+    >>> same_tree("example", "gradients", {"w": 1, "b": 2}, {"b": 20, "w": 10})
+    [10, 20]
+    """
+    try:
+        return list(_beside(tree, given, where))
+    except _DifferError as error:
+        raise ShapeError(
+            f"{who}: the {what} came as a tree of {len(leaves(given))} leaves for one of "
+            f"{len(leaves(tree))}; the trees differ at {error.args[0] or 'the root'}"
+        ) from None
+
+
+class _DifferError(Exception):
+    pass
+
+
+def _beside(node: Any, given: Any, where: str) -> Iterator[Any]:
+    """What stands in ``given`` where ``node`` has its leaves."""
+    children, others = _children(node), _children(given)
+    if children is None and (others is None or type(given) in (list, tuple)):
+        yield given
+        return
+    if children is None or others is None:
+        raise _DifferError(where)
+    by_name = dict(others)
+    odd = {name for name, _ in children} ^ by_name.keys()
+    if odd:
+        raise _DifferError(where + min(odd))
+    for name, child in children:
+        yield from _beside(child, by_name[name], where + name)
+
+
 def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply ``fn`` to the corresponding leaves of trees of one structure.
 
     >>> map_tree(lambda a, b: a + b, {"w": 1, "b": (2, 3)}, {"w": 10, "b": (20, 30)})
     {'w': 11, 'b': (22, 33)}
     """
-    columns = [leaves(tree), *(leaves(other) for other in others)]
-    lengths = {len(column) for column in columns}
-    if len(lengths) > 1:
-        raise OdysseyError(f"map_tree: the trees have {sorted(lengths)} leaves; they must match")
+    columns = [leaves(tree), *(same_tree("map_tree", "leaves", tree, o) for o in others)]
     return unflatten(tree, [fn(*row) for row in zip(*columns, strict=True)])

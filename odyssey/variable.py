@@ -79,7 +79,8 @@ class Variable(Value, Operators):
         if isinstance(data, Variable):
             data = data.numpy()
         try:
-            array = np.array(data, dtype) if requires_grad else np.asarray(data, dtype)
+            # Row by row, as optimizers keep parameters: matrix products round by the layout.
+            array = np.array(data, dtype, order="C") if requires_grad else np.asarray(data, dtype)
         except (TypeError, ValueError) as error:
             raise DTypeError(f"Variable: the data is no array of numbers: {error}") from error
         if array.dtype.kind not in "biufc":
@@ -228,7 +229,7 @@ class Variable(Value, Operators):
             raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
-            self._data = np.array(self._data)
+            self._data = np.array(self._data, order="C")
             self._own_info()
         elif not flag and self._recording is LEAF:
             # A tape may hold the leaf's array, and that of a constant can be written to.
@@ -399,6 +400,12 @@ class Variable(Value, Operators):
 
     def __itruediv__(self, other: Any) -> Self:
         return self._in_place("/=", operator.truediv, other)
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        return self._in_place("//=", operator.floordiv, other)
+
+    def __imod__(self, other: Any) -> Self:
+        return self._in_place("%=", operator.mod, other)
 
     def __ipow__(self, other: Any) -> Self:
         return self._in_place("**=", operator.pow, other)

@@ -93,6 +93,36 @@ def test_second_derivatives_of_what_it_closes_over_nest():
     np.testing.assert_allclose(got, expected, rtol=1e-14)
 
 
+LINEAR_IN_ONE = {
+    "added": lambda x, y: ops.sum(x * x) + ops.sum(y),
+    "multiplied": lambda x, y: ops.sum(ops.sin(x)) * ops.sum(y),
+    "not used": lambda x, y: ops.sum(ops.tanh(x)),
+    "inside of a sine": lambda x, y: ops.sin(ops.sum(x * x) + ops.sum(y)),
+}
+
+
+@pytest.mark.parametrize("fn", LINEAR_IN_ONE.values(), ids=list(LINEAR_IN_ONE))
+def test_derivatives_to_third_order_where_an_argument_is_linear(fn):
+    x, y = np.array([0.3, 0.4]), np.array([0.1, 0.5])
+    directions = (np.array([1.0, 2.0]), np.array([-0.5, 0.7]))
+
+    def curvature(f):
+        def squared(*at):
+            return sum(ops.sum(ops.square(h)) for h in od.hvp(f, at, directions))
+
+        return lambda *at: squared(*at) + 0.0 * ops.sum(at[0] * at[1])
+
+    pair = (0, 1)
+    for derive in (
+        lambda f: od.hvp(f, (x, y), directions),
+        lambda f: od.grad(curvature(f), pair)(x, y),
+        lambda f: od.jvp(od.grad(f, pair), (x, y), directions)[1],
+        lambda f: od.hessian(f, pair)(x, y)[0],
+    ):
+        for got, wanted in zip(derive(od.checkpoint(fn)), derive(fn), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-13, atol=1e-13)
+
+
 def test_it_nests_in_itself_over_one_closure():
     w = leaf([0.3, 0.7])
 

@@ -75,7 +75,7 @@ REFUSED = {
     "too_few_cotangents": (
         lambda r: ((r.y, r.middle), (np.ones(2),)),
         ShapeError,
-        "2 outputs came with 1 cotangents",
+        r"cotangents came as a tree of 1 leaves for one of 2; the trees differ at \[1\]",
     ),
     "empty_tree": (lambda r: ([],), TapeError, "empty tree"),
     "array": (lambda r: (np.ones(2),), TapeError, "ndarray .* is no Variable"),
@@ -196,7 +196,7 @@ def test_refused_tangents_change_nothing(tangents, error, words):
 
 def test_too_few_tangents_and_unrelated_outputs_are_refused():
     r, other = Recorded(), wide(1.0)
-    with pytest.raises(ShapeError, match="2 sources came with 1 tangents"):
+    with pytest.raises(ShapeError, match=r"tangents came as a tree of 1 leaves for one of 2.*at \[1\]"):
         r.tape.jvp(r.y, [r.w, r.middle], [np.ones(2)])
     with pytest.raises(TapeError, match=r"jvp: .*does not depend on the sources"):
         r.tape.jvp(r.y, other, 1.0)

@@ -16,6 +16,7 @@ from cases import (
 
 import odyssey as od
 from odyssey import GradientTape, Variable
+from odyssey.errors import OdysseyError
 from odyssey.ops import OPS, dispatch
 from odyssey.ops.fit import fit
 from odyssey.ops.table import PASS
@@ -143,6 +144,46 @@ def test_the_shortcuts_take_python_numbers_as_the_general_path_does(row, dtype, 
         for a, b in zip(pairs[0][0], pairs[1][0], strict=True):
             assert_same(a, b)
             assert a.dtype == dtype
+
+
+def outcome(row, sample, operands, moving):
+    """The result and the gradient of operand ``moving``, or None where ours refuse the call."""
+    leaf = Variable(operands[moving], requires_grad=True)
+    try:
+        with GradientTape() as tape, np.errstate(all="ignore"):
+            given = [leaf if j == moving else o for j, o in enumerate(operands)]
+            out = row.call(*given, **sample.options)
+    except OdysseyError:
+        return None
+    return out.numpy(), tape.gradient(out, leaf, np.ones(out.shape))
+
+
+@every_differentiable_sample
+def test_a_python_number_beside_an_operand_is_an_array_without_axes(row, sample):
+    operands = draw(sample, seed=0)
+    for moving in tracked(row, sample):
+        for k in set(range(len(operands))) - {moving}:
+            one, other = (
+                outcome(row, sample, [*operands[:k], x, *operands[k + 1 :]], moving)
+                for x in (1.0, np.array(1.0))
+            )
+            assert (one is None) == (other is None)
+            for a, b in zip(one or (), other or (), strict=True):
+                assert_same(a, b)
+
+
+@pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
+def test_a_python_number_is_taken_as_an_array_without_axes(row):
+    for sample in row.samples:
+        operands, results = draw(sample, seed=0), []
+        for x in (0.5, np.array(0.5)):
+            try:
+                with np.errstate(all="ignore"):
+                    results.append(row.call(x, *operands[1:], **sample.options))
+            except OdysseyError:
+                results.append(None)
+        assert (results[0] is None) == (results[1] is None)
+        np.testing.assert_array_equal(*results)
 
 
 @walk(ALIKE)

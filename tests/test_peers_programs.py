@@ -12,6 +12,10 @@ pytestmark = pytest.mark.peers
 FIXTURES = (jax, report)  # imported for pytest to find
 
 CHUNK = 100
+KINDS = ("outputs", "gradients", "tangents", "Hessian products")
+# Sixty steps that each round to within 16 units of 2**-53 err by 1e-13 of the largest number. What
+# a steep step amplifies it amplifies with its error; a digit more is left for cancellation.
+TOLERANCE = 1e-12
 
 
 def table_of(jax):
@@ -95,6 +99,16 @@ def theirs(jax, table, program, cotangents, tangents):
 
     first, second = jax.jit(forward)(program.leaves, cotangents, tangents)
     return *first, *second
+
+
+def assert_near(got, wanted, message):
+    """Compare lists of arrays to within a fraction of their largest number."""
+    wanted = [np.asarray(b) for b in wanted]
+    scale = max([1.0, *(np.abs(b).max(initial=0.0) for b in wanted)])
+    for a, b in zip(got, wanted, strict=True):
+        assert a.shape == b.shape, message
+        assert a.dtype == b.dtype, message
+        np.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=TOLERANCE, err_msg=message)
 
 
 @pytest.mark.parametrize("chunk", range(10), ids=lambda k: f"programs from {k * CHUNK}")

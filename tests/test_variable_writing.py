@@ -122,9 +122,12 @@ def test_in_place_operators_on_a_leaf_off_the_tape_write_to_it():
     w *= 2
     w /= 5.0
     w **= 2
+    np.testing.assert_allclose(w.data, [4.0, 5.76], rtol=1e-15)
+    w //= 0.5
+    w %= 5
     assert w is same
     assert w.is_leaf
-    np.testing.assert_allclose(w.data, [4.0, 5.76], rtol=1e-15)
+    np.testing.assert_array_equal(w.data, [3.0, 1.0])
 
 
 def test_in_place_operators_on_a_leaf_in_a_pause_write_to_it():
@@ -238,7 +241,7 @@ def test_misuse_of_a_variable_is_named(use, error, words):
     np.testing.assert_array_equal(w.data, [1.0, 2.0])
 
 
-@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "**"])
+@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%", "**"])
 def test_in_place_operators_on_a_trainable_leaf_under_a_tape_raise(sign):
     w = wide([1.0, 2.0])
     with GradientTape() as tape:

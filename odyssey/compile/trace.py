@@ -13,7 +13,7 @@ from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.ops.values import NUMBERS, Symbol, Value, free_id
-from odyssey.spec import spec_of
+from odyssey.spec import duplicate, spec_of
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
 
@@ -77,7 +77,8 @@ class Trace:
         if value is None or type(value) in NUMBERS:
             return value
         id = self._number()
-        self.graph.constants[id] = np.array(value)
+        value = np.asarray(value)
+        self.graph.constants[id] = duplicate(value)
         return Ref(id)
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:

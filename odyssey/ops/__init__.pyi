@@ -342,6 +342,36 @@ def binary_entropy_with_logits(
 ) -> _Array: ...
 
 @overload
+def bitwise_and(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x & y``: and of booleans, or of the bits of integers; a constant."""
+@overload
+def bitwise_and(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def bitwise_and(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def bitwise_and(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def bitwise_or(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x | y``: or of booleans, or of the bits of integers; a constant."""
+@overload
+def bitwise_or(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def bitwise_or(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def bitwise_or(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def bitwise_xor(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x ^ y``: exclusive or of booleans, or of the bits of integers; a constant."""
+@overload
+def bitwise_xor(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def bitwise_xor(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def bitwise_xor(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def broadcast_to(
     x: Variable,
     /,
@@ -768,6 +798,14 @@ def inner(a: Variable, b: _Operand, /, *, tape: GradientTape | None = None) -> V
 def inner(a: _Plain, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def inner(a: _Plain, b: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def invert(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``~x``: not of booleans, or of the bits of integers; a constant."""
+@overload
+def invert(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def invert(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def isfinite(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:

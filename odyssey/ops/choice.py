@@ -112,6 +112,44 @@ def isinf(x: Any, /) -> Any:
     return np.isinf(x)
 
 
+# ------------------------------------------------------------------ bits
+
+BITS = (
+    sample(np.array([True, False]), np.array([[True], [False]])),
+    sample(np.array([6, 5]), np.array(3)),
+)
+FLOATS = reject((2,), (2,), error=DTypeError, match="not supported for the input types")
+
+
+@op(elementwise=True, ufunc=np.bitwise_and, samples=BITS, rejects=[FLOATS])
+def bitwise_and(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x & y``: and of booleans, or of the bits of integers; a constant."""
+    return np.bitwise_and(x, y)
+
+
+@op(elementwise=True, ufunc=np.bitwise_or, samples=BITS, rejects=[FLOATS])
+def bitwise_or(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x | y``: or of booleans, or of the bits of integers; a constant."""
+    return np.bitwise_or(x, y)
+
+
+@op(elementwise=True, ufunc=np.bitwise_xor, samples=BITS, rejects=[FLOATS])
+def bitwise_xor(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x ^ y``: exclusive or of booleans, or of the bits of integers; a constant."""
+    return np.bitwise_xor(x, y)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.invert,
+    samples=[sample(np.array([True, False])), sample(np.array([[0, 5]]))],
+    rejects=[reject((2,), error=DTypeError, match="not supported for the input types")],
+)
+def invert(x: Any, /) -> Any:
+    """Elementwise ``~x``: not of booleans, or of the bits of integers; a constant."""
+    return np.invert(x)
+
+
 # ------------------------------------------------------------------ clip
 
 

@@ -84,10 +84,18 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     try:
         if not only_numbers:
             return row.kernel(*values, *options)
+        given = values if row.elementwise else [np.asarray(value) for value in values]
+        out = np.asarray(row.reference(*given, *options))
         # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
-        return row.reference(*values, *options).item()
+        return out if out.ndim else out.item()
     except (TypeError, ValueError, IndexError) as error:
         raise row.failure(error, values, options) from error
+    except AttributeError:
+        if row.foreign or not any(type(value) in NUMBERS for value in values):
+            raise
+        # A number where the kernel needs an array.
+        given = [np.asarray(v) if type(v) in NUMBERS else v for v in values]
+        return run(row, given, options)
 
 
 def _converted(row: Row, k: int, operand: Any) -> Any:

@@ -97,11 +97,13 @@ def _squared_error_spec(x: Spec, y: Spec) -> Spec:
 
 
 def _squared_error_rule(g: Any, x: Any, y: Any) -> Any:
-    return mul(mul(g, 2 / (x.size or 1)), sub(x, y))
+    d = sub(x, y)  # whose size is known where x is a number
+    return mul(mul(g, 2 / (d.size or 1)), d)
 
 
 def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
-    return mul(sum(mul(t, sub(x, y))), 2 / (x.size or 1))
+    d = sub(x, y)
+    return mul(sum(mul(t, d)), 2 / (d.size or 1))
 
 
 @op(

@@ -61,6 +61,13 @@ class Operators:
         def __ge__(self, other: Any) -> Self: ...
         def __lt__(self, other: Any) -> Self: ...
         def __le__(self, other: Any) -> Self: ...
+        def __and__(self, other: Any) -> Self: ...
+        def __rand__(self, other: Any) -> Self: ...
+        def __or__(self, other: Any) -> Self: ...
+        def __ror__(self, other: Any) -> Self: ...
+        def __xor__(self, other: Any) -> Self: ...
+        def __rxor__(self, other: Any) -> Self: ...
+        def __invert__(self) -> Self: ...
     else:
         __add__ = __radd__ = arithmetic.add
         __sub__ = arithmetic.subtract
@@ -74,6 +81,10 @@ class Operators:
         __abs__ = complex_numbers.absolute
         __gt__, __ge__ = choice.greater, choice.greater_equal
         __lt__, __le__ = choice.less, choice.less_equal
+        __and__ = __rand__ = choice.bitwise_and
+        __or__ = __ror__ = choice.bitwise_or
+        __xor__ = __rxor__ = choice.bitwise_xor
+        __invert__ = choice.invert
 
     # Let NumPy's operators give way to ours instead of looping over elements.
     __array_priority__ = 1000
@@ -114,8 +125,17 @@ class Operators:
         result: Self = matrix.matmul(other, self)
         return result
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     def __pos__(self) -> Any:
         return self
+
+    def __round__(self, decimals: int = 0) -> Any:
+        return rounding.round(self, decimals)
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.getitem(self, key)
@@ -255,13 +275,18 @@ class Operators:
         function = _FUNCTIONS.get(func)
         if function is None:
             raise DTypeError(
-                f"np.{func.__name__} is not in odyssey's table of differentiable ops; "
+                f"{_spelled(func)} is not in odyssey's table of differentiable ops; "
                 "use an op of od.ops, or .detach().numpy() where no gradient is needed"
             )
         try:
             return function(*args, **kwargs)
         except TypeError as error:
             raise _misfit(func, function, args, kwargs) or error from None
+
+
+def _spelled(func: Any) -> str:
+    """A function of NumPy as users write it: ``np.linalg.norm``."""
+    return f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
 
 
 def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:

@@ -24,7 +24,7 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     try:
         result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
-    except TypeError:
+    except (TypeError, ValueError):
         raise DTypeError(f"{who}: axis is {axis!r}; pass an int or a tuple of ints") from None
     if -1 in result or len(result) != len(axes):
         raise ShapeError(
@@ -36,7 +36,10 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def shape_of(x: Any) -> Shape:
     """The shape of an array, a Variable, a Symbol, a number or a nest of lists."""
-    shape: Shape = x.shape if hasattr(x, "shape") else np.shape(x)
+    try:
+        shape: Shape = x.shape if hasattr(x, "shape") else np.shape(x)
+    except ValueError as error:
+        raise DTypeError(f"{type(x).__name__} came for an array: {error}") from error
     return shape
 
 

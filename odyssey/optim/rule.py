@@ -11,7 +11,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.values import NUMBERS, Symbol
-from odyssey.tree import leaves, unflatten
+from odyssey.tree import leaves, same_tree, unflatten
 
 __all__ = ["Rule", "State", "like", "numbers", "pair"]
 
@@ -61,7 +61,8 @@ class Rule:
         >>> rule.update({"w": np.array([4.0])}, rule.init(params), params)
         ({'w': array([1.])}, [{'steps': 1}])
         """
-        columns = zip(leaves(grads), state, leaves(params), strict=True)
+        gradients = same_tree("update", "gradients", params, grads)
+        columns = zip(gradients, state, leaves(params), strict=True)
         results = [self._leaf(g, s, p) for g, s, p in columns]
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         return unflatten(params, [p for p, _ in results]), new_state

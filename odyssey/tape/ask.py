@@ -38,7 +38,7 @@ from odyssey.tape.sweep import (
     push,
     recorded,
 )
-from odyssey.tree import flatten, leaves
+from odyssey.tree import flatten, leaves, same_tree
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
@@ -146,9 +146,7 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
     outputs, rebuild = flatten(output)
     out_ids = [id_of(tape, "jvp", value) for value in outputs]
     flat = leaves(sources)
-    given = [tangents] if isinstance(sources, Variable) else leaves(tangents)
-    if len(flat) != len(given):
-        raise ShapeError(f"jvp: {len(flat)} sources came with {len(given)} tangents")
+    given = same_tree("jvp", "tangents", sources, tangents)
     moving: dict[int, Any] = {}
     ids = [id_of(tape, "jvp", source, leaf_may_be_new=True) for source in flat]
     for i, source, t in zip(ids, flat, given, strict=True):

@@ -385,7 +385,8 @@ class GradientTape:
 
     def _covers(self, id: int) -> bool:
         """Whether ``id`` was recorded while this tape was recording."""
-        return bisect_right(self._gaps, id) % 2 == 0
+        came = self._recording.manual.get(id, id)
+        return bisect_right(self._gaps, came) % 2 == 0
 
     def _followed(self) -> bool:
         """Whether a tape that recorded when this one was entered still does."""

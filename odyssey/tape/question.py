@@ -18,9 +18,9 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
-from odyssey.spec import Spec
+from odyssey.spec import Spec, duplicate
 from odyssey.tape.sweep import flip
-from odyssey.tree import leaves
+from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
@@ -96,12 +96,8 @@ def seeds_of(
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
     ids = [id_of(tape, who, v, isinstance(v, Value) and v._id in sources) for v in outputs]
-    if grad is None:
-        grads = [None] * len(outputs)
-    else:
-        grads = [grad] if not isinstance(output, (dict, list, tuple)) else leaves(grad)
-    if len(grads) != len(outputs):
-        raise ShapeError(f"{who}: {len(outputs)} outputs came with {len(grads)} cotangents")
+    none = [None] * len(outputs)
+    grads = none if grad is None else same_tree(who, "cotangents", output, grad)
     seeds = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
@@ -116,7 +112,7 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
     if given is not None:
         g = checked(who, "cotangent", spec, given, graph)
         # Its owner may write to it later, when Gradients or a gradient would show that.
-        return flip(g.copy() if isinstance(g, np.ndarray) else g)
+        return flip(duplicate(g) if isinstance(g, np.ndarray) else g)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
         raise ShapeError(

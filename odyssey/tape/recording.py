@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from odyssey.errors import MutationError, TapeMismatchError, UntrackedError
+from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
-from odyssey.spec import Spec
+from odyssey.spec import Spec, duplicate
 from odyssey.tape.locks import lock, unlock
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class Recording:
         self.masked = False
         # Values of other recordings that were used here, by id; None where they are refused.
         self.guests: dict[int, Value] | None = None
-        self.manual: set[int] = set()
+        # By the id of a manual record's output, which says nothing of when it came, one that does.
+        self.manual: dict[int, int] = {}
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
         self._limit = BLOCK
@@ -196,6 +197,11 @@ class Recording:
             return value._id
         if where is LEAF:
             if value._id not in self.leaves:
+                if value._id in self.manual:
+                    raise TapeError(
+                        f"{who}: a manual record on this tape has the id of {value!r} as its "
+                        "output; take ids for outputs from tape.constant, or far from those in use"
+                    )
                 for scope in scopes():
                     if isinstance(scope, Pause) and scope.refuse is not None:
                         scope.refuse(who, value)
@@ -226,7 +232,7 @@ class Recording:
             return array
         # A view stays writable through its base, which may not be ours to lock.
         if array.nbytes <= SMALL or array.base is not None:
-            return array.copy()
+            return duplicate(array)
         lock(array)
         self.held[id(array)] = array
         return array

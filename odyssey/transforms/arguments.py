@@ -25,7 +25,6 @@ __all__ = [
     "is_live",
     "named_like",
     "recording_around",
-    "same_tree",
     "settled",
     "split_aux",
     "zeros_like",
@@ -74,20 +73,6 @@ def as_arguments(who: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...]
         f"{who}: {came[0]} primals came with {came[1]} tangents; pass two tuples of one length, "
         "one entry for each argument"
     )
-
-
-def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> list[Any]:
-    """The leaves of ``given``, which must be a tree like ``tree``."""
-    wanted = [path for path, _ in paths(tree, where)]
-    pairs = list(paths(given, where))
-    came = [path for path, _ in pairs]
-    if wanted != came:
-        odd = next(iter(sorted(set(wanted) ^ set(came))), "their order")
-        raise ShapeError(
-            f"{who}: the {what} came as a tree of {len(came)} leaves for one of {len(wanted)}; "
-            f"the trees differ at {odd or 'the root'}"
-        )
-    return [leaf for _, leaf in pairs]
 
 
 # ------------------------------------------------------------------ watching them

@@ -77,8 +77,15 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 class _Piece:
     """One call of a checkpointed function, and how to repeat it."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        every: bool = False,
+    ):
         self.fn = fn
+        self.every = every  # whether all Variables among the arguments are to be so again
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
         self.states = states_of(self.generators)
@@ -87,6 +94,7 @@ class _Piece:
         self.places: list[tuple[str, int]] = []
         # What the results depend on, arguments or closed over; leaves that ``fn`` itself made.
         self.ids: list[int] = []
+        self.used: set[int] = set()  # without what is an input for being an argument only
         self.specs: list[Spec] = []
         self.new: set[int] = set()
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
@@ -113,6 +121,9 @@ class _Piece:
                 first.setdefault(value._id, place)
         sources = _sources(segment, nodes, first)
         self.new = {i for i, v in sources.items() if v._recording is LEAF and i > start}
+        self.used = sources.keys() - self.new
+        if self.every and sources:
+            sources = {v._id: v for v in given if _moves(v)} | sources
         self.masked = segment.masked
         results = self._append(recording, sources, [made[p] for p in first.values()], first)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
@@ -193,7 +204,7 @@ class _Piece:
         """Raise if this time the results depend on something else."""
         found = _sources(recording, nodes, [value._id for value in results], self.ids)
         fresh = {i for i in found if i > start and i in recording.leaves}
-        if set(self.ids) - self.new - found.keys() or found.keys() - fresh - set(self.ids):
+        if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
 
     def _changed(self, what: str) -> MutationError:
@@ -245,8 +256,7 @@ class _Piece:
             pull(recorded(nodes[::-1], recording), cotangents, guard=recording.masked)
             return self._or_zeros(cotangents)
 
-        found: list[Any] = checkpoint(pulled)(list(inputs), parts)
-        return found
+        return self._nested(pulled, list(inputs), parts)
 
     def _or_zeros(self, found: dict[int, Any]) -> list[Any]:
         return [
@@ -269,7 +279,15 @@ class _Piece:
             push(recorded(nodes, recording), tangents)
             return self._moved(tangents, results)
 
-        found: list[Any] = checkpoint(pushed)(list(inputs), parts)
+        return self._nested(pushed, list(inputs), parts)
+
+    def _nested(self, rule: Callable[..., Any], *args: Any) -> list[Any]:
+        """Apply a rule of this piece as a piece of its own, for derivatives of the next order."""
+        recording = home_of(leaves(args))
+        if recording is None:
+            return list(rule(*args))
+        # The rule follows each input, also one that none of its results depends on.
+        found: list[Any] = _Piece(rule, args, {}, every=True).record(recording)
         return found
 
     def _moved(self, tangents: dict[int, Any], results: list[Variable]) -> list[Any]:
@@ -300,6 +318,10 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
     if value._id in results:
         return results[value._id]
     return make_value(Variable, value._data, CONSTANT, free_id(), value._spec)
+
+
+def _moves(value: Any) -> bool:
+    return isinstance(value, Variable) and value._recording is not CONSTANT
 
 
 def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:

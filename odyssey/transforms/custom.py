@@ -16,10 +16,9 @@ from odyssey.spec import Spec, spec_of
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.tape.sweep import flip
-from odyssey.transforms.arguments import same_tree
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.reverse import vjp
-from odyssey.tree import leaves, paths, unflatten
+from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["custom_vjp"]

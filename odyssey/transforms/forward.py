@@ -11,13 +11,12 @@ from odyssey.transforms.arguments import (
     as_arguments,
     hand_over,
     is_live,
-    same_tree,
     settled,
     split_aux,
     zeros_like,
 )
 from odyssey.transforms.reverse import grad
-from odyssey.tree import flatten, leaves
+from odyssey.tree import flatten, leaves, same_tree
 from odyssey.variable import Variable
 
 __all__ = ["hvp", "jvp"]

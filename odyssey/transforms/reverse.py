@@ -19,11 +19,10 @@ from odyssey.transforms.arguments import (
     is_live,
     named_like,
     recording_around,
-    same_tree,
     settled,
     split_aux,
 )
-from odyssey.tree import flatten, map_tree
+from odyssey.tree import flatten, map_tree, same_tree
 from odyssey.variable import Variable
 
 __all__ = ["grad", "stop_gradient", "value_and_grad", "vjp"]
