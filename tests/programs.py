@@ -10,7 +10,7 @@ Each move below appends one op to a program, applied to value ``k``, or none whe
 import numpy as np
 from writing import LARGEST, Program, Step, Writer
 
-__all__ = ["COVERED", "Program", "Step", "seeded", "write"]
+__all__ = ["Program", "Step", "seeded", "write"]
 
 LONGEST = 60  # steps of a program
 ROOM = 6  # steps that one move may take
@@ -121,18 +121,17 @@ def loss(w, k):
     shape = w.shape(k)
     if 0 in shape:
         return
-    op = w.choose(["squared_error_mean", "binary_entropy", "binary_entropy_with_logits", "entropy"])
-    if op == "entropy":
-        if shape:
-            targets = w.rng.integers(0, shape[-1], shape[:-1])
-            w.call("softmax_cross_entropy", k, np.asarray(targets))
-        return
-    other = w.choose(w.alike(lambda theirs: theirs == shape))
-    if op == "squared_error_mean":
-        w.call(op, k, other)
-    else:
-        given = w.step("sigmoid", k) if op == "binary_entropy" else k
-        w.call(op, given, np.abs(w.constant(shape)) / 1.5)
+    kind = w.choose(["squared error", "probabilities", "logits", "classes"])
+    targets = np.abs(w.constant(shape)) / 1.5
+    if kind == "squared error":
+        w.call("squared_error_mean", k, w.choose(w.alike(lambda theirs: theirs == shape)))
+    elif kind == "probabilities":
+        w.call("binary_entropy", w.step("sigmoid", k), targets)
+    elif kind == "logits":
+        w.call("binary_entropy_with_logits", k, targets)
+    elif shape:
+        classes = w.rng.integers(0, shape[-1], shape[:-1])
+        w.call("softmax_cross_entropy", k, np.asarray(classes))
 
 
 # ------------------------------------------------------------------ arrangement
@@ -156,7 +155,7 @@ def moving(w, k):
     shape = w.shape(k)
     if not shape:
         return
-    op = w.choose("transpose matrix_transpose swapaxes moveaxis flip roll".split())
+    op = w.choose(["transpose", "matrix_transpose", "swapaxes", "moveaxis", "flip", "roll"])
     a, b = any_axis(w, shape), any_axis(w, shape)
     if op == "transpose":
         w.call(op, k, axes=tuple(w.rng.permutation(len(shape)).tolist()))
@@ -296,21 +295,6 @@ def product(w, k):
 MOVES = (unary, unary, unary, of_a_range, of_a_range, binary, binary, where, prelu, scan)
 MOVES += (reduction, reduction, softmax, loss, reshaping, moving, joining, parting, repeating)
 MOVES += (indexing, gathering, matmul, product)
-
-COVERED = {
-    *SMOOTH.split(),
-    *KINKED.split(),
-    *OF_POSITIVE.split(),
-    *OF_INSIDE.split(),
-    *("arccosh add subtract multiply maximum minimum where prelu sum mean max min prod".split()),
-    *("var std logsumexp cumsum softmax log_softmax squared_error_mean binary_entropy".split()),
-    *("binary_entropy_with_logits softmax_cross_entropy reshape ravel squeeze".split()),
-    *("expand_dims broadcast_to transpose matrix_transpose swapaxes moveaxis flip roll".split()),
-    *("concatenate stack hstack vstack split array_split unstack tile repeat pad".split()),
-    *("getitem setitem take take_along_axis matmul dot inner outer vdot tensordot".split()),
-    "linear",
-}
-"""The ops that programs are made of."""
 
 
 def write(choose, seed):

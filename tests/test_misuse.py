@@ -196,7 +196,7 @@ def test_refused_tangents_change_nothing(tangents, error, words):
 
 def test_too_few_tangents_and_unrelated_outputs_are_refused():
     r, other = Recorded(), wide(1.0)
-    with pytest.raises(ShapeError, match=r"tangents came as a tree of 1 leaves for one of 2.*at \[1\]"):
+    with pytest.raises(ShapeError, match=r"tangents came as a tree of 1 leaves.*at \[1\]"):
         r.tape.jvp(r.y, [r.w, r.middle], [np.ones(2)])
     with pytest.raises(TapeError, match=r"jvp: .*does not depend on the sources"):
         r.tape.jvp(r.y, other, 1.0)

@@ -181,6 +181,15 @@ def test_the_pure_pair_equals_the_holder_and_the_formulas(settings):
         np.testing.assert_allclose(value, p.numpy(), rtol=1e-13, atol=1e-15)
 
 
+def test_gradients_meet_their_parameters_by_key():
+    rule, params = sgd(1.0), {"w": np.zeros(2), "b": np.zeros(2)}
+    after, _ = rule.update({"b": np.zeros(2), "w": np.ones(2)}, rule.init(params), params)
+    np.testing.assert_array_equal(after["w"], [-1.0, -1.0])
+    np.testing.assert_array_equal(after["b"], [0.0, 0.0])
+    with pytest.raises(ShapeError, match=r"update: the gradients .* differ at \['b'\]"):
+        rule.update({"w": np.ones(2)}, rule.init(params), params)
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_the_pure_pair_changes_no_argument(settings):
     rule = sgd(0.1, **SETTINGS[settings])

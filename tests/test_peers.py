@@ -6,7 +6,7 @@ from cases import SMOOTH, draw, random_like, tracked
 
 from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
-from peers import COMPARED, TOLERANCE, close, jax, jax_ops, report, torch, torch_ops
+from peers import COMPARED, TOLERANCE, jax, jax_ops, report, torch, torch_ops
 
 pytestmark = pytest.mark.peers
 FIXTURES = (torch, jax, report)  # imported for pytest to find

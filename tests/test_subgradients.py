@@ -247,11 +247,12 @@ def test_where_keeps_the_branch_not_taken_out_through_other_ops(program):
 
 SPECIAL = np.array([-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, INF, NAN])
 UFUNCS = {name: row for name, row in OPS.items() if row.ufunc is not None and name != "matmul"}
+OF_FLOATS = [row for row in UFUNCS.values() if any("d" in types for types in row.ufunc.types)]
 FOLDS = ["sum", "mean", "max", "min", "argmax"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("row", UFUNCS.values(), ids=list(UFUNCS))
+@pytest.mark.parametrize("row", OF_FLOATS, ids=lambda row: row.name)
 def test_nan_and_infinity_go_through_elementwise_ops_as_through_numpy(row, dtype):
     numbers = SPECIAL.astype(dtype)
     grid = np.meshgrid(*[numbers] * len(row.arrays))

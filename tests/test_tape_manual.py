@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable, ops
+from odyssey.errors import TapeError
 
 
 class Pair(NamedTuple):
@@ -162,6 +163,26 @@ def test_record_takes_a_new_id_as_output_and_saved_arrays_by_name():
     tape.record("sum", [10**15], 10**15 + 1, x_spec=x._spec)
     tape.backward(10**15 + 1)
     np.testing.assert_array_equal(x.grad, np.exp([1.0, 2.0]))
+
+
+def test_a_new_id_is_swept_after_the_tape_was_left():
+    with GradientTape(persistent=True) as tape:
+        x = tape.variable([1.0, 2.0])
+        tape.record("square", [x], 10**15)
+    np.testing.assert_array_equal(tape.gradient(10**15, x, np.ones(2)), [2.0, 4.0])
+    tape.backward(10**15, np.ones(2))
+    np.testing.assert_array_equal(x.grad, [2.0, 4.0])
+
+
+def test_a_leaf_that_has_the_id_of_a_manual_output_is_refused():
+    tape = enabled()
+    x = tape.variable([1.0, 2.0])
+    tape.record("square", [x], x.id + 1)
+    w = next(w for w in (wide([1.0, 2.0]) for _ in range(100)) if w.id >= x.id + 1)
+    assert w.id == x.id + 1
+    with pytest.raises(TapeError, match="multiply: a manual record on this tape has the id"):
+        _ = ops.multiply(w, 3.0, tape=tape)
+    assert len(tape) == 1
 
 
 def test_manual_and_automatic_records_mix():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable, ops
+from odyssey.errors import ShapeError
 
 
 class Pair(NamedTuple):
@@ -26,6 +27,35 @@ def wide(data, **options):
 
 
 # ------------------------------------------------------------------ gradient: sources and outputs
+
+
+@pytest.mark.parametrize("kind", [dict, Layer, list], ids=lambda kind: kind.__name__)
+def test_cotangents_and_tangents_stand_where_their_values_stand(kind):
+    def tree(w, b):
+        if kind is list:
+            return [w, {"b": b}]
+        return kind(w=w, b=b)
+
+    a, b = wide([1.0, 2.0]), wide([3.0, 4.0])
+    with GradientTape(persistent=True) as tape:
+        outputs = tree(2.0 * a, 3.0 * b)
+    # A list of numbers stands for an array.
+    ga, gb = tape.gradient(outputs, (a, b), tree([1.0, 1.0], np.zeros(2)))
+    np.testing.assert_array_equal((ga, gb), [[2.0, 2.0], [0.0, 0.0]])
+    moved = tape.jvp(outputs, tree(a, b), tree(np.ones(2), [0.0, 0.0]))
+    first = moved[0] if kind is list else moved["w"] if kind is dict else moved.w
+    np.testing.assert_array_equal(first, [2.0, 2.0])
+
+
+def test_dictionaries_of_cotangents_and_tangents_go_by_key():
+    a, b = wide(1.0), wide(2.0)
+    with GradientTape(persistent=True) as tape:
+        y, z = a * 3.0, b * 2.0
+    ga, gb = tape.gradient({"y": y, "z": z}, (a, b), {"z": 0.0, "y": 1.0})
+    assert (float(ga), float(gb)) == (3.0, 0.0)
+    assert float(tape.jvp(y, {"a": a, "b": b}, {"b": 0.0, "a": 1.0}, unused="zero")) == 3.0
+    with pytest.raises(ShapeError, match=r"gradient: the cotangents .* differ at \['x'\]"):
+        tape.gradient({"y": y, "z": z}, a, {"y": 1.0, "x": 0.0})
 
 
 @pytest.mark.parametrize("container", [dict, list, tuple, Pair, Layer], ids=lambda c: c.__name__)

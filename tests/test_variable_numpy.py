@@ -79,6 +79,20 @@ def test_unary_operators():
     np.testing.assert_array_equal(tape.gradient(y, w, np.ones(2)), [-2.0, 0.0])
 
 
+def test_conditions_join_by_the_operators_of_bits():
+    w = wide([-1.0, 0.5, 2.0])
+    inside = (w > 0) & (w < 1)
+    assert not inside.requires_grad
+    np.testing.assert_array_equal(inside.numpy(), [False, True, False])
+    np.testing.assert_array_equal((~inside | (w > 1)).numpy(), [True, False, True])
+    mask = np.array([True, True, False])
+    np.testing.assert_array_equal((mask & inside).numpy(), [False, True, False])
+    np.testing.assert_array_equal((mask ^ inside).numpy(), [True, False, False])
+    np.testing.assert_array_equal((5 | Variable([2, 4])).numpy(), [7, 5])
+    with pytest.raises(DTypeError, match=r"bitwise_and: .*not supported"):
+        _ = w & w
+
+
 def test_a_complex_scalar_on_either_side_promotes():
     w = wide([1.0, 2.0])
     with GradientTape():
@@ -259,6 +273,11 @@ def test_functions_that_the_table_lacks_raise_and_name_themselves(call, name):
     with GradientTape() as tape, pytest.raises(DTypeError, match=rf"np\.{name}.*detach\(\)"):
         call(w)
     assert len(tape) == 0
+
+
+def test_a_function_of_a_part_of_numpy_is_named_with_it():
+    with pytest.raises(DTypeError, match=r"^np\.linalg\.eig is not in"):
+        np.linalg.eig(wide(np.eye(2)))
 
 
 def test_options_of_numpy_that_an_op_lacks_are_refused():

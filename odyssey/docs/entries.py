@@ -160,8 +160,13 @@ def dtypes_of(row: Row) -> dict[str, str]:
     'float32'
     """
     found = {}
-    for dtype in _DTYPES if row.samples else ():
-        results = {_result_dtype(row, sample, dtype) for sample in row.samples}
+    # A sample whose arrays are all given says nothing of another dtype.
+    drawn = [s for s in row.samples if any(isinstance(o, tuple) for o in s.operands)]
+    if not drawn:
+        dtypes = {str(np.result_type(*s.operands)): s for s in row.samples}
+        return {dtype: _result_dtype(row, s, dtype) or "refused" for dtype, s in dtypes.items()}
+    for dtype in _DTYPES:
+        results = {_result_dtype(row, sample, dtype) for sample in drawn}
         if None not in results:
             found[dtype] = " or ".join(sorted(str(result) for result in results))
     return found

@@ -125,17 +125,8 @@ class Operators:
         result: Self = matrix.matmul(other, self)
         return result
 
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
-
     def __pos__(self) -> Any:
         return self
-
-    def __round__(self, decimals: int = 0) -> Any:
-        return rounding.round(self, decimals)
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.getitem(self, key)

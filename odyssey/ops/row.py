@@ -227,10 +227,9 @@ class Row:
         specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
         try:
             self.infer(*specs, *options)
-        except OdysseyError as better:
-            return better
-        except Exception:  # noqa: S110 - the shape rule stumbled over what the kernel refused
-            pass
+        except Exception as better:  # the shape rule may stumble over what the kernel refused
+            if isinstance(better, OdysseyError):
+                return better
         came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
         given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
         kind = DTypeError if isinstance(error, TypeError) else ShapeError
