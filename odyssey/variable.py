@@ -319,15 +319,13 @@ class Variable(Value, Operators):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if isinstance(top := innermost(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
-        if self.requires_grad and (not self.is_leaf or _recording_now() or self._is_lost()):
+        lost = not self.is_leaf or self._recording is UNTRACKED
+        if self.requires_grad and (lost or _recording_now()):
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
                 f"the array would carry none; use .detach().numpy() on {self!r}"
             )
         return np.array(self.data, dtype, copy=copy)
-
-    def _is_lost(self) -> bool:
-        return self._recording is UNTRACKED
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.requires_grad:

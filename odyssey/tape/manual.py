@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.errors import TapeError
-from odyssey.ops.table import OPS, Row
+from odyssey.ops.table import OPS, REQUIRED, Row
 from odyssey.ops.values import CONSTANT, Value
 from odyssey.spec import Spec, spec_of
 
@@ -129,7 +129,7 @@ def _complete(
     have = {f"{n}_spec" for n, s in zip(row.arrays, specs, strict=True) if s is not None}
     options = dict(zip(row.options, row.defaults, strict=True)) | values
     missing = sorted(wanted - have - set(values))
-    missing += [name for name in row.options if repr(options[name]) == "<required>"]
+    missing += [name for name in row.options if options[name] is REQUIRED]
     if missing:
         raise TapeError(
             f"record: the rules of {row.name} ask for {', '.join(missing)}; "
