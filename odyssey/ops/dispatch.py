@@ -212,8 +212,9 @@ def unary(row: Row) -> Callable[..., Any]:
             except (TypeError, ValueError) as error:
                 raise row.failure(error, (x,), ()) from error
         try:
-            recording = scopes()[-1] or x._recording
-            if recording is not x._recording or tape is not None:
+            recording = x._recording
+            scope = scopes()[-1]
+            if (scope is not None and scope is not recording) or tape is not None:
                 return general(row, (x,), (), tape)
             id = next(recording.block)
         except (AttributeError, StopIteration):
@@ -260,7 +261,9 @@ def binary(row: Row) -> Callable[..., Any]:
                     raise row.failure(error, (x, y), ()) from error
             kind = kind_y
         try:
-            recording = scopes()[-1] or (y if x_plain else x)._recording
+            recording = scopes()[-1]
+            if recording is None:
+                recording = (y if x_plain else x)._recording
             id = next(recording.block)
             if x_plain:
                 a, i, spec = x, None, None
@@ -269,7 +272,7 @@ def binary(row: Row) -> Callable[..., Any]:
                 i = x._id
                 spec = x._spec
                 where = x._recording
-                if where is not recording and not (where is LEAF and i in recording.leaves):
+                if where is not recording and (where is not LEAF or i not in recording.leaves):
                     i = recording.place(x, row.name)
             if y_plain:
                 b, j, spec_y = y, None, None
@@ -278,7 +281,7 @@ def binary(row: Row) -> Callable[..., Any]:
                 j = y._id
                 spec_y = y._spec
                 where = y._recording
-                if where is not recording and not (where is LEAF and j in recording.leaves):
+                if where is not recording and (where is not LEAF or j not in recording.leaves):
                     j = recording.place(y, row.name)
         except (AttributeError, StopIteration):
             return general(row, (x, y), (), tape)
@@ -290,7 +293,7 @@ def binary(row: Row) -> Callable[..., Any]:
             raise row.failure(error, (a, b), ()) from error
 
         # Of one spec with the result: both operands, or the one beside a weak Python number.
-        if closed and (spec is spec_y or (y_plain and (kind_y is float or kind_y is int))):
+        if closed and (spec is spec_y or kind_y is float or kind_y is int):
             specs = None
         else:
             specs = spec, spec_y, spec_of(out)
