@@ -101,7 +101,7 @@ def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
         raise TapeError(f"record: the output is {output!r}; pass a constant Variable or an id")
     if id in inputs:
         raise TapeError(f"record: {row.name} would make a cycle, {id} is its input and its output")
-    if id in r.leaves or any(node[1] == id for node in r.nodes):
+    if id in r.leaves or r.produced(id):
         raise TapeError(
             f"record: the output {id} of {row.name} is already a leaf or a result on this tape; "
             "a second producer could close a cycle; pass a constant or a new id"

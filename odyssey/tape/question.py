@@ -42,7 +42,7 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = tape._recording
     if isinstance(value, int) and not isinstance(value, bool):
-        if value in r.leaves or value in r.manual or any(n[1] == value for n in r.nodes):
+        if value in r.leaves or r.produced(value):
             return value
         raise TapeError(f"{who}: this tape knows no id {value}")
     if not isinstance(value, Variable):

@@ -274,6 +274,13 @@ class Recording:
         known = self.known(id)
         return known._spec if known is not None else None
 
+    def produced(self, id: int) -> bool:
+        """Whether ``id`` is the result of a node."""
+        if id in self.manual:
+            return True
+        # Ids that the recording gave out itself start far above those of leaves and constants.
+        return id >= _FIRST and any(node[1] == id for node in self.nodes)
+
     def known(self, id: int) -> Value | None:
         """The leaf or the living constant of this id, or None."""
         if id in self.leaves:
