@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.ops import operators
+from odyssey.ops import numpy_calls
 from odyssey.ops.table import COMPOSITES, OPS, REQUIRED, Row
 
 __all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]
@@ -58,8 +58,8 @@ class Entry:
     @property
     def numpy(self) -> tuple[str, ...]:
         """The NumPy functions that call this one when they are called on Variables."""
-        ufuncs = [f for f, row in operators._UFUNCS.items() if row is self.row]
-        functions = [f for f, made in operators._FUNCTIONS.items() if made is self.function]
+        ufuncs = [f for f, row in numpy_calls.UFUNCS.items() if row is self.row]
+        functions = [f for f, made in numpy_calls.FUNCTIONS.items() if made is self.function]
         return tuple(f"np.{_public_name(f)}" for f in (*ufuncs, *functions))
 
     @property

@@ -15,28 +15,16 @@ from odyssey.ops import (
     elementary,
     gathering,
     indexing,
-    joining,
     matrix,
+    numpy_calls,
     reductions,
     rounding,
     scans,
     shape,
     statistics,
 )
-from odyssey.ops.table import COMPOSITES, OPS
 
 __all__ = ["Operators"]
-
-_UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
-_FUNCTIONS = {fn: row.call for row in OPS.values() for fn in row.numpy}
-_FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in getattr(made, "numpy", ())}
-# The row's own operands are the arrays one by one, so the table cannot name NumPy's function.
-_FUNCTIONS[np.concatenate] = joining.concatenate
-# What is known of a Variable without computing.
-_FUNCTIONS[np.shape] = lambda a: shape.shape_of(a)
-_FUNCTIONS[np.ndim] = lambda a: len(shape.shape_of(a))
-_FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
-
 
 class Operators:
     """Arithmetic, comparison, indexing, NumPy's methods and NumPy's functions, as ops."""
@@ -252,7 +240,7 @@ class Operators:
     # -------------------------------------------------------------- NumPy's functions
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
-        row = _UFUNCS.get(ufunc)
+        row = numpy_calls.UFUNCS.get(ufunc)
         if row is None or method != "__call__" or named:
             what = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
             extra = f" with {', '.join(named)}=" if row is not None and named else ""
@@ -263,30 +251,4 @@ class Operators:
         return row.call(*inputs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = _FUNCTIONS.get(func)
-        if function is None:
-            raise DTypeError(
-                f"{_spelled(func)} is not in odyssey's table of differentiable ops; "
-                "use an op of od.ops, or .detach().numpy() where no gradient is needed"
-            )
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            raise _misfit(func, function, args, kwargs) or error from None
-
-
-def _spelled(func: Any) -> str:
-    """A function of NumPy as users write it: ``np.linalg.norm``."""
-    return f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-
-
-def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
-    """The error to raise where the arguments are more than NumPy's function and ours share."""
-    import inspect
-
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        return DTypeError(f"np.{func.__name__}: {error}; on Variables it takes {signature}")
-    return None
+        return numpy_calls.call(func, args, kwargs)

@@ -1,0 +1,131 @@
+"""Calls of NumPy's functions on Variables, in NumPy's own signatures, as calls of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.ops import arithmetic, choice, joining, reductions, scans, shape, statistics
+from odyssey.ops.table import COMPOSITES, OPS
+
+__all__ = ["FUNCTIONS", "UFUNCS", "call", "spelled"]
+
+UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    fn: row.call for row in OPS.values() for fn in row.numpy
+}
+FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in getattr(made, "numpy", ())}
+
+# The row's own operands are the arrays one by one, so the table cannot name NumPy's function.
+FUNCTIONS[np.concatenate] = joining.concatenate
+# What is known of a Variable without computing.
+FUNCTIONS[np.shape] = lambda a: shape.shape_of(a)
+FUNCTIONS[np.ndim] = lambda a: len(shape.shape_of(a))
+FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
+
+# For each fold: what an element that where= leaves out counts as, and how initial= joins in.
+_FOLDS: dict[Any, tuple[Callable[..., Any], Any, Callable[..., Any] | None]] = {
+    np.sum: (reductions.sum, 0, arithmetic.add),
+    np.prod: (scans.prod, 1, arithmetic.multiply),
+    np.max: (reductions.max, None, arithmetic.maximum),
+    np.min: (reductions.min, None, arithmetic.minimum),
+    np.amax: (reductions.max, None, arithmetic.maximum),
+    np.amin: (reductions.min, None, arithmetic.minimum),
+    np.mean: (reductions.mean, 0, None),
+    np.any: (reductions.any, False, None),
+    np.all: (reductions.all, True, None),
+    np.var: (statistics.var, None, None),
+    np.std: (statistics.std, None, None),
+    np.cumsum: (scans.cumsum, None, None),
+}
+
+
+def call(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call the op that NumPy's function ``func`` means.
+
+    Raises:
+        DTypeError: naming the function, or the argument, that odyssey has not.
+    """
+    function = FUNCTIONS.get(func)
+    if function is None:
+        raise DTypeError(
+            f"{spelled(func)} is not in odyssey's table of differentiable ops; "
+            "use an op of od.ops, or .detach().numpy() where no gradient is needed"
+        )
+    if func in _FOLDS:
+        return _fold(func, *_FOLDS[func], _bound(func, args, kwargs))
+    if not args:
+        # NumPy's name for the first array may differ from ours.
+        name = next(iter(_signature(func).parameters))
+        kwargs = dict(kwargs)
+        args = (kwargs.pop(name),) if name in kwargs else ()
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        raise _misfit(func, function, args, kwargs) or error from None
+
+
+def _fold(
+    func: Any, op: Callable[..., Any], left_out: Any, join: Any, given: dict[str, Any]
+) -> Any:
+    """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in."""
+    x = given.pop("a")
+    mask, initial = given.pop("where", None), given.pop("initial", None)
+    if "out" in given:
+        raise DTypeError(f"{spelled(func)}: out= is refused; a result is a value of its own")
+    if given.get("dtype") is not None:
+        x = shape.astype(x, given["dtype"])
+    given.pop("dtype", None)
+    count = None
+    if mask is not None:
+        neutral = initial if left_out is None and join is not None else left_out
+        if neutral is None:
+            raise DTypeError(
+                f"{spelled(func)}: where= "
+                + ("needs initial= as well" if join else "is not offered; mask the operand")
+            )
+        x = choice.where(mask, x, neutral)
+        if func is np.mean:
+            counted = np.broadcast_to(np.asarray(mask), x.shape)
+            count = np.sum(counted, given.get("axis"), keepdims=given.get("keepdims", False))
+            op = reductions.sum
+    result = op(x, given.pop("axis", None), **given)
+    if count is not None:
+        result = arithmetic.divide(result, count.astype(result.dtype))
+    return result if initial is None else join(result, initial)
+
+
+def _signature(func: Any) -> Any:
+    import inspect
+
+    return inspect.signature(func)
+
+
+def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments that were given, by NumPy's names, without those that say nothing."""
+    given = _signature(func).bind(*args, **kwargs).arguments
+    no_value = getattr(np, "_NoValue", None)
+    silent = {"out": None, "dtype": None, "where": True}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not no_value and not (name in silent and value is silent[name])
+    }
+
+
+def spelled(func: Any) -> str:
+    """A function of NumPy as users write it: ``np.linalg.norm``."""
+    return f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+
+
+def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
+    """The error to raise where the arguments are more than NumPy's function and ours share."""
+    signature = _signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return DTypeError(f"np.{func.__name__}: {error}; on Variables it takes {signature}")
+    return None
