@@ -67,3 +67,27 @@ REFUSED = {
 def test_what_is_not_offered_is_refused_by_name(call, message):
     with pytest.raises(DTypeError, match=message):
         call(Variable(X, requires_grad=True))
+
+
+DTYPES = ["float32", "float64", "int32", "int64", "bool", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_likes_are_constants_of_the_operands_dtype(dtype):
+    x = np.ones((2, 3), dtype)
+    v = Variable(x, requires_grad=x.dtype.kind in "fc")
+    with GradientTape() as tape:
+        for like in (np.zeros_like, np.ones_like):
+            made = like(v)
+            assert (made.dtype, made.requires_grad) == (x.dtype, False)
+            np.testing.assert_array_equal(made.numpy(), like(x))
+    assert len(tape) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool"])
+def test_integers_and_booleans_can_require_no_gradient(dtype):
+    x = np.ones(2, dtype)
+    with pytest.raises(DTypeError, match=dtype):
+        Variable(x, requires_grad=True)
+    with GradientTape() as tape, pytest.raises(DTypeError, match=dtype):
+        tape.watch(x)

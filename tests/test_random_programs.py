@@ -155,6 +155,21 @@ def test_a_sweep_that_consumes_gives_the_bits_of_one_that_keeps(program):
         np.testing.assert_array_equal(leaf.grad if leaf.grad is not None else 0.0 * a, a)
 
 
+# Every differentiable op of the table, but those that only rules call. A list of its own, so that a
+# new row edits one file; its move and its name here may follow.
+DRAWN = """
+absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh array_split binary_entropy
+binary_entropy_with_logits broadcast_to cbrt clip concatenate conj cos cosh cumsum divide dot
+elu erf erfc exp exp2 expand_dims expm1 flip gelu getitem hard_sigmoid hard_swish hard_tanh
+hstack hypot identity inner leaky_relu linear log log10 log1p log2 log_sigmoid log_softmax
+logsumexp matmul matrix_transpose max maximum mean min minimum mish mod moveaxis multiply
+negative outer pad power prelu prod ravel real reciprocal relu relu6 repeat reshape roll rsqrt
+selu setitem sigmoid sign silu sin sinh softmax softmax_cross_entropy softplus softsign split
+sqrt square squared_error_mean squeeze stack std subtract sum swapaxes take take_along_axis tan
+tanh tensordot tile transpose unstack var vdot vstack where
+"""
+
+
 def test_the_programs_cover_the_table_and_the_shapes():
     ops_seen, shapes, shared, empty = set(), set(), 0, 0
     for seed in range(500):
@@ -164,14 +179,7 @@ def test_the_programs_cover_the_table_and_the_shapes():
         uses = [o for step in program.steps for o in step.uses()]
         shared += len(uses) > len(set(uses))
         empty += any(x.size == 0 for x in program.leaves)
-    # What no program can be made of: what has no gradient, and what only rules call.
-    undrawn = {name for name, row in ops.OPS.items() if not any(row.vjp.values())}
-    undrawn |= {"add_at", "add_taken", "add_along_axis", "astype", "imag"}
-    undrawn |= {"softmax_cross_entropy_mass", "softmax_cross_entropy_slope"}
-    undrawn |= {"full_like", "ones_like", "zeros_like", "one_hot"}
-    missing = {*ops.OPS, *ops.COMPOSITES} - undrawn - ops_seen
-    # A new row edits one file, and is tested by its samples; a move here may come later.
-    assert len(missing) <= len(ops_seen) // 10
+    assert ops_seen >= set(DRAWN.split())
     assert {(), (1,), (2, 3), (2, 1, 2), (0,)} <= shapes
     assert shared > 400
     assert empty > 50

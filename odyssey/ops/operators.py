@@ -26,6 +26,7 @@ from odyssey.ops import (
 
 __all__ = ["Operators"]
 
+
 class Operators:
     """Arithmetic, comparison, indexing, NumPy's methods and NumPy's functions, as ops."""
 
