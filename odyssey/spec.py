@@ -20,14 +20,16 @@ _LIMIT = 4096
 class Spec:
     """The type of an array: its ``shape`` and ``dtype``."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "is_complex", "shape")
 
     shape: Shape
     dtype: np.dtype[Any]
+    is_complex: bool
 
     def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.is_complex = dtype.kind == "c"
 
     @property
     def ndim(self) -> int:
@@ -41,11 +43,6 @@ class Spec:
         for length in self.shape:
             size *= length
         return size
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether the elements are complex numbers."""
-        return self.dtype.kind == "c"
 
     @property
     def is_inexact(self) -> bool:

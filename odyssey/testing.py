@@ -205,8 +205,8 @@ def count_kernels() -> Iterator[Counter[str]]:
 
     try:
         for row, kernel in zip(rows, kernels, strict=True):
-            row.kernel = counting(row.name, kernel)
+            row.use(counting(row.name, kernel))
         yield counts
     finally:
         for row, kernel in zip(rows, kernels, strict=True):
-            row.kernel = kernel
+            row.use(kernel)

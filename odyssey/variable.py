@@ -17,6 +17,7 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
+from odyssey.ops import dispatch
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE, Pause, innermost
@@ -36,7 +37,7 @@ from odyssey.spec import Array, Shape, spec_of
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
 
-__all__ = ["Variable", "check_trainable"]
+__all__ = ["Variable", "accumulate", "check_trainable"]
 
 # Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
 _ACCUMULATION = threading.RLock()
@@ -92,6 +93,7 @@ class Variable(Value, Operators):
         self._data = array
         self._spec = spec_of(array)
         self._recording = LEAF if requires_grad else CONSTANT
+        self._placed = None
         self._id = free_id()
         self._info = Info(name) if requires_grad or name is not None else None
         if tape is not None:
@@ -270,17 +272,6 @@ class Variable(Value, Operators):
         if (trace := TRACE.get()) is not None:
             trace.meet_grad(self)
         info.grad, info.loan = value, None
-
-    def _accumulate(self, g: Any, loan: Any) -> None:
-        """Add a sweep's contribution to the gradient; ``g`` is memory that only ``loan`` shows."""
-        info = self._info
-        with _ACCUMULATION:
-            if (trace := TRACE.get()) is not None:
-                trace.meet_grad(self)
-            if info.grad is None:
-                info.grad, info.loan = g, loan
-            else:
-                info.grad, info.loan = _settled(info.grad) + g, None
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
@@ -470,6 +461,25 @@ class Variable(Value, Operators):
         import html
 
         return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+dispatch.results_are(Variable)
+
+
+def accumulate(parts: list[tuple[Variable, Any]], loan: Any) -> None:
+    """Add a sweep's contributions to gradients; the arrays are memory that only ``loan`` shows."""
+    trace = TRACE.get()
+    with _ACCUMULATION:
+        for leaf, g in parts:
+            info = leaf._info
+            if trace is not None:
+                trace.meet_grad(leaf)
+            if info.grad is None:
+                info.grad = g
+                info.loan = loan if type(g) is np.ndarray else None
+            else:
+                info.grad = _settled(info.grad) + g
+                info.loan = None
 
 
 def _plain(value: Any) -> Any:

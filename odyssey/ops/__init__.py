@@ -30,6 +30,7 @@ from odyssey.ops import (  # noqa: F401
     trigonometry,
 )
 from odyssey.ops.operators import Operators
+from odyssey.ops.rules import bare
 from odyssey.ops.scope import no_grad
 from odyssey.ops.table import COMPOSITES, OPS, PASS, Row, op
 from odyssey.ops.values import Symbol
@@ -37,6 +38,7 @@ from odyssey.ops.values import Symbol
 __all__ = ["COMPOSITES", "OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
 
 for _row in OPS.values():
+    _row.bare = bare(_row)
     for _name in (_row.name, *_row.aliases):
         globals()[_name] = _row.call
 for _function in COMPOSITES.values():

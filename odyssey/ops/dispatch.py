@@ -32,7 +32,7 @@ from odyssey.spec import Spec, spec_of
 if TYPE_CHECKING:
     from odyssey.ops.row import Row
 
-__all__ = ["binary", "general", "unary", "with_options"]
+__all__ = ["binary", "general", "results_are", "unary", "with_options"]
 
 
 # ------------------------------------------------------------------ the whole meaning of a call
@@ -52,6 +52,8 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
         else:
             values.append(operand if type(operand) in PLAIN else _converted(row, k, operand))
     if kind is None:
+        if tape is not None:
+            _check_tape(row, tape)
         return run(row, values, options)
     recording = _find(row, operands, homes, tape)
     if recording is None or isinstance(recording, Mark):
@@ -133,6 +135,7 @@ def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any
                 top.refuse(row.name, operand)
         return top
     if tape is not None:
+        _check_tape(row, tape)
         chosen = tape._recording
         on, paused = tape.enabled, tape.paused
     else:
@@ -151,6 +154,16 @@ def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any
     if on:
         return chosen
     return chosen.pause if paused else None
+
+
+def _check_tape(row: Row, tape: Any) -> None:
+    if not hasattr(tape, "enabled"):
+        import inspect
+
+        raise DTypeError(
+            f"{row.name}: tape is no GradientTape but of type {type(tape).__name__}; the signature "
+            f"is {row.name}{inspect.signature(row.reference)}, and tape= by name"
+        )
 
 
 def _home_of_leaf(operands: Sequence[Any]) -> Any:
@@ -195,42 +208,66 @@ def _specs(operands: Sequence[Any], values: Sequence[Any], out: Spec) -> Any:
 
 new: Any = object.__new__
 
+VARIABLE: type = Value
+
+
+def results_are(kind: type[Value]) -> None:
+    """Let the shortcuts take and make Values of this class; the others go the general way."""
+    global VARIABLE
+    VARIABLE = kind
+
 
 def unary(row: Row) -> Callable[..., Any]:
     """Return the callable of an op of one operand without options."""
     closed = row.closed
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
     nothing = not (keep_x or keep_out)
+    kernel = row.kernel
 
-    def call(x: Any, *, tape: Any = None) -> Any:
-        kind = type(x)
-        if kind in PLAIN:
-            if kind in NUMBERS:
-                return run(row, (x,), ())
-            try:
-                return row.kernel(x)
-            except (TypeError, ValueError) as error:
-                raise row.failure(error, (x,), ()) from error
-        try:
-            recording = x._recording
-            scope = scopes()[-1]
-            if (scope is not None and scope is not recording) or tape is not None:
-                return general(row, (x,), (), tape)
-            id = next(recording.block)
-        except (AttributeError, StopIteration):
+    def hold(other: Any) -> None:
+        nonlocal kernel
+        kernel = other
+
+    row.holders.append(hold)
+
+    def call(x: Any, tape: Any = None) -> Any:
+        if tape is not None:
             return general(row, (x,), (), tape)
+        if type(x) is not VARIABLE:
+            return plainly(x)
+        recording = x._recording
+        scope = scopes()[0]
+        if scope is not recording and scope is not None:
+            return general(row, (x,), ())
+        try:
+            id = next(recording.block)
+        except StopIteration:
+            return general(row, (x,), ())
         data = x._data
         try:
-            out = row.kernel(data)
+            out = kernel(data)
         except (TypeError, ValueError) as error:
             raise row.failure(error, (data,), ()) from error
         spec = x._spec if closed else spec_of(out)
         kept = None if nothing else (data if keep_x else None, out if keep_out else None)
         recording.append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
-        value = new(kind)  # make_value, spelled out: its call would be a tenth of the whole
-        value._data, value._spec, value._info = out, spec, None
-        value._recording, value._id = recording, id
+        value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
+        value._data = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
         return value
+
+    def plainly(x: Any) -> Any:
+        if type(x) not in PLAIN:
+            return general(row, (x,), ())
+        if type(x) in NUMBERS:
+            return run(row, (x,), ())
+        try:
+            return kernel(x)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (x,), ()) from error
 
     return call
 
@@ -244,51 +281,61 @@ def binary(row: Row) -> Callable[..., Any]:
     )
     bx, by, bo = xx or yx, xy or yy, xo or yo
     nothing = not (bx or by or bo)
+    kernel = row.kernel
 
-    def call(x: Any, y: Any, *, tape: Any = None) -> Any:
+    def hold(other: Any) -> None:
+        nonlocal kernel
+        kernel = other
+
+    row.holders.append(hold)
+
+    # ``tape`` is keyword-only to readers and type checkers; as such it would cost 25 ns a call.
+    def call(x: Any, y: Any, tape: Any = None) -> Any:
         # One assignment a line: unpacking would cost a twentieth of the call.
-        kind = type(x)
         kind_y = type(y)
-        x_plain = kind in PLAIN
-        y_plain = kind_y in PLAIN
-        if x_plain:
-            if y_plain:
-                if kind in NUMBERS and kind_y in NUMBERS:
-                    return run(row, (x, y), ())
-                try:
-                    return row.kernel(x, y)
-                except (TypeError, ValueError) as error:
-                    raise row.failure(error, (x, y), ()) from error
-            kind = kind_y
+        if tape is not None:
+            return general(row, (x, y), (), tape)
         try:
-            recording = scopes()[-1]
-            if recording is None:
-                recording = (y if x_plain else x)._recording
-            id = next(recording.block)
-            if x_plain:
-                a, i, spec = x, None, None
-            else:
+            if type(x) is VARIABLE:
+                recording = scopes()[0]
+                where = x._recording
+                if recording is None:
+                    recording = where
+                id = next(recording.block)
                 a = x._data
                 i = x._id
                 spec = x._spec
-                where = x._recording
-                if where is not recording and (where is not LEAF or i not in recording.leaves):
+                if where is not recording and (where is not LEAF or x._placed is not recording):
                     i = recording.place(x, row.name)
-            if y_plain:
-                b, j, spec_y = y, None, None
+                    if i is None and kind_y is not VARIABLE:
+                        return general(row, (x, y), ())
+            elif type(x) in PLAIN and kind_y is VARIABLE:
+                recording = scopes()[0]
+                if recording is None:
+                    recording = y._recording
+                id = next(recording.block)
+                a = x
+                i = spec = None
             else:
+                return plainly(x, y)
+            if kind_y is VARIABLE:
                 b = y._data
                 j = y._id
                 spec_y = y._spec
                 where = y._recording
-                if where is not recording and (where is not LEAF or j not in recording.leaves):
+                if where is not recording and (where is not LEAF or y._placed is not recording):
                     j = recording.place(y, row.name)
-        except (AttributeError, StopIteration):
-            return general(row, (x, y), (), tape)
-        if tape is not None or (i is None and j is None):
-            return general(row, (x, y), (), tape)
+                    if i is None and j is None:
+                        return general(row, (x, y), ())
+            elif kind_y in PLAIN:
+                b = y
+                j = spec_y = None
+            else:
+                return general(row, (x, y), ())
+        except StopIteration:
+            return general(row, (x, y), ())
         try:
-            out = row.kernel(a, b)
+            out = kernel(a, b)
         except (TypeError, ValueError) as error:
             raise row.failure(error, (a, b), ()) from error
 
@@ -309,13 +356,23 @@ def binary(row: Row) -> Callable[..., Any]:
         else:
             kept = (a if bx else None, b if by else None, out if bo else None)
         recording.append((row, id, (i, j), kept, specs))
-        value = new(kind)
+        value = new(VARIABLE)
         value._data = out
         value._spec = spec
         value._recording = recording
         value._id = id
         value._info = None
         return value
+
+    def plainly(x: Any, y: Any) -> Any:
+        if type(x) not in PLAIN or type(y) not in PLAIN:
+            return general(row, (x, y), ())
+        if type(x) in NUMBERS and type(y) in NUMBERS:
+            return run(row, (x, y), ())
+        try:
+            return kernel(x, y)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (x, y), ()) from error
 
     return call
 
@@ -325,6 +382,8 @@ def with_options(row: Row) -> Callable[..., Any]:
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         operands, options = row.bind(args, named)
+        if tape is not None:
+            _check_tape(row, tape)
         for operand in operands:
             if type(operand) not in PLAIN:
                 return general(row, operands, options, tape)

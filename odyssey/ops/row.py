@@ -90,12 +90,14 @@ class Row:
     __slots__ = (
         "aliases",
         "arrays",
+        "bare",
         "call",
         "closed",
         "defaults",
         "doc",
         "elementwise",
         "foreign",
+        "holders",
         "infer",
         "jvp",
         "kernel",
@@ -152,14 +154,22 @@ class Row:
     required: bool  # whether an option has no default
     needs: tuple[frozenset[str], ...]  # what each array's reverse rule keeps
     pulls: tuple[Rule | None, ...]  # reverse rules as called by the sweep
+    bare: tuple[Rule | None, ...]  # the same on plain arrays, with kernels for ops
     pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
     unruled: tuple[int, ...]  # arrays that are not differentiable
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package
     call: Callable[..., Any]
+    holders: list[Callable[[Any], None]]  # tell those that call the kernel without asking here
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def use(self, kernel: Callable[..., Any]) -> None:
+        """Run another kernel from now on."""
+        self.kernel = kernel
+        for tell in self.holders:
+            tell(kernel)
 
     # -------------------------------------------------------------- calling
 

@@ -1,7 +1,7 @@
 """What surrounds a call: the entered tapes and pauses of this context, and the trace in progress.
 
 Scopes live in context variables, so each thread and each async task has its own. They are a
-stack of recordings and pauses; an entry leaves the stack by its own end, not by its position,
+stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by its position,
 because a suspended generator can leave its scopes in its caller's context.
 """
 
@@ -43,37 +43,36 @@ class Pause(Mark):
 
 def enter(scope: Any) -> None:
     """Make ``scope`` the innermost one of this context."""
-    _SCOPES.set((*scopes(), scope))
+    _SCOPES.set((scope, *scopes()))
 
 
 def leave(scope: Any) -> None:
     """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
-    stack = list(scopes())
-    for position in reversed(range(len(stack))):
-        if stack[position] is scope:
-            del stack[position]
-            _SCOPES.set(tuple(stack))
+    stack = scopes()
+    for position, other in enumerate(stack):
+        if other is scope:
+            _SCOPES.set((*stack[:position], *stack[position + 1 :]) if position else stack[1:])
             return
 
 
 def replace(scope: Any, other: Any) -> None:
     """Put ``other`` in the place of the innermost occurrence of ``scope``, if there is one."""
-    stack = list(scopes())
-    for position in reversed(range(len(stack))):
-        if stack[position] is scope:
-            stack[position] = other
-            _SCOPES.set(tuple(stack))
+    stack = scopes()
+    for position, found in enumerate(stack):
+        if found is scope:
+            _SCOPES.set((*stack[:position], other, *stack[position + 1 :]))
             return
 
 
 def innermost() -> Any:
     """Return the innermost scope that has not ended, or None."""
     stack = scopes()
-    if stack[-1] is None or not stack[-1].over:
-        return stack[-1]
+    top = stack[0]
+    if top is None or not top.over:
+        return top
     alive = tuple(scope for scope in stack if scope is None or not scope.over)
     _SCOPES.set(alive)
-    return alive[-1]
+    return alive[0]
 
 
 @contextmanager

@@ -29,6 +29,7 @@ import numpy as np
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import dispatch
 from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of
+from odyssey.ops.rules import copying, picking
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec
 
@@ -113,6 +114,7 @@ def op(
         row.kernel = kernel or ufunc or row.reference
         if not row.module.startswith("odyssey.ops."):
             row.kernel = _apart(row.kernel)
+        row.holders = []
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -224,13 +226,14 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
                 f"op {row.name}: the forward rule of {name!r} asks for {', '.join(sorted(more))}, "
                 "which its reverse rule does not keep"
             )
-    row.pulls = tuple(_picker(row, row.vjp[name]) for name in row.arrays)
-    row.pushes = tuple(_picker(row, row.jvp[name]) for name in row.arrays)
+    row.pulls = tuple(picking(row, row.vjp[name]) for name in row.arrays)
+    row.pushes = tuple(picking(row, row.jvp[name]) for name in row.arrays)
     row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
     row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:
-        row.pulls = tuple(pull and _copying(pull) for pull in row.pulls)
-        row.pushes = tuple(push and _copying(push) for push in row.pushes)
+        row.pulls = tuple(pull and copying(pull) for pull in row.pulls)
+        row.pushes = tuple(push and copying(push) for push in row.pushes)
+    row.bare = row.pulls
     if row.linear and not jvp:
         first = len(row.arrays) + 1
         row.pushes = (
@@ -245,30 +248,6 @@ def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
     return rule
 
 
-def _picker(row: Row, rule: Rule | None) -> Rule | None:
-    """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
-    if rule is None or rule is PASS:
-        return rule
-    positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
-    of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
-    names = asked(rule)
-    if not names:
-        return lambda g, kept, specs: rule(g)
-    if len(names) == 1 and names[0] in positions:
-        a = positions[names[0]]
-        return lambda g, kept, specs: rule(g, kept[a])
-    if len(names) == 2 and set(names) <= set(positions):
-        a, b = (positions[name] for name in names)
-        return lambda g, kept, specs: rule(g, kept[a], kept[b])
-    if len(names) == 2 and names[0] in positions and names[1] in of_specs:
-        a, b = positions[names[0]], of_specs[names[1]]
-        return lambda g, kept, specs: rule(g, kept[a], specs[b])
-    picks = [(name in of_specs, of_specs.get(name, positions.get(name))) for name in names]
-    return lambda g, kept, specs: rule(
-        g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]
-    )
-
-
 def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
 
@@ -279,18 +258,6 @@ def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return out
 
     return apart
-
-
-def _copying(pull: Rule) -> Rule:
-    """Let a rule that returns a saved array return a copy: gradients share memory with nothing."""
-    if pull is PASS:
-        return pull
-
-    def copying(g: Any, kept: Any, specs: Any) -> Any:
-        r = pull(g, kept, specs)
-        return r.copy() if any(r is value for value in kept or ()) else r
-
-    return copying
 
 
 def _infer_by_running(row: Row) -> Callable[..., Spec]:

@@ -81,13 +81,15 @@ class Value:
     """The part of a Variable that ops read: its data, its spec, and its place on a recording.
 
     ``_recording`` is a recording or one of the three marks; ``_info`` is an Info, or None.
+    ``_placed`` is the latest recording that uses this leaf; results have none.
     """
 
-    __slots__ = ("__weakref__", "_data", "_id", "_info", "_recording", "_spec")
+    __slots__ = ("__weakref__", "_data", "_id", "_info", "_placed", "_recording", "_spec")
 
     _data: Any
     _spec: Spec
     _recording: Any
+    _placed: Any
     _id: int
     _info: Any
 
@@ -103,6 +105,7 @@ def make_value(
     value._data = data
     value._spec = spec_of(data) if spec is None else spec
     value._recording = recording
+    value._placed = None
     value._id = id
     value._info = info
     return value

@@ -46,6 +46,8 @@ class Optimizer:
         self.params = [p for group in self.groups for p in group.params]
         self._paths = [path for group in self.groups for path in group.paths]
         self._packs: list[Pack] = []
+        # Parameters that no pack has: all of them at first, later those that are frozen.
+        self._resting = self.params
         # For each parameter its state as constant Variables, which a trace can take up.
         self._state: list[dict[str, Variable]] = [{} for _ in self.params]
 
@@ -87,26 +89,23 @@ class Optimizer:
             MissingGradientError: naming a parameter without a gradient; nothing has moved then.
                 With ``allow_missing`` such parameters stay where they are.
         """
-        live = [p._recording is LEAF for p in self.params]
-        grads = [p._info.grad if on else None for p, on in zip(self.params, live, strict=True)]
-        if not allow_missing:
-            self._refuse_missing(grads, live)
+        refuse = None if allow_missing else self._refuse_missing
         if TRACE.get() is not None:
-            self._step_traced(grads)
+            self._step_traced(refuse)
             return
-        if not self._are_packed(live):
-            self._pack(live)
-        for pack in self._packs:
-            pack.step([grads[k] for k in pack.indices])
+        if not self._are_packed():
+            self._pack()
+        # All gradients are there before the first parameter moves.
+        gathered = [pack.gather(refuse) for pack in self._packs]
+        for pack, grads in zip(self._packs, gathered, strict=True):
+            pack.step(grads)
 
-    def _refuse_missing(self, grads: list[Any], live: list[bool]) -> None:
-        for k, g in enumerate(grads):
-            if g is None and live[k]:
-                raise MissingGradientError(
-                    f"{type(self).__name__}.step: parameter {self._called(k)} has no gradient; "
-                    "call tape.backward(loss) first, check that the loss depends on it, or pass "
-                    "allow_missing=True"
-                )
+    def _refuse_missing(self, k: int) -> None:
+        raise MissingGradientError(
+            f"{type(self).__name__}.step: parameter {self._called(k)} has no gradient; "
+            "call tape.backward(loss) first, check that the loss depends on it, or pass "
+            "allow_missing=True"
+        )
 
     def _called(self, k: int) -> str:
         return str(self.params[k].name or self._paths[k])
@@ -121,18 +120,23 @@ class Optimizer:
                     if name not in state:
                         state[name] = Variable(value, name=f"{p.name or p.id}.{name}")
 
-    def _are_packed(self, live: list[bool]) -> bool:
-        if sum([len(pack.indices) for pack in self._packs]) != sum(live):
-            return False
-        return all(pack.fits() for pack in self._packs)
+    def _are_packed(self) -> bool:
+        for p in self._resting:
+            if p._recording is LEAF:  # it was thawed
+                return False
+        for pack in self._packs:
+            if not pack.fits():
+                return False
+        return True
 
-    def _pack(self, live: list[bool]) -> None:
+    def _pack(self) -> None:
         """Move the data and state of the parameters that are not frozen into packs."""
         self._start()
         owners = [group for group in self.groups for _ in group.params]
         together: dict[Any, list[int]] = {}
+        self._resting = [p for p in self.params if p._recording is not LEAF]
         for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
-            if live[k]:
+            if p._recording is LEAF:
                 alone = p.size >= SMALL or not group.rule().elementwise
                 key = (id(group), p.dtype, k if alone else None)
                 together.setdefault(key, []).append(k)
@@ -143,8 +147,12 @@ class Optimizer:
         for pack in self._packs:
             pack.adopt([self._state[k] for k in pack.indices])
 
-    def _step_traced(self, grads: list[Any]) -> None:
+    def _step_traced(self, refuse: Callable[[int], None] | None) -> None:
         """The same update on Symbols: parameters and state are assigned as Variables."""
+        grads = [p._info.grad if p._recording is LEAF else None for p in self.params]
+        for k, (p, g) in enumerate(zip(self.params, grads, strict=True)):
+            if g is None and p._recording is LEAF and refuse is not None:
+                refuse(k)
         self._start()
         trace = TRACE.get()
         rules = [group.traced_rule(trace) for group in self.groups for _ in group.params]
@@ -162,13 +170,17 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Set the gradient of every parameter to None."""
+        if TRACE.get() is not None:
+            for p in self.params:
+                p.zero_grad()
+            return
         for p in self.params:
-            p.zero_grad()
+            p._info.grad = p._info.loan = None
 
     # -------------------------------------------------------------- saving
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_packs": []}
+        return self.__dict__ | {"_packs": [], "_resting": self.params}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings, and the state of each parameter in order, as copies.

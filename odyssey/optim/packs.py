@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import is_
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from odyssey.ops.values import Value
+from odyssey.ops.values import LEAF, Value
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
@@ -19,6 +19,8 @@ __all__ = ["SMALL", "Pack"]
 # so that temporaries stay small and in the cache.
 SMALL = 16384
 BLOCK = 65536
+
+_ONE = np.array(1)
 
 
 class Pack:
@@ -66,37 +68,54 @@ class Pack:
                 state[name]._data = view
 
     def fits(self) -> bool:
-        """Whether the slots are the rule's, and the parameters still have their data here.
+        """Whether the slots are the rule's, and the parameters are trained, with their data here.
 
         Another optimizer may have packed them since, or they were frozen.
         """
         if self.names != self.group.rule().slots:
             return False
-        return all(map(is_, [p._data for p in self.params], self.views))
+        for p, view in zip(self.params, self.views, strict=True):
+            if p._data is not view or p._recording is not LEAF:
+                return False
+        return True
+
+    def gather(self, refuse: Callable[[int], None] | None) -> list[Any]:
+        """Return the gradients; call ``refuse`` with the index of a parameter that has none."""
+        grads = []
+        for k, p in zip(self.indices, self.params, strict=True):
+            g = p._info.grad
+            if g is None and refuse is not None:
+                refuse(k)
+            grads.append(g._data if isinstance(g, Value) else g)
+        return grads
 
     def step(self, grads: list[Any]) -> None:
         """Update the parameters that have a gradient."""
         rule = self.group.rule()
-        plain = [g._data if isinstance(g, Value) else g for g in grads]
         steps = self.steps.tolist()
-        if len(plain) == 1:
-            if plain[0] is not None:
-                self._run(rule, self._flat(plain[0]), 0, steps[0])
+        if len(grads) == 1:
+            everyone = grads[0] is not None
+            joined = self._flat(grads[0]) if everyone else self.grads
         else:
-            for view, g in zip(self.grad_views, plain, strict=True):
-                if g is not None:
+            everyone, joined = True, self.grads
+            for view, g in zip(self.grad_views, grads, strict=True):
+                if g is None:
+                    everyone = False
+                else:
                     view[...] = g
-            everyone = all(g is not None for g in plain)
-            if everyone and steps.count(steps[0]) == len(steps):
-                self._run(rule, self.grads, 0, steps[0])
-            else:
-                for part, g, done in zip(self.slices, plain, steps, strict=True):
-                    if g is not None:
-                        self._run(rule, self.grads[part], part.start, done)
-        for j, g in enumerate(plain):
+        if everyone and steps.count(steps[0]) == len(steps):
+            self._run(rule, joined, 0, steps[0])
+        else:
+            for part, g, done in zip(self.slices, grads, steps, strict=True):
+                if g is not None:
+                    self._run(rule, joined[part], part.start, done)
+        if everyone:
+            np.add(self.steps, _ONE, self.steps)
+        for j, (p, g) in enumerate(zip(self.params, grads, strict=True)):
             if g is not None:
-                self.steps[j] += 1
-                self.params[j]._info.version += 1
+                p._info.version += 1
+                if not everyone:
+                    self.steps[j] += 1
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)
@@ -108,6 +127,9 @@ class Pack:
         """Update the stretch that begins at ``start`` and is as long as ``grads``."""
         length = len(grads)
         size = BLOCK if rule.elementwise else max(length, 1)
+        if rule.in_place is not None and length == len(self.data) <= len(self.scratch[0]):
+            rule.in_place(grads, {"steps": steps, **self.slots}, self.data, self.scratch)
+            return
         for first in range(0, length, size):
             here = slice(start + first, start + min(first + size, length))
             g = grads[first : first + size]

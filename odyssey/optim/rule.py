@@ -13,7 +13,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.values import NUMBERS, Symbol
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["Rule", "State", "like", "numbers", "pair"]
+__all__ = ["Constants", "Rule", "State", "like", "numbers", "pair"]
 
 State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
@@ -92,6 +92,24 @@ def like(number: Any, p: Any) -> Any:
     if type(number) in NUMBERS:
         return number
     return ops.astype(number, np.empty(0, p.dtype).real.dtype)
+
+
+class Constants:
+    """Numbers of an update in place, as 0-d arrays of the dtype that they meet.
+
+    NumPy takes half the time over them that it takes over Python's numbers.
+    """
+
+    def __init__(self, *numbers: Any) -> None:
+        self._numbers = numbers
+        self._made: dict[Any, list[Any]] = {}
+
+    def of(self, dtype: Any) -> list[Any]:
+        """Return the numbers, in order."""
+        made = self._made.get(dtype)
+        if made is None:
+            made = self._made[dtype] = [np.asarray(n, dtype) for n in self._numbers]
+        return made
 
 
 def numbers(who: str, **values: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from odyssey.errors import OdysseyError
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like, numbers
+from odyssey.optim.rule import Constants, Rule, State, like, numbers
 
 __all__ = ["SGD", "sgd"]
 
@@ -54,21 +54,24 @@ def sgd(
             state = state | {"velocity": v}
         return sub(p, mul(like(learning_rate, p), g)), state
 
+    constants = Constants(learning_rate, momentum, weight_decay)
+
     def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
         one, two = scratch
+        rate, share, decay = constants.of(p.dtype)
         if weight_decay:
-            np.multiply(weight_decay, p, one)
+            np.multiply(decay, p, one)
             g = np.add(g, one, one)
         if momentum:
             v = state["velocity"]
-            np.multiply(momentum, v, v)
+            np.multiply(share, v, v)
             np.add(v, g, v)
             if nesterov:
-                np.multiply(momentum, v, two)
+                np.multiply(share, v, two)
                 g = np.add(g, two, one)
             else:
                 g = v
-        np.multiply(learning_rate, g, two)
+        np.multiply(rate, g, two)
         np.subtract(p, two, p)
 
     slots = ("velocity",) if momentum else ()

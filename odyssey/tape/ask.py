@@ -16,6 +16,7 @@ from odyssey.errors import (
     TapeMismatchError,
 )
 from odyssey.ops.arithmetic import add
+from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF, Mark, Symbol, Value
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
@@ -39,7 +40,7 @@ from odyssey.tape.sweep import (
     recorded,
 )
 from odyssey.tree import flatten, leaves, same_tree
-from odyssey.variable import Variable
+from odyssey.variable import Variable, accumulate
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
@@ -74,8 +75,6 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
         # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
         spare=SPARE if draining else 0,
     )
-    for i, g in reached.items():
-        reached[i] = flip(g)
     gradients = _deliver(r, hooks, rest, reached, seeds)
     tape._hooks = hooks
     if not keep:
@@ -184,12 +183,23 @@ def _may_drain(tape: GradientTape, kept: bool) -> bool:
     return not (kept or r.barrier or tape._hooks or r.careful or len(r.open) > 1)
 
 
+def _is_bare(tape: GradientTape, seeds: dict[int, Any]) -> bool:
+    """Whether a sweep that is not recorded meets nothing but arrays and numbers."""
+    r = tape._recording
+    if r.traced or r.barrier or r.manual or tape._hooks or TRACE.get() is not None:
+        return False
+    for g in seeds.values():
+        if not isinstance(g, (np.ndarray, np.generic)):
+            return False
+    return True
+
+
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
     r = tape._recording
     if not tape._gaps or not r.nodes or (r.nodes[-1][1] < tape._gaps[0] and not r.manual):
         return nodes
-    return (node for node in nodes if tape._covers(node[1]))
+    return filter(lambda node: tape._covers(node[1]), nodes)
 
 
 def _pull(
@@ -208,11 +218,11 @@ def _pull(
     r = tape._recording
     cotangents = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
-    options = (reached, spare, wanted, visit, audit, r.masked)
+    options = (reached, spare, wanted, visit, audit, r.masked, _is_bare(tape, seeds))
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
-            pull(recorded(nodes, r), cotangents, *options)
+            pull(recorded(nodes, r), cotangents, *options[:-1])
     elif draining:
         try:
             pull(_seen(tape, drain(r.nodes, start)), cotangents, *options)
@@ -245,10 +255,8 @@ def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> An
 
 def _own(g: Any, taken: set[int]) -> Any:
     """Return ``g`` as memory that nobody else has; ``taken`` are the ids of arrays given out."""
-    if isinstance(g, (Variable, Symbol)):
-        return g
     if type(g) is not np.ndarray:
-        return np.asarray(g)
+        return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
     if g.base is not None or id(g) in taken or not g.flags.writeable:
         g = g.copy()
     taken.add(id(g))
@@ -265,8 +273,6 @@ def _answer(g: Any, source: Any, unused: str, taken: set[int]) -> Any:
 def _check_result(g: Any, source: Value) -> None:
     """A rule from outside may have returned anything."""
     spec = source._spec
-    if g.dtype is spec.dtype and g.shape == spec.shape:
-        return
     if g.shape != spec.shape or g.dtype != spec.dtype:
         raise ShapeError(
             f"a rule gave a gradient of {g.dtype}{list(g.shape)} for {source!r}; "
@@ -274,7 +280,7 @@ def _check_result(g: Any, source: Value) -> None:
         )
 
 
-def _check_sum(leaf: Variable, g: Any) -> None:
+def _check_sum(leaf: Value, g: Any) -> None:
     """Raise, before any gradient is touched, where the old and the new one cannot be added."""
     old = leaf._info.grad
     if isinstance(old, Variable) and isinstance(g, Variable):
@@ -294,23 +300,30 @@ def _deliver(
     seeds: dict[int, Any],
 ) -> Gradients:
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
-    found: list[tuple[Variable, Any]] = []
-    for i, leaf in r.leaves.items():
-        if i in rest and leaf._recording is LEAF and isinstance(leaf, Variable):
-            g = _called(hooks, i, rest[i])
-            _check_result(g, leaf)
-            _check_sum(leaf, g)
-            found.append((leaf, flip(g)))
+    taken = {id(g) for g in seeds.values()} if seeds else set()
+    for i, g in reached.items():
+        reached[i] = g = flip(g)
+        taken.add(id(g))
+    parts: list[tuple[Variable, Any]] = []
     ends: list[Variable] = []
-    by_id = reached
-    gradients = Gradients(by_id, ends)
-    loan: Callable[[], Any] = weakref.ref(gradients)
-    taken = {id(g) for g in (*reached.values(), *seeds.values())}
-    for leaf, g in found:
-        g = _own(g, taken)
-        by_id[leaf._id] = g
+    for i, leaf in r.leaves.items():
+        g = rest.get(i)
+        if g is None or leaf._recording is not LEAF:
+            continue
+        if hooks:
+            g = _called(hooks, i, g)
+        spec = leaf._spec
+        if g.dtype is not spec.dtype or g.shape != spec.shape:
+            _check_result(g, leaf)
+        if leaf._info.grad is not None:
+            _check_sum(leaf, g)
+        g = _own(flip(g) if spec.is_complex else g, taken)
+        parts.append((leaf, g))
         ends.append(leaf)
-        leaf._accumulate(g, loan if isinstance(g, np.ndarray) else None)
+    for leaf, g in parts:
+        reached[leaf._id] = g
+    gradients = Gradients(reached, ends)
+    accumulate(parts, weakref.ref(gradients))
     for i, ref in r.watched.items():
         watched = ref()
         # An item assignment since gave the Variable another value, and so another id.

@@ -52,8 +52,9 @@ class GradientTape:
 
     def _start(self) -> None:
         """Begin an empty recording of this tape's own."""
-        self._recording = Recording(weakref.ref(self), TRACE.get() is not None)
-        self._recording.open[id(self)] = weakref.ref(self)
+        me = weakref.ref(self)
+        self._recording = Recording(me, TRACE.get() is not None)
+        self._recording.open[id(self)] = me
         if self._check:
             self._recording.careful = Careful()
         self._consumed = False
@@ -64,9 +65,13 @@ class GradientTape:
         # Tapes that recorded when this one joined them, and so follow its sweeps.
         self._around: list[weakref.ref[GradientTape]] = []
         self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
+        if self._blocks:
+            self._move_blocks()
+
+    def _move_blocks(self) -> None:
+        """Let the blocks of this tape that are open record on its new recording."""
         for k, (old, was_enabled) in enumerate(self._blocks):
             if old.dead:
-                # Blocks of this tape that are open record here from now on.
                 self._blocks[k] = (self._recording, was_enabled)
                 self._recording.entered += 1
                 old.entered -= 1
@@ -128,15 +133,17 @@ class GradientTape:
                 self._stop()
 
     def _resume(self) -> None:
+        recording = self._recording
         if len(self._gaps) % 2:
-            self._gaps.append(self._recording.new_id())
-        if not self._recording.dead:
-            self._recording.turn(+1)
+            self._gaps.append(recording.new_id())
+        if not recording.dead:
+            recording.turn(+1)
 
     def _stop(self) -> None:
-        if not self._recording.dead:
-            self._recording.turn(-1)
-            self._gaps.append(self._recording.new_id())
+        recording = self._recording
+        if not recording.dead:
+            recording.turn(-1)
+            self._gaps.append(recording.new_id())
 
     @property
     def enabled(self) -> bool:
@@ -254,9 +261,10 @@ class GradientTape:
             r.spend(why)
 
     def __del__(self) -> None:
-        if hasattr(self, "_around"):
-            if self._enabled and not self._pauses and not self._recording.dead:
-                self._recording.turn(-1)
+        recording = self.__dict__.get("_recording")
+        if recording is not None and not recording.dead:
+            if self._enabled and not self._pauses:
+                recording.turn(-1)
             self._part("dropped")
 
     # -------------------------------------------------------------- recording by hand
@@ -385,12 +393,14 @@ class GradientTape:
 
     def _covers(self, id: int) -> bool:
         """Whether ``id`` was recorded while this tape was recording."""
-        came = self._recording.manual.get(id, id)
-        return bisect_right(self._gaps, came) % 2 == 0
+        gaps, manual = self._gaps, self._recording.manual
+        if not gaps or (id < gaps[0] and not manual):
+            return True
+        return bisect_right(gaps, manual.get(id, id)) % 2 == 0
 
     def _followed(self) -> bool:
         """Whether a tape that recorded when this one was entered still does."""
-        if isinstance(innermost(), Pause):
+        if not self._around or isinstance(innermost(), Pause):
             return False
         around = (ref() for ref in self._around)
         return any(t is not None and t.enabled for t in around)

@@ -41,6 +41,8 @@ def refuse_consumed(tape: GradientTape, who: str) -> None:
 def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = tape._recording
+    if type(value) is Variable and value._recording is r and tape._covers(value._id):
+        return value._id
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
             return value
@@ -113,13 +115,15 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
         g = checked(who, "cotangent", spec, given, graph)
         # Its owner may write to it later, when Gradients or a gradient would show that.
         return flip(duplicate(g) if isinstance(g, np.ndarray) else g)
+    if spec is not None and spec.shape == ():
+        return spec.dtype.type(1)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
         raise ShapeError(
             f"{who}: the output has shape {shape}; only one element can do without a cotangent, "
             "so reduce it, or pass grad= of that shape"
         )
-    return np.ones(spec.shape, spec.dtype) if spec.shape else spec.dtype.type(1)
+    return np.ones(spec.shape, spec.dtype)
 
 
 def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
@@ -156,10 +160,13 @@ def unreached(
 def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = tape._recording
-    frozen = any(leaf._recording is not LEAF for leaf in r.leaves.values())
-    if not r.manual and not frozen:
-        # Nothing else is recorded by itself, so every result depends on one.
-        return bool(r.leaves or r.watched)
+    for leaf in r.leaves.values():
+        if leaf._recording is not LEAF:  # it was frozen since
+            break
+    else:
+        if not r.manual:
+            # Nothing else is recorded by itself, so every result depends on one.
+            return bool(r.leaves or r.watched)
     found = set(seeds)
     for _, id, inputs, _, _ in reversed(r.nodes):
         if id in found:

@@ -40,7 +40,7 @@ _CUTS = 64
 # Copying an array of this size costs less than locking and unlocking it.
 SMALL = 2048
 
-_CLOSED = Mark("closed")
+_NONE = Mark.block
 _PAUSED = Mark("no_recording")
 
 
@@ -113,7 +113,7 @@ class Recording:
         self._limit = BLOCK
         self._ids = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
-        self.block: Iterator[int] = _CLOSED.block
+        self.block: Iterator[int] = _NONE
 
     @property
     def over(self) -> bool:
@@ -138,7 +138,7 @@ class Recording:
     def turn(self, change: int) -> None:
         """Count one more or one fewer tape that wants this recording on."""
         self.on += change
-        if change > 0 and not self.nodes:
+        if change > 0 and self.leaves and not self.nodes:
             # Leaves that were made on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
         self._open_or_close()
@@ -146,7 +146,7 @@ class Recording:
     def _open_or_close(self) -> None:
         """Let the shortcuts of dispatch in while recording needs nothing but speed."""
         fast = self.on and self.careful is None and not self.traced
-        self.block = self._ids if fast else _CLOSED.block
+        self.block = self._ids if fast else _NONE
 
     def new_id(self) -> int:
         """Return an id that no value of this process has."""
@@ -207,6 +207,7 @@ class Recording:
                         scope.refuse(who, value)
                 self.leaves[value._id] = value
                 self.versions[value._id] = value._info.version
+            value._placed = self
             return value._id
         if where is CONSTANT:
             if value._info is not None and value._info.note is not None:
@@ -298,8 +299,11 @@ class Recording:
             return
         self.dead = why
         self.on = self.paused = 0
-        self.block = _CLOSED.block
+        self.block = _NONE
         self.nodes.clear()
+        for leaf in self.leaves.values():
+            if leaf._placed is self:
+                leaf._placed = None
         self.leaves.clear()
         self.versions.clear()
         self.watched.clear()

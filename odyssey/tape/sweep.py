@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from sys import getrefcount
 from typing import Any
 
@@ -37,6 +38,7 @@ def pull(
     visit: Visit | None = None,
     audit: Audit | None = None,
     guard: bool = False,
+    bare: bool = False,
 ) -> None:
     """Propagate ``cotangents`` through ``nodes``, which come last first.
 
@@ -51,10 +53,14 @@ def pull(
         audit: Called with the row, id, operand and gradient after each rule.
         guard: Whether a cotangent of zero stays zero where a derivative is not finite, because
             an op chose between branches: 0 * inf of a branch not taken is no NaN.
+        bare: Whether all cotangents, and all that nodes kept, are arrays and numbers.
     """
     plain = wanted is None and audit is None and not guard
     take, get = cotangents.pop, cotangents.get
+    i: int | None
+    j: int | None
     for row, id, inputs, kept, specs in nodes:
+        i = j = None  # else the last node's operand, which may be this result, would seem alive
         g = take(id, None)
         if g is None:
             continue
@@ -62,10 +68,11 @@ def pull(
             g = visit(id, g)
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
+        rules = row.bare if bare else row.pulls
         if specs is None and plain and len(inputs) == 2:
             # The commonest node, spelled out: both rules exist, and gradients fit as they are.
-            rule, rule_y = row.pulls
             i, j = inputs
+            rule, rule_y = rules
             if i is not None:
                 r = g if rule is PASS else rule(g, kept, None)
                 p = get(i)
@@ -75,29 +82,21 @@ def pull(
                 p = get(j)
                 cotangents[j] = r if p is None else p + r
             continue
-        for k, i in enumerate(inputs):
+        for i, rule, spec, name in zip(inputs, rules, specs or repeat(None), row.arrays):
             if i is None or (wanted is not None and i not in wanted):
                 continue
-            r = _pull_one(row, k, g, kept, specs, guard)
+            if rule is None:
+                raise _no_rule(row, name)
+            r = g if rule is PASS else rule(g, kept, specs)
+            if guard and row.elementwise and not _is_finite(r):
+                # Only where it is not finite: of a finite one, higher derivatives go on through g.
+                r = where(logical_or(isfinite(r), not_equal(g, 0)), r, 0)
+            if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
+                r = fit(r, spec)
             if audit is not None:
-                audit(row, id, row.arrays[k], r)
-            cotangents[i] = cotangents[i] + r if i in cotangents else r
-
-
-def _pull_one(row: Any, k: int, g: Any, kept: Any, specs: Any, guard: bool) -> Any:
-    """The gradient of operand number ``k`` of one node, fitted to its spec."""
-    rule = row.pulls[k]
-    if rule is None:
-        raise _no_rule(row, row.arrays[k])
-    r = g if rule is PASS else rule(g, kept, specs)
-    if guard and row.elementwise and not _is_finite(r):
-        # Only where it is not finite: of a finite one, higher derivatives go on through g.
-        r = where(logical_or(isfinite(r), not_equal(g, 0)), r, 0)
-    if specs is not None:
-        spec = specs[k]
-        if r.dtype is not spec.dtype or r.shape != spec.shape:
-            r = fit(r, spec)
-    return r
+                audit(row, id, name, r)
+            p = get(i)
+            cotangents[i] = r if p is None else p + r
 
 
 def _is_finite(r: Any) -> bool:
@@ -134,14 +133,7 @@ def _no_rule(row: Any, name: str) -> NotDifferentiableError:
 
 def drain(nodes: list[RawNode], start: int = 0) -> Iterator[RawNode]:
     """Iterate from the last node to number ``start``, taking each off the list."""
-    if start == 0 and nodes:
-        # The same as below without a generator's switching, which is a twentieth of a sweep.
-        nodes.insert(0, _END)
-        return iter(nodes.pop, _END)
-    return (nodes.pop() for _ in range(len(nodes) - start))
-
-
-_END: Any = object()
+    return map(nodes.pop, repeat(-1, len(nodes) - start))
 
 
 def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
@@ -192,13 +184,15 @@ def flip(g: Any) -> Any:
 def _measure_spare() -> int:
     """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
 
-    class Nothing:
-        pulls = ()
+    class Link:
+        arrays, pulls, bare, elementwise = ("x",), (PASS,), (PASS,), True
 
     for spare in range(16):
-        nodes: list[Any] = [(Nothing, object(), (), None, None)]
+        first, second = object(), object()
+        nodes: list[Any] = [(Link, first, (None,), None, None), (Link, second, (first,), None, None)]
+        seeds: dict[Any, Any] = {second: 0.0}
+        del first, second
         reached: dict[Any, Any] = {}
-        seeds = {nodes[0][1]: 0.0}
         pull(drain(nodes), seeds, reached=reached, spare=spare)
         if not reached:
             return spare

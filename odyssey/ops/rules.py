@@ -1,0 +1,116 @@
+"""How a sweep calls a rule: with what it asks for and, on plain arrays, with kernels for ops.
+
+A sweep runs a rule on arrays far more often than on Variables or Symbols, and to find out that
+it was given arrays takes an op as long as a small kernel takes. So a rule has a twin: the same
+code, whose globals hold the kernels in the place of the ops.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from odyssey.ops.row import PASS, Row, Rule, asked
+from odyssey.ops.values import NUMBERS
+
+__all__ = ["bare", "copying", "picking"]
+
+
+def picking(row: Row, rule: Rule | None) -> Rule | None:
+    """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
+    if rule is None or rule is PASS:
+        return rule
+    positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
+    of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
+    names = asked(rule)
+    if not names:
+        return lambda g, kept, specs: rule(g)
+    if len(names) == 1 and names[0] in positions:
+        a = positions[names[0]]
+        return lambda g, kept, specs: rule(g, kept[a])
+    if len(names) == 2 and set(names) <= set(positions):
+        a, b = (positions[name] for name in names)
+        return lambda g, kept, specs: rule(g, kept[a], kept[b])
+    if len(names) == 2 and names[0] in positions and names[1] in of_specs:
+        a, b = positions[names[0]], of_specs[names[1]]
+        return lambda g, kept, specs: rule(g, kept[a], specs[b])
+    picks = [(name in of_specs, of_specs.get(name, positions.get(name))) for name in names]
+    return lambda g, kept, specs: rule(
+        g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]
+    )
+
+
+def copying(pull: Rule) -> Rule:
+    """Let a rule that returns a saved array return a copy: gradients share memory with nothing."""
+    if pull is PASS:
+        return pull
+
+    def copying(g: Any, kept: Any, specs: Any) -> Any:
+        r = pull(g, kept, specs)
+        return r.copy() if any(r is value for value in kept or ()) else r
+
+    return copying
+
+
+# ------------------------------------------------------------------ twins
+
+
+def bare(row: Row) -> tuple[Rule | None, ...]:
+    """The reverse rules of a row as a sweep over plain arrays calls them."""
+    return tuple(_bare(row, name, pull) for name, pull in zip(row.arrays, row.pulls, strict=True))
+
+
+def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
+    rule = row.vjp[name]
+    if type(rule) is not FunctionType or rule is PASS:
+        return pull
+    fast = picking(row, _twin(rule))
+    assert pull is not None and fast is not None
+    others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
+    if not others:
+        return fast
+    # An operand may be a Python number, and a kernel that is given nothing else would return one
+    # of NumPy's, which is not weak in its promotion.
+    if len(others) > 1:
+        return lambda g, kept, specs: (
+            pull if any(type(kept[k]) in NUMBERS for k in others) else fast
+        )(g, kept, specs)
+    (other,) = others
+    if asked(rule) == (row.arrays[other],):
+        twin = _twin(rule)
+        return lambda g, kept, specs: (rule if type(kept[other]) in NUMBERS else twin)(
+            g, kept[other]
+        )
+    return lambda g, kept, specs: (pull if type(kept[other]) in NUMBERS else fast)(g, kept, specs)
+
+
+def _twin(function: FunctionType) -> Callable[..., Any]:
+    scope = _scope_of(function.__globals__["__name__"])
+    name, defaults = function.__name__, function.__defaults__
+    twin = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
+_SCOPES: dict[str, dict[str, Any]] = {}
+
+
+def _scope_of(module: str) -> dict[str, Any]:
+    """The globals of a module's twins: kernels for ops, twins for the helpers of rules."""
+    if module in _SCOPES:
+        return _SCOPES[module]
+    scope = _SCOPES[module] = dict(vars(sys.modules[module]))
+    for name, value in list(scope.items()):
+        row = getattr(value, "row", None)
+        if isinstance(row, Row):
+            # With options, an op has more to do than to call its kernel.
+            if not (row.options or row.optional or row.foreign):
+                scope[name] = row.kernel
+                row.holders.append(partial(scope.__setitem__, name))
+        elif type(value) is FunctionType and "tape" not in value.__code__.co_varnames:
+            if value.__globals__["__name__"].startswith("odyssey.ops."):
+                scope[name] = _twin(value)
+    return scope
