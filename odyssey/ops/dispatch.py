@@ -250,7 +250,8 @@ def unary(row: Row) -> Callable[..., Any]:
             raise row.failure(error, (data,), ()) from error
         spec = x._spec if closed else spec_of(out)
         kept = None if nothing else (data if keep_x else None, out if keep_out else None)
-        recording.append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
+        append = recording.append
+        append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
         value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
         value._data = out
         value._spec = spec
@@ -355,7 +356,8 @@ def binary(row: Row) -> Callable[..., Any]:
             kept = (recording.hold(a) if yx else None, b if yy else None, out if yo else None)
         else:
             kept = (a if bx else None, b if by else None, out if bo else None)
-        recording.append((row, id, (i, j), kept, specs))
+        append = recording.append  # as a method call it would take twice as long to look up
+        append((row, id, (i, j), kept, specs))
         value = new(VARIABLE)
         value._data = out
         value._spec = spec
