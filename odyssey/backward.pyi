@@ -426,6 +426,9 @@ def sum(
 ) -> _Array:
     """The gradients of ``sum`` in x."""
 
+def sum_to(g: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``sum_to`` in x."""
+
 def take(
     g: ArrayLike,
     indices: ArrayLike,

@@ -17,7 +17,7 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
-from odyssey.ops import dispatch
+from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE, Pause, innermost
@@ -463,7 +463,7 @@ class Variable(Value, Operators):
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
-dispatch.results_are(Variable)
+shortcuts.results_are(Variable)
 
 
 def accumulate(parts: list[tuple[Variable, Any]], loan: Any) -> None:

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import tracemalloc
 import weakref
 from pathlib import Path
 
@@ -153,6 +154,50 @@ def test_a_sweep_frees_saved_arrays_as_it_goes():
         row.pulls, row.bare = pulls, bare
     # The rule of b runs while both are held; when that of a runs, b's array is gone.
     assert freed == [[False, False], [False, True]]
+
+
+STEPS = {
+    "sums that pass a cotangent on": lambda h: h + 1.5,
+    "a sum with a leaf": lambda h, b=leaf(50_000): h + b,  # noqa: B008
+    "products": lambda h: h * 1.01,
+    "one operand": ops.tanh,
+    "broadcasting": lambda h: h + np.ones(1),
+    "options": lambda h: ops.reshape(h, (-1,)),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=list(STEPS))
+def test_a_sweep_holds_the_cotangents_of_its_frontier_only(step):
+    w = leaf(50_000)
+    with GradientTape() as tape:
+        h = step(w)
+        for _ in range(40):
+            h = step(h)
+        y = h.sum()
+        del h
+    tracemalloc.start()
+    try:
+        gradients = tape.backward(y)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The gradients of two leaves at most; with their sources and an intermediate at the peak.
+    assert held < 2.5 * w._data.nbytes
+    assert peak < 6.5 * w._data.nbytes
+    assert len(gradients) >= 1
+
+
+def test_a_sweep_remembers_the_cotangents_of_results_that_live():
+    w = leaf()
+    with GradientTape() as tape:
+        a = w * 2.0
+        b = ops.exp(a)
+        c = b + a
+        y = c.sum()
+        del b
+    gradients = tape.backward(y)
+    assert [v in gradients for v in (w, a, c, y)] == [True] * 4
+    assert len(gradients._by_id) == 4
 
 
 def test_a_sweep_with_foreign_ops_frees_all_at_its_end():

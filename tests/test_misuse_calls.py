@@ -274,6 +274,20 @@ def test_refused_calls_record_nothing(call, error, words, recording):
     np.testing.assert_array_equal(tape.gradient(y, w), np.full((2, 2), 2.0))
 
 
+@pytest.mark.parametrize("tape", [np.ones(2), 5, wide(1.0)], ids=["array", "number", "Variable"])
+@pytest.mark.parametrize("operand", [np.ones(2), wide([1.0, 2.0]), 2.0], ids=repr)
+def test_what_is_no_tape_is_refused_as_one(operand, tape):
+    calls = {
+        "add": lambda: ops.add(operand, operand, tape),
+        "exp": lambda: ops.exp(operand, tape),
+        "sum": lambda: ops.sum(operand, tape=tape),
+        "where": lambda: ops.where(np.array([True, False]), operand, operand, tape=tape),
+    }
+    for name, call in calls.items():
+        with pytest.raises(DTypeError, match=rf"{name}: tape is no GradientTape .* {name}\("):
+            call()
+
+
 def test_an_op_that_is_none_suggests_its_neighbour():
     with pytest.raises(AttributeError, match="no op 'tanhh'; did you mean tanh"):
         _ = ops.tanhh

@@ -112,9 +112,7 @@ def signature_of(entry: Entry) -> inspect.Signature:
         for p in signature.parameters.values()
     ]
     if "tape" not in signature.parameters:
-        parameters.append(
-            inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None)
-        )
+        parameters.append(inspect.Parameter("tape", inspect.Parameter.KEYWORD_ONLY, default=None))
     return signature.replace(parameters=parameters)
 
 

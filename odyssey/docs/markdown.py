@@ -27,9 +27,7 @@ test cases of the op compute with, and what comes out. `python -m odyssey ops NA
 
 def markdown() -> str:
     """Return the page: a section for each family, an entry for each op."""
-    families = [
-        (family, list(members)) for family, members in groupby(entries().values(), _family)
-    ]
+    families = [(family, list(members)) for family, members in groupby(entries().values(), _family)]
     index = [f"* [{_heading(family)}](#{family})" for family, _ in families]
     lines = [_HEAD, *index]
     for family, members in families:

@@ -32,8 +32,11 @@ def arrays(value: Any) -> Any:
 
 def floating(value: Any) -> Any:
     """Numbers with a point: integers and lists become float64, the rest passes."""
-    value = arrays(value)
-    return value.astype(np.float64) if value.dtype.kind in "biu" else value
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        value = np.asarray(value)
+        dtype = value.dtype
+    return value.astype(np.float64) if dtype.kind in "biu" else value
 
 
 def alike(targets: Any, predictions: Any) -> Any:

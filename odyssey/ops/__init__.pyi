@@ -1741,6 +1741,24 @@ def sum(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def sum_to(
+    x: Variable,
+    /,
+    shape: int | Sequence[int],
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Sum over the axes that broadcasting ``shape`` to the shape of ``x`` would stretch."""
+@overload
+def sum_to(
+    x: _Plain,
+    /,
+    shape: int | Sequence[int],
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def swapaxes(a: Variable, axis1: int, axis2: int, *, tape: GradientTape | None = None) -> Variable:
     """Two axes exchanged."""
 @overload

@@ -124,10 +124,10 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
     if np.shape(x) != np.shape(y):
         raise _failure_of(_squared_error_spec, x, y)
     d = np.subtract(x, y)
-    if d.dtype.kind not in "f":
+    if d.dtype.kind != "f":
         raise DTypeError(f"mean_squared_error: needs real floating numbers, came {d.dtype}")
-    flat = d.reshape(-1)
-    return d.dtype.type(flat.dot(flat) / max(d.size, 1))
+    flat = d.ravel()
+    return flat.dot(flat) / (d.size or 1)
 
 
 def _failure_of(infer: Any, *arrays: Any) -> OdysseyError:

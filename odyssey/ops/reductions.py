@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,86 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 def all(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Whether every element over ``axis`` is not 0; True of nothing; a constant."""
     return np.all(x, axis, keepdims=keepdims)
+
+
+# ------------------------------------------------------------------ undoing a broadcast
+
+
+def _stretched(x_shape: Shape, shape: Shape) -> tuple[int, ...]:
+    """The axes of ``x_shape`` that ``shape`` lacks, or has at length 1."""
+    extra = len(x_shape) - len(shape)
+    axes = []
+    for k, n in enumerate(x_shape):
+        if k < extra or (shape[k - extra] == 1 and n != 1):
+            axes.append(k)
+        elif extra < 0 or n != shape[k - extra]:
+            break
+    else:
+        if extra >= 0:
+            return tuple(axes)
+    raise ShapeError(f"sum_to: the shape {shape} does not broadcast to that of x, {x_shape}")
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int, dtype: Any) -> Any:
+    return np.ones(n, dtype)
+
+
+def _has_products(x: Any, n: int) -> bool:
+    """Whether a product with ones sums ``n`` numbers in a third of the time that a sum takes."""
+    return n <= 4096 and x.dtype.char in "fd"
+
+
+def row_sums(x: Any) -> Any:
+    """The sum of each row of a matrix, for kernels."""
+    n = x.shape[1]
+    return x.dot(_ones(n, x.dtype)) if _has_products(x, n) else np.add.reduce(x, 1)
+
+
+def column_sums(x: Any) -> Any:
+    """The sum of each column of a matrix, or of a vector, for kernels."""
+    n = len(x)
+    return _ones(n, x.dtype).dot(x) if _has_products(x, n) else np.add.reduce(x, 0)
+
+
+def _sum_to(x: Any, shape: Shape) -> Any:
+    if x.ndim == 2 and x.shape[1:] == shape:  # the gradient of a bias
+        return column_sums(x)
+    axes = _stretched(x.shape, shape)
+    return np.add.reduce(x, axes).reshape(shape) if axes else x.copy()
+
+
+def _shape_option(shape: Any) -> tuple[Shape]:
+    return (tuple(shape) if isinstance(shape, (tuple, list)) else (shape,),)
+
+
+def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
+    axes = _stretched(x.shape, shape)
+    return Spec(shape, _sum_dtype(x.dtype) if axes else x.dtype)
+
+
+@op(
+    linear=True,
+    kernel=_sum_to,
+    prepare=_shape_option,
+    infer=_sum_to_spec,
+    vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
+    samples=[
+        sample((4, 3), shape=(3,)),
+        sample((4, 3), shape=()),
+        sample((2, 4, 3), shape=(4, 1)),
+        sample((4, 3), shape=(4, 3)),
+        sample((0, 3), shape=(3,)),
+        sample((), shape=()),
+    ],
+    rejects=[
+        reject((4, 3), shape=(4,), match="does not broadcast"),
+        reject((3,), shape=(1, 3), match="does not broadcast"),
+    ],
+)
+def sum_to(x: Any, /, shape: Any) -> Any:
+    """Sum over the axes that broadcasting ``shape`` to the shape of ``x`` would stretch."""
+    return _sum_to(x, shape)
 
 
 publish(globals())

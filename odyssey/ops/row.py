@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +111,7 @@ class Row:
         "numpy",
         "optional",
         "options",
+        "plans",
         "positional",
         "prepare",
         "pulls",
@@ -160,6 +162,7 @@ class Row:
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package
     call: Callable[..., Any]
+    plans: dict[tuple[bool, ...], tuple[list[bool], list[int]]]  # see keep
     holders: list[Callable[[Any], None]]  # tell those that call the kernel without asking here
 
     def __repr__(self) -> str:
@@ -210,23 +213,25 @@ class Row:
         options: tuple[Any, ...],
     ) -> tuple[Any, ...]:
         """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
-        wanted: set[str] = set()
-        for needs, id in zip(self.needs, inputs, strict=True):
-            if id is not None:
-                wanted |= needs
-        kept: list[Any] = []
-        for k, name in enumerate((*self.arrays, "out")):
-            if name not in wanted:
-                kept.append(None)
-            elif name == "out" or inputs[k] is not None:
-                kept.append(values[k])
-            else:
-                kept.append(recording.hold(values[k]))
+        tracked = tuple([id is not None for id in inputs])
+        plan = self.plans.get(tracked)
+        if plan is None:
+            plan = self.plans[tracked] = self._plan(tracked)
+        saved, constants = plan
+        kept = [value if save else None for value, save in zip(values, saved, strict=True)]
+        for k in constants:
+            kept[k] = recording.hold(kept[k])
         for option in options:
             if type(option) in _OPEN:
                 # The caller may write to it while the tape keeps it.
                 return (*kept, *deepcopy(options))
         return (*kept, *options)
+
+    def _plan(self, tracked: tuple[bool, ...]) -> tuple[list[bool], list[int]]:
+        """Which arrays, and the result, a node saves, and which of them are constants."""
+        wanted = frozenset().union(*compress(self.needs, tracked))
+        saved = [name in wanted for name in (*self.arrays, "out")]
+        return saved, [k for k, on in enumerate(tracked) if saved[k] and not on]
 
     def failure(
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]

@@ -68,7 +68,8 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
     if type(rule) is not FunctionType or rule is PASS:
         return pull
     fast = picking(row, _twin(rule))
-    assert pull is not None and fast is not None
+    assert pull is not None
+    assert fast is not None
     others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
     if not others:
         return fast
@@ -110,7 +111,13 @@ def _scope_of(module: str) -> dict[str, Any]:
             if not (row.options or row.optional or row.foreign):
                 scope[name] = row.kernel
                 row.holders.append(partial(scope.__setitem__, name))
-        elif type(value) is FunctionType and "tape" not in value.__code__.co_varnames:
-            if value.__globals__["__name__"].startswith("odyssey.ops."):
-                scope[name] = _twin(value)
+        elif _is_helper(value):
+            scope[name] = _twin(value)
     return scope
+
+
+def _is_helper(value: Any) -> bool:
+    """Whether this is a plain function of the table's modules, and no composite."""
+    if type(value) is not FunctionType or "tape" in value.__code__.co_varnames:
+        return False
+    return str(value.__globals__["__name__"]).startswith("odyssey.ops.")

@@ -1,8 +1,8 @@
 """What surrounds a call: the entered tapes and pauses of this context, and the trace in progress.
 
 Scopes live in context variables, so each thread and each async task has its own. They are a
-stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by its position,
-because a suspended generator can leave its scopes in its caller's context.
+stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by
+its position, because a suspended generator can leave its scopes in its caller's context.
 """
 
 from __future__ import annotations

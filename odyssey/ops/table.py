@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops import dispatch
+from odyssey.ops import shortcuts
 from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of
 from odyssey.ops.rules import copying, picking
 from odyssey.ops.samples import Reject, Sample
@@ -114,7 +114,7 @@ def op(
         row.kernel = kernel or ufunc or row.reference
         if not row.module.startswith("odyssey.ops."):
             row.kernel = _apart(row.kernel)
-        row.holders = []
+        row.holders, row.plans = [], {}
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -262,6 +262,7 @@ def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def _infer_by_running(row: Row) -> Callable[..., Spec]:
     """The shape and dtype rule of an elementwise op: broadcast, and run on ones for the dtype."""
+
     def infer(*specs: Any) -> Spec:
         operands, options = specs[: len(row.arrays)], specs[len(row.arrays) :]
         shapes = [spec.shape for spec in operands if isinstance(spec, Spec)]
@@ -285,6 +286,7 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
             raise DTypeError(f"{row.name}: {error}; came {', '.join(map(str, operands))}") from None
 
     if not row.elementwise:
+
         def refuse(*specs: Any) -> Spec:
             raise OdysseyError(
                 f"{row.name}: cannot be traced, the row has no infer=; declare one in op(...)"
@@ -318,8 +320,8 @@ def _callable(row: Row) -> Callable[..., Any]:
         for name, needs in zip(row.arrays, row.needs, strict=True)
     )
     plain = own and not row.options and not row.optional and all(row.vjp.values())
-    make = {1: dispatch.unary, 2: dispatch.binary}.get(len(row.arrays)) if plain else None
-    call: Any = (make or dispatch.with_options)(row)
+    make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
+    call: Any = (make or shortcuts.with_options)(row)
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc

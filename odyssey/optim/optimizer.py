@@ -124,10 +124,7 @@ class Optimizer:
         for p in self._resting:
             if p._recording is LEAF:  # it was thawed
                 return False
-        for pack in self._packs:
-            if not pack.fits():
-                return False
-        return True
+        return all(pack.fits() for pack in self._packs)
 
     def _pack(self) -> None:
         """Move the data and state of the parameters that are not frozen into packs."""

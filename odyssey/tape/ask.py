@@ -188,10 +188,7 @@ def _is_bare(tape: GradientTape, seeds: dict[int, Any]) -> bool:
     r = tape._recording
     if r.traced or r.barrier or r.manual or tape._hooks or TRACE.get() is not None:
         return False
-    for g in seeds.values():
-        if not isinstance(g, (np.ndarray, np.generic)):
-            return False
-    return True
+    return all(isinstance(g, (np.ndarray, np.generic)) for g in seeds.values())
 
 
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
@@ -304,8 +301,8 @@ def _deliver(
     for i, g in reached.items():
         reached[i] = g = flip(g)
         taken.add(id(g))
-    parts: list[tuple[Variable, Any]] = []
-    ends: list[Variable] = []
+    parts: list[tuple[Any, Any]] = []
+    ends: list[Any] = []
     for i, leaf in r.leaves.items():
         g = rest.get(i)
         if g is None or leaf._recording is not LEAF:
@@ -328,5 +325,5 @@ def _deliver(
         watched = ref()
         # An item assignment since gave the Variable another value, and so another id.
         if watched is not None and watched._id == i and i in reached:
-            ends.append(watched)  # type: ignore[arg-type]
+            ends.append(watched)
     return gradients

@@ -61,7 +61,7 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, result, specs, kept)))
     if r.careful is not None:
         _recompute(row, values, kept, result)
-    r.add(node, None, None)
+    r.add(node, None)
     r.manual[id] = r.new_id()
     r.fixed.update(given_ids - set(ids))
     if result is not None:

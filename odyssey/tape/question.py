@@ -31,7 +31,7 @@ __all__ = ["checked", "id_of", "reaches_trainable", "refuse_consumed", "seeds_of
 
 def refuse_consumed(tape: GradientTape, who: str) -> None:
     """Raise if an earlier sweep spent the tape."""
-    if tape.consumed:
+    if tape._consumed:
         raise TapeConsumedError(
             f"{who}: an earlier sweep consumed this tape; make it with persistent=True, "
             "or sweep with retain=True, to sweep again"

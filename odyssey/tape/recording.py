@@ -141,10 +141,7 @@ class Recording:
         if change > 0 and self.leaves and not self.nodes:
             # Leaves that were made on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
-        self._open_or_close()
-
-    def _open_or_close(self) -> None:
-        """Let the shortcuts of dispatch in while recording needs nothing but speed."""
+        # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = self.on and self.careful is None and not self.traced
         self.block = self._ids if fast else _NONE
 
@@ -155,7 +152,7 @@ class Recording:
             if len(self.nodes) >= self._limit:
                 self._limit = max(BLOCK, 2 * self.prune())
             self._ids = _block()
-            self._open_or_close()
+            self.turn(0)
             id = next(self._ids)
         return id
 
@@ -202,9 +199,11 @@ class Recording:
                         f"{who}: a manual record on this tape has the id of {value!r} as its "
                         "output; take ids for outputs from tape.constant, or far from those in use"
                     )
-                for scope in scopes():
-                    if isinstance(scope, Pause) and scope.refuse is not None:
-                        scope.refuse(who, value)
+                stack = scopes()
+                if stack[0] is not self or len(stack) > 2:
+                    for scope in stack:
+                        if isinstance(scope, Pause) and scope.refuse is not None:
+                            scope.refuse(who, value)
                 self.leaves[value._id] = value
                 self.versions[value._id] = value._info.version
             value._placed = self
@@ -238,11 +237,11 @@ class Recording:
         self.held[id(array)] = array
         return array
 
-    def add(self, node: RawNode, values: Any, data: Any) -> None:
+    def add(self, node: RawNode, data: Any) -> None:
         """Append a node, on the general path."""
         row, _, inputs, _, _ = node
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
-        if row.foreign or any(inputs[k] is not None for k in row.unruled):
+        if row.foreign or (row.unruled and any(inputs[k] is not None for k in row.unruled)):
             self.barrier = True
         if row.masks:
             self.masked = True

@@ -123,11 +123,11 @@ def record_call(
     call = recording.new_id()
     saved = (*[data_of(value) for value in inputs], None, *kept)
     specs = (*[value._spec for value in inputs], _WIRE)
-    recording.add((row, call, ids, saved, specs), None, None)
+    recording.add((row, call, ids, saved, specs), None)
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        recording.add((_result_row(name, j), id, (call,), (), (_WIRE, spec)), None, data)
+        recording.add((_result_row(name, j), id, (call,), (), (_WIRE, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made
 

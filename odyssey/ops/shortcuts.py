@@ -1,0 +1,231 @@
+"""Shortcuts: callables of ops that do what ``dispatch.general`` does, for its commonest cases.
+
+They get in where nothing special is going on: the innermost scope is a recording that lets them,
+by having ids to give, and operands are Variables on it, or plain. They hand everything else to
+``general``; a test runs the table both ways and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odyssey.ops.dispatch import check_tape, general, record, run
+from odyssey.ops.scope import scopes
+from odyssey.ops.values import LEAF, NUMBERS, PLAIN, Value
+from odyssey.spec import spec_of
+
+if TYPE_CHECKING:
+    from odyssey.ops.row import Row
+
+__all__ = ["binary", "results_are", "unary", "with_options"]
+
+new: Any = object.__new__
+
+VARIABLE: Any = Value
+
+
+def results_are(kind: type[Value]) -> None:
+    """Let the shortcuts take and make Values of this class; the others go the general way."""
+    global VARIABLE
+    VARIABLE = kind
+
+
+def unary(row: Row) -> Callable[..., Any]:
+    """Return the callable of an op of one operand without options."""
+    closed = row.closed
+    keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
+    nothing = not (keep_x or keep_out)
+    kernel = row.kernel
+
+    def hold(other: Any) -> None:
+        nonlocal kernel
+        kernel = other
+
+    row.holders.append(hold)
+
+    def call(x: Any, tape: Any = None) -> Any:
+        if tape is not None:
+            return general(row, (x,), (), tape)
+        if type(x) is not VARIABLE:
+            return plainly(x)
+        recording = x._recording
+        scope = scopes()[0]
+        if scope is not recording and scope is not None:
+            return general(row, (x,), ())
+        try:
+            id = next(recording.block)
+        except StopIteration:
+            return general(row, (x,), ())
+        data = x._data
+        try:
+            out = kernel(data)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (data,), ()) from error
+        spec = x._spec if closed else spec_of(out)
+        kept = None if nothing else (data if keep_x else None, out if keep_out else None)
+        append = recording.append
+        append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
+        value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
+        value._data = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
+        return value
+
+    def plainly(x: Any) -> Any:
+        if type(x) not in PLAIN:
+            return general(row, (x,), ())
+        if type(x) in NUMBERS:
+            return run(row, (x,), ())
+        try:
+            return kernel(x)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (x,), ()) from error
+
+    return call
+
+
+def binary(row: Row) -> Callable[..., Any]:
+    """Return the callable of an op of two operands without options."""
+    closed = row.closed
+    # What a node keeps depends on which of its operands have a gradient to compute.
+    (xx, xy, xo), (yx, yy, yo) = (
+        [name in needs for name in (*row.arrays, "out")] for needs in row.needs
+    )
+    bx, by, bo = xx or yx, xy or yy, xo or yo
+    nothing = not (bx or by or bo)
+    kernel = row.kernel
+
+    def hold(other: Any) -> None:
+        nonlocal kernel
+        kernel = other
+
+    row.holders.append(hold)
+
+    # ``tape`` is keyword-only to readers and type checkers; as such it would cost 25 ns a call.
+    def call(x: Any, y: Any, tape: Any = None) -> Any:
+        # One assignment a line: unpacking would cost a twentieth of the call.
+        kind_y = type(y)
+        if tape is not None:
+            return general(row, (x, y), (), tape)
+        try:
+            if type(x) is VARIABLE:
+                recording = scopes()[0]
+                where = x._recording
+                if recording is None:
+                    recording = where
+                id = next(recording.block)
+                a = x._data
+                i = x._id
+                spec = x._spec
+                if where is not recording and (where is not LEAF or x._placed is not recording):
+                    i = recording.place(x, row.name)
+                    if i is None and kind_y is not VARIABLE:
+                        return general(row, (x, y), ())
+            elif type(x) in PLAIN and kind_y is VARIABLE:
+                recording = scopes()[0]
+                if recording is None:
+                    recording = y._recording
+                id = next(recording.block)
+                a = x
+                i = spec = None
+            else:
+                return plainly(x, y)
+            if kind_y is VARIABLE:
+                b = y._data
+                j = y._id
+                spec_y = y._spec
+                where = y._recording
+                if where is not recording and (where is not LEAF or y._placed is not recording):
+                    j = recording.place(y, row.name)
+                    if i is None and j is None:
+                        return general(row, (x, y), ())
+            elif kind_y in PLAIN:
+                b = y
+                j = spec_y = None
+            else:
+                return general(row, (x, y), ())
+        except StopIteration:
+            return general(row, (x, y), ())
+        try:
+            out = kernel(a, b)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (a, b), ()) from error
+
+        # Of one spec with the result: both operands, or the one beside a weak Python number.
+        if closed and (spec is spec_y or kind_y is float or kind_y is int):
+            specs = None
+        else:
+            specs = spec, spec_y, spec_of(out)
+            spec = specs[2]
+            if closed and (i is None or specs[0] is spec) and (j is None or specs[1] is spec):
+                specs = None
+        if nothing:
+            kept = None
+        elif j is None:
+            kept = (a if xx else None, recording.hold(b) if xy else None, out if xo else None)
+        elif i is None:
+            kept = (recording.hold(a) if yx else None, b if yy else None, out if yo else None)
+        else:
+            kept = (a if bx else None, b if by else None, out if bo else None)
+        append = recording.append  # as a method call it would take twice as long to look up
+        append((row, id, (i, j), kept, specs))
+        value = new(VARIABLE)
+        value._data = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
+        return value
+
+    def plainly(x: Any, y: Any) -> Any:
+        if type(x) not in PLAIN or type(y) not in PLAIN:
+            return general(row, (x, y), ())
+        if type(x) in NUMBERS and type(y) in NUMBERS:
+            return run(row, (x, y), ())
+        try:
+            return kernel(x, y)
+        except (TypeError, ValueError) as error:
+            raise row.failure(error, (x, y), ()) from error
+
+    return call
+
+
+def with_options(row: Row) -> Callable[..., Any]:
+    """Return the callable of an op with options, or with more operands than two."""
+
+    def call(*args: Any, tape: Any = None, **named: Any) -> Any:
+        operands, options = row.bind(args, named)
+        if tape is not None:
+            check_tape(row, tape)
+            return general(row, operands, options, tape)
+        recording = scopes()[0]
+        values, inputs, specs = [], [], []
+        for operand in operands:
+            if type(operand) is VARIABLE:
+                where = operand._recording
+                if recording is None:
+                    recording = where
+                if where is not recording and (
+                    where is not LEAF or operand._placed is not recording
+                ):
+                    return general(row, operands, options)
+                values.append(operand._data)
+                inputs.append(operand._id)
+                specs.append(operand._spec)
+            elif type(operand) in PLAIN:
+                values.append(operand)
+                inputs.append(None)
+                specs.append(None if type(operand) in NUMBERS else spec_of(operand))
+            else:
+                return general(row, operands, options)
+        if inputs.count(None) == len(inputs):
+            return run(row, operands, options)
+        id = next(recording.block, None)
+        if id is None:
+            return general(row, operands, options)
+        return record(row, VARIABLE, recording, id, inputs, specs, values, options)
+
+    return call
