@@ -106,14 +106,27 @@ def _scope_of(module: str) -> dict[str, Any]:
     scope = _SCOPES[module] = dict(vars(sys.modules[module]))
     for name, value in list(scope.items()):
         row = getattr(value, "row", None)
-        if isinstance(row, Row):
-            # With options, an op has more to do than to call its kernel.
-            if not (row.options or row.optional or row.foreign):
+        if isinstance(row, Row) and not (row.optional or row.foreign or row.prepare):
+            if row.options:
+                scope[name] = _straight(row)
+            else:
                 scope[name] = row.kernel
                 row.holders.append(partial(scope.__setitem__, name))
         elif _is_helper(value):
             scope[name] = _twin(value)
     return scope
+
+
+def _straight(row: Row) -> Callable[..., Any]:
+    """An op with options: its kernel, where all are given in order; else options are to be bound."""
+    count = len(row.arrays) + len(row.options)
+
+    def call(*args: Any, **named: Any) -> Any:
+        if named or len(args) != count:
+            return row.call(*args, **named)
+        return row.kernel(*args)
+
+    return call
 
 
 def _is_helper(value: Any) -> bool:

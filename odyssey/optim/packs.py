@@ -47,7 +47,9 @@ class Pack:
         self.grads = np.empty(size if len(params) > 1 else 0, real)
         self.slots = {slot: np.zeros(size, real) for slot in self.names}
         self.steps = np.zeros(len(params), np.int64)
-        room = min(size, BLOCK)
+        elementwise = group.rule().elementwise
+        self.block = BLOCK if elementwise and size > 2 * BLOCK else size
+        room = self.block if elementwise else 0
         self.scratch = (np.empty(room, real), np.empty(room, real))
         self.views = [self.cut(self.data, j) for j in range(len(params))]
         self.grad_views = [self.cut(self.grads, j) for j in range(len(params)) if len(params) > 1]
@@ -126,13 +128,12 @@ class Pack:
     def _run(self, rule: Rule, grads: Array, start: int, steps: int) -> None:
         """Update the stretch that begins at ``start`` and is as long as ``grads``."""
         length = len(grads)
-        size = BLOCK if rule.elementwise else max(length, 1)
         if rule.in_place is not None and length == len(self.data) <= len(self.scratch[0]):
             rule.in_place(grads, {"steps": steps, **self.slots}, self.data, self.scratch)
             return
-        for first in range(0, length, size):
-            here = slice(start + first, start + min(first + size, length))
-            g = grads[first : first + size]
+        for first in range(0, length, self.block or 1):
+            here = slice(start + first, start + min(first + self.block, length))
+            g = grads[first : first + self.block]
             p = self.data[here]
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():

@@ -29,7 +29,7 @@ class Rule:
             runs on arrays and traces on Symbols. ``state["steps"]`` counts the steps before.
         in_place: The same for plain arrays, ``in_place(g, state, p, scratch)``, writing into
             ``p`` and the state's arrays; ``scratch`` is a pair of arrays like ``p``. Equal to
-            ``step`` bit for bit; for speed only.
+            ``step`` bit for bit; for speed only, and of elementwise rules only.
         elementwise: Whether elements do not see one another, so that arrays may be cut up and
             joined; a complex parameter is then two real ones, its parts. Rules that are not
             take complex arrays as they are.

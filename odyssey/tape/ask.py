@@ -17,7 +17,7 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF, Mark, Symbol, Value
+from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
     checked,
@@ -188,7 +188,7 @@ def _is_bare(tape: GradientTape, seeds: dict[int, Any]) -> bool:
     r = tape._recording
     if r.traced or r.barrier or r.manual or tape._hooks or TRACE.get() is not None:
         return False
-    return all(isinstance(g, (np.ndarray, np.generic)) for g in seeds.values())
+    return PLAIN.issuperset(map(type, seeds.values()))
 
 
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:

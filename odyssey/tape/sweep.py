@@ -205,7 +205,7 @@ def _measure_spare() -> int:
             return spare
         if len(reached) != count:
             break
-    raise AssertionError("references to a result cannot be counted on this interpreter")
+    return 0  # they cannot be told apart on this interpreter: every result passes for living
 
 
 SPARE = _measure_spare()
