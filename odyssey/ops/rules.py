@@ -118,7 +118,7 @@ def _scope_of(module: str) -> dict[str, Any]:
 
 
 def _straight(row: Row) -> Callable[..., Any]:
-    """An op with options: its kernel, where all are given in order; else options are to be bound."""
+    """An op with options: its kernel, where all are given in order; else they are to be bound."""
     count = len(row.arrays) + len(row.options)
 
     def call(*args: Any, **named: Any) -> Any:
