@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError
 
@@ -24,6 +25,13 @@ CALLS = {
     "min initial": lambda x: np.min(x, 1, None, False, 1.5),
     "var by position": lambda x: np.var(x, 1, None, None, 1, True),
     "std ddof": lambda x: np.std(x, axis=0, ddof=1),
+    "var where": lambda x: np.var(x, 1, where=MASK),
+    "var where keepdims": lambda x: np.var(x, 0, ddof=1, keepdims=True, where=MASK),
+    "var about a mean": lambda x: np.var(x, 1, mean=np.full((3, 1), 1.5)),
+    "std where": lambda x: np.std(x, where=MASK, correction=1),
+    "std where dtype": lambda x: np.std(x, 1, np.float32, where=MASK),
+    "ufunc dtype": lambda x: np.exp(x, dtype=np.float32),
+    "ufunc of two, dtype": lambda x: np.multiply(x, 2, dtype=np.float32),
     "cumsum dtype": lambda x: np.cumsum(x, 1, np.float32),
     "any where": lambda x: np.any(x > 2.0, 1, where=MASK),
     "all by position": lambda x: np.all(x > 0.0, 1, None, True),
@@ -48,6 +56,30 @@ def test_what_where_leaves_out_has_no_gradient():
     np.testing.assert_allclose(tape.gradient(y, w), np.broadcast_to(MASK / 3.0, X.shape))
 
 
+@pytest.mark.parametrize("fold", [np.var, np.std])
+def test_masked_moments_have_the_derivatives_of_the_elements_that_are_left(fold):
+    keep = X[:, MASK]
+    w, v = (Variable(x, requires_grad=True) for x in (X, keep))
+    with GradientTape() as tape:
+        y = (fold(w, 1, ddof=1, where=MASK) * np.arange(3.0)).sum()
+        z = (fold(v, 1, ddof=1) * np.arange(3.0)).sum()
+        total = y + z
+    whole, part = tape.gradient(total, [w, v])
+    np.testing.assert_allclose(whole[:, MASK], part, rtol=1e-13)
+    assert not whole[:, ~MASK].any()
+    od.testing.check_gradients(lambda a: fold(a, 1, where=MASK), X, order=2)
+    assert not np.asarray(
+        od.grad(lambda a: fold(a, where=[True, False]))(np.array([2.0, 5.0]))
+    ).any()
+
+
+def test_a_masked_moment_of_complex_numbers_is_real():
+    x = X + 1j * X[::-1]
+    got = np.var(Variable(x), 1, where=MASK).numpy()
+    np.testing.assert_allclose(got, np.var(x, 1, where=MASK), rtol=1e-14)
+    assert got.dtype == np.float64
+
+
 def test_an_initial_value_that_wins_takes_the_gradient():
     w = Variable([1.0, 4.0], requires_grad=True)
     with GradientTape() as tape:
@@ -58,7 +90,9 @@ def test_an_initial_value_that_wins_takes_the_gradient():
 REFUSED = {
     "out": (lambda x: np.sum(x, out=np.empty(())), r"np\.sum: out= is refused"),
     "max where alone": (lambda x: np.max(x, where=MASK, initial=None), "where= needs initial="),
-    "var where": (lambda x: np.var(x, where=MASK), "where= is not offered"),
+    "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
+    "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
+    "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),
     "unknown": (lambda x: np.kron(x, x), r"np\.kron is not in"),
 }
 

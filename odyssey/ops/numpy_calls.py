@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops import arithmetic, choice, joining, reductions, scans, shape, statistics
-from odyssey.ops.table import COMPOSITES, OPS
+from odyssey.ops import (
+    arithmetic,
+    choice,
+    complex_numbers,
+    elementary,
+    joining,
+    reductions,
+    scans,
+    shape,
+    statistics,
+)
+from odyssey.ops.table import COMPOSITES, OPS, Row
 
-__all__ = ["FUNCTIONS", "UFUNCS", "call", "spelled"]
+__all__ = ["FUNCTIONS", "UFUNCS", "call", "spelled", "with_dtype"]
 
 UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -79,6 +89,8 @@ def _fold(
     if given.get("dtype") is not None:
         x = shape.astype(x, given["dtype"])
     given.pop("dtype", None)
+    if func in (np.var, np.std) and (mask is not None or "mean" in given):
+        return _moment(func, x, True if mask is None else mask, **given)
     count = None
     if mask is not None:
         neutral = initial if left_out is None and join is not None else left_out
@@ -96,6 +108,52 @@ def _fold(
     if count is not None:
         result = arithmetic.divide(result, count.astype(result.dtype))
     return result if initial is None else join(result, initial)
+
+
+def _moment(
+    func: Any,
+    x: Any,
+    mask: Any,
+    axis: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    correction: float | None = None,
+    mean: Any = None,
+) -> Any:
+    """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
+    if x.dtype.kind in "biu":
+        x = shape.astype(x, np.float64)
+    number = np.empty(0, x.dtype).real.dtype
+    mask = np.broadcast_to(np.asarray(mask, bool), x.shape)
+    count = np.sum(mask, axis, keepdims=True)
+    if mean is None:
+        total = reductions.sum(choice.where(mask, x, 0), axis, keepdims=True)
+        mean = arithmetic.divide(total, count.astype(number))
+    away = choice.where(mask, arithmetic.subtract(x, mean), 0)
+    square = arithmetic.multiply(away, complex_numbers.conj(away))
+    square = complex_numbers.real(square) if x.dtype.kind == "c" else square
+    left = np.maximum(count - (ddof if correction is None else correction), 0)
+    left = left if keepdims else left.reshape(reductions.reduced_shape("", x.shape, axis, False))
+    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
+    if func is np.var:
+        return square
+    # As in the row: the slope of the root is 0 at 0.
+    none = choice.equal(square, 0)
+    return choice.where(none, 0, elementary.sqrt(choice.where(none, 1, square)))
+
+
+def with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
+    """Call a ufunc's op with its operands cast to ``dtype``, as NumPy's ``dtype=`` means."""
+    if not any(row.vjp.values()):
+        raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
+    operands = [v if hasattr(v, "dtype") else np.asarray(v) for v in inputs]
+    for operand in operands:
+        if not np.can_cast(operand.dtype, dtype, "same_kind"):
+            raise DTypeError(
+                f"np.{row.name}: {operand.dtype} does not cast to dtype={np.dtype(dtype)}; "
+                "use astype, which may lose more"
+            )
+    return row.call(*[shape.astype(operand, dtype) for operand in operands])
 
 
 def _signature(func: Any) -> Any:
