@@ -26,7 +26,7 @@ CALLS = {
     "var by position": lambda x: np.var(x, 1, None, None, 1, True),
     "std ddof": lambda x: np.std(x, axis=0, ddof=1),
     "var where": lambda x: np.var(x, 1, where=MASK),
-    "var where keepdims": lambda x: np.var(x, 0, ddof=1, keepdims=True, where=MASK),
+    "var where keepdims": lambda x: np.var(x, 1, ddof=1, keepdims=True, where=MASK),
     "var about a mean": lambda x: np.var(x, 1, mean=np.full((3, 1), 1.5)),
     "std where": lambda x: np.std(x, where=MASK, correction=1),
     "std where dtype": lambda x: np.std(x, 1, np.float32, where=MASK),
