@@ -83,12 +83,13 @@ class GradientTape:
         if self._consumed:
             self._start()
         outer = innermost()
-        if isinstance(outer, Recording) and outer.on and outer is not self._recording:
+        if outer is not None and outer is not self._recording and isinstance(outer, Recording):
             self._join(outer)
-        self._blocks.append((self._recording, self._enabled))
+        recording = self._recording
+        self._blocks.append((recording, self._enabled))
         self.enable()
-        self._recording.entered += 1
-        enter(self._recording)
+        recording.entered += 1
+        enter(recording)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -103,7 +104,7 @@ class GradientTape:
     def _join(self, outer: Recording) -> None:
         """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
         own = self._recording
-        if own.nodes or own.on or own is outer:
+        if not outer.on or own.nodes or own.on:
             return
         self._around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
         for leaf in own.leaves.values():
@@ -261,7 +262,7 @@ class GradientTape:
             r.spend(why)
 
     def __del__(self) -> None:
-        recording = self.__dict__.get("_recording")
+        recording = getattr(self, "_recording", None)
         if recording is not None and not recording.dead:
             if self._enabled and not self._pauses:
                 recording.turn(-1)

@@ -312,10 +312,12 @@ class Recording:
         self.fixed.clear()
         self.cuts.clear()
         self.careful = None
-        self.release()
+        if self.held:
+            self.release()
 
     def __del__(self) -> None:
-        self.release()
+        if self.held:
+            self.release()
 
 
 def _holders(node: Any) -> int:
