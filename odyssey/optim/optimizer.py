@@ -93,11 +93,17 @@ class Optimizer:
         if TRACE.get() is not None:
             self._step_traced(refuse)
             return
-        if not self._are_packed():
-            self._pack()
+        for p in self._resting:
+            if p._recording is LEAF:  # it is new, or was thawed
+                self._pack()
+                break
         # All gradients are there before the first parameter moves.
         gathered = [pack.gather(refuse) for pack in self._packs]
+        if None in gathered:
+            self._pack()
+            gathered = [pack.gather(refuse) for pack in self._packs]
         for pack, grads in zip(self._packs, gathered, strict=True):
+            assert grads is not None
             pack.step(grads)
 
     def _refuse_missing(self, k: int) -> None:
@@ -119,12 +125,6 @@ class Optimizer:
                 for name, value in group.rule().init([p])[0].items():
                     if name not in state:
                         state[name] = Variable(value, name=f"{p.name or p.id}.{name}")
-
-    def _are_packed(self) -> bool:
-        for p in self._resting:
-            if p._recording is LEAF:  # it was thawed
-                return False
-        return all(pack.fits() for pack in self._packs)
 
     def _pack(self) -> None:
         """Move the data and state of the parameters that are not frozen into packs."""

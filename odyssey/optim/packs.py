@@ -69,22 +69,21 @@ class Pack:
                 view[...] = state[name]._data
                 state[name]._data = view
 
-    def fits(self) -> bool:
-        """Whether the slots are the rule's, and the parameters are trained, with their data here.
+    def gather(self, refuse: Callable[[int], None] | None) -> list[Any] | None:
+        """Return the gradients, or None where this pack is no longer what its group needs.
 
-        Another optimizer may have packed them since, or they were frozen.
+        Another optimizer may have packed the parameters since, they may have been frozen, or the
+        rule may have other slots.
+
+        Args:
+            refuse: Called with the index of a parameter that has no gradient.
         """
         if self.names != self.group.rule().slots:
-            return False
-        for p, view in zip(self.params, self.views, strict=True):
-            if p._data is not view or p._recording is not LEAF:
-                return False
-        return True
-
-    def gather(self, refuse: Callable[[int], None] | None) -> list[Any]:
-        """Return the gradients; call ``refuse`` with the index of a parameter that has none."""
+            return None
         grads = []
-        for k, p in zip(self.indices, self.params, strict=True):
+        for p, view, k in zip(self.params, self.views, self.indices, strict=True):
+            if p._data is not view or p._recording is not LEAF:
+                return None
             g = p._info.grad
             if g is None and refuse is not None:
                 refuse(k)

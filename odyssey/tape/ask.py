@@ -56,7 +56,8 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     r = tape._recording
     graph = tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
-    if not reaches_trainable(tape, seeds):
+    frozen = r.verify()
+    if not reaches_trainable(tape, seeds, frozen):
         raise TapeError(
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
@@ -94,6 +95,7 @@ def gradient(
     ids = [id_of(tape, "gradient", source, leaf_may_be_new=True) for source in flat]
     seeds = seeds_of(tape, "gradient", output, grad, graph, ids)
     r = tape._recording
+    r.verify()
     keep = tape.persistent or create_graph
     start = first_after(r, ids)
     wanted = dependents(r.nodes[start:], ids)

@@ -91,21 +91,18 @@ def seeds_of(
     refuse_consumed(tape, who)
     if isinstance(output, Variable):
         id = id_of(tape, who, output, output._id in sources)
-        seeds = {id: _seed(who, output._spec, grad, graph)}
-        tape._recording.verify()
-        return seeds
+        return {id: _seed(who, output._spec, grad, graph)}
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
     ids = [id_of(tape, who, v, isinstance(v, Value) and v._id in sources) for v in outputs]
     none = [None] * len(outputs)
     grads = none if grad is None else same_tree(who, "cotangents", output, grad)
-    seeds = {}
+    seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
         g = _seed(who, spec, given, graph)
         seeds[i] = add(seeds[i], g) if i in seeds else g
-    tape._recording.verify()
     return seeds
 
 
@@ -157,16 +154,12 @@ def unreached(
     return next((place for place, i in enumerate(ids) if i not in found), None)
 
 
-def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
+def reaches_trainable(tape: GradientTape, seeds: dict[int, Any], frozen: bool) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = tape._recording
-    for leaf in r.leaves.values():
-        if leaf._recording is not LEAF:  # it was frozen since
-            break
-    else:
-        if not r.manual:
-            # Nothing else is recorded by itself, so every result depends on one.
-            return bool(r.leaves or r.watched)
+    if not frozen and not r.manual:
+        # Nothing else is recorded by itself, so every result depends on one.
+        return bool(r.leaves or r.watched)
     found = set(seeds)
     for _, id, inputs, _, _ in reversed(r.nodes):
         if id in found:

@@ -251,9 +251,12 @@ class Recording:
 
     # -------------------------------------------------------------- before and after a sweep
 
-    def verify(self) -> None:
-        """Raise if anything that a node needs changed since it was recorded."""
+    def verify(self) -> bool:
+        """Raise if anything that a node needs changed since; return whether a leaf was frozen."""
+        frozen = False
         for id, leaf in self.leaves.items():
+            if leaf._recording is not LEAF:
+                frozen = True
             if leaf._info.version != self.versions[id]:
                 raise MutationError(
                     f"{leaf!r} was assigned after this tape recorded its use; "
@@ -261,6 +264,7 @@ class Recording:
                 )
         if self.careful is not None:
             self.careful.verify(self.nodes)
+        return frozen
 
     def spec_of_id(self, id: int) -> Spec | None:
         """The spec of a value on this recording, found from the nodes; None where it is unknown."""
