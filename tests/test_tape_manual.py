@@ -200,7 +200,7 @@ def test_record_exists_for_every_op_of_the_table_and_its_short_names():
     for row in ops.OPS.values():
         for name in (row.name, *row.aliases):
             assert callable(getattr(tape, f"record_{name}"))
-    with pytest.raises(AttributeError, match="no op 'nonsense'"):
+    with pytest.raises(AttributeError, match="no attribute 'record_nonsense'"):
         _ = tape.record_nonsense
 
 

@@ -78,7 +78,7 @@ class Pack:
         Args:
             refuse: Called with the index of a parameter that has no gradient.
         """
-        if self.names != self.group.rule().slots:
+        if self.names != self.group._rule.slots:
             return None
         grads = []
         for p, view, k in zip(self.params, self.views, self.indices, strict=True):
@@ -92,7 +92,7 @@ class Pack:
 
     def step(self, grads: list[Any]) -> None:
         """Update the parameters that have a gradient."""
-        rule = self.group.rule()
+        rule = self.group._rule
         steps = self.steps.tolist()
         if len(grads) == 1:
             everyone = grads[0] is not None

@@ -6,12 +6,12 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odyssey.errors import TapeError
 from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace
 from odyssey.ops.shape import identity
+from odyssey.ops.table import OPS
 from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
 from odyssey.tape.careful import Careful
@@ -284,11 +284,10 @@ class GradientTape:
         """
         manual.record(self, op, inputs, output, saved)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("record_"):
-            manual.find_row(name.removeprefix("record_"))
-            return partial(manual.record_positional, self, name.removeprefix("record_"))
-        raise AttributeError(f"GradientTape has no attribute {name!r}")
+    if TYPE_CHECKING:
+        # ``record_<op>`` for every op of the table: methods, which are made below. A real method
+        # of this name would make Python search for every attribute of every tape.
+        def __getattr__(self, name: str) -> Any: ...
 
     # -------------------------------------------------------------- sweeps
 
@@ -455,3 +454,18 @@ class GradientTape:
 
     def _repr_html_(self) -> str:
         return report.to_html(self)
+
+
+def _recorder(op: str) -> Callable[..., None]:
+    def record_op(self: GradientTape, *ids: Any, **saved: Any) -> None:
+        manual.record_positional(self, op, *ids, **saved)
+
+    record_op.__name__ = f"record_{op}"
+    record_op.__qualname__ = f"GradientTape.{record_op.__name__}"
+    record_op.__doc__ = f"Record ``{op}`` by hand: its inputs, then its output; see ``record``."
+    return record_op
+
+
+for _row in OPS.values():
+    for _name in (_row.name, *_row.aliases):
+        setattr(GradientTape, f"record_{_name}", _recorder(_name))
