@@ -468,12 +468,12 @@ shortcuts.results_are(Variable)
 
 def accumulate(parts: list[tuple[Variable, Any]], loan: Any) -> None:
     """Add a sweep's contributions to gradients; the arrays are memory that only ``loan`` shows."""
-    trace = TRACE.get()
+    if (trace := TRACE.get()) is not None:
+        for leaf, _ in parts:
+            trace.meet_grad(leaf)
     with _ACCUMULATION:
         for leaf, g in parts:
             info = leaf._info
-            if trace is not None:
-                trace.meet_grad(leaf)
             if info.grad is None:
                 info.grad = g
                 info.loan = loan if type(g) is np.ndarray else None

@@ -51,9 +51,9 @@ class Pack:
         self.block = BLOCK if elementwise and size > 2 * BLOCK else size
         room = self.block if elementwise else 0
         self.scratch = (np.empty(room, real), np.empty(room, real))
-        self.views = [self.cut(self.data, j) for j in range(len(params))]
+        self.places = [(p, self.cut(self.data, j)) for j, p in enumerate(params)]
         self.grad_views = [self.cut(self.grads, j) for j in range(len(params)) if len(params) > 1]
-        for p, view in zip(params, self.views, strict=True):
+        for p, view in self.places:
             view[...] = p._data
             p._data = view
 
@@ -81,13 +81,15 @@ class Pack:
         if self.names != self.group._rule.slots:
             return None
         grads = []
-        for p, view, k in zip(self.params, self.views, self.indices, strict=True):
+        for p, view in self.places:
             if p._data is not view or p._recording is not LEAF:
                 return None
-            g = p._info.grad
+            grads.append(p._info.grad)
+        for k, g in enumerate(grads):
             if g is None and refuse is not None:
-                refuse(k)
-            grads.append(g._data if isinstance(g, Value) else g)
+                refuse(self.indices[k])
+            if isinstance(g, Value):
+                grads[k] = g._data
         return grads
 
     def step(self, grads: list[Any]) -> None:
@@ -106,17 +108,16 @@ class Pack:
                     view[...] = g
         if everyone and steps.count(steps[0]) == len(steps):
             self._run(rule, joined, 0, steps[0])
-        else:
-            for part, g, done in zip(self.slices, grads, steps, strict=True):
-                if g is not None:
-                    self._run(rule, joined[part], part.start, done)
-        if everyone:
             np.add(self.steps, _ONE, self.steps)
-        for j, (p, g) in enumerate(zip(self.params, grads, strict=True)):
-            if g is not None:
+            for p in self.params:
                 p._info.version += 1
-                if not everyone:
-                    self.steps[j] += 1
+            return
+        for j, g in enumerate(grads):
+            if g is not None:
+                part = self.slices[j]
+                self._run(rule, joined[part], part.start, steps[j])
+                self.steps[j] += 1
+                self.params[j]._info.version += 1
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)

@@ -193,21 +193,21 @@ class Recording:
         if where is self:
             return value._id
         if where is LEAF:
-            if value._id not in self.leaves:
-                if value._id in self.manual:
+            id = value._id
+            if id not in self.leaves:
+                if self.manual and id in self.manual:
                     raise TapeError(
                         f"{who}: a manual record on this tape has the id of {value!r} as its "
                         "output; take ids for outputs from tape.constant, or far from those in use"
                     )
-                stack = scopes()
-                if stack[0] is not self or len(stack) > 2:
-                    for scope in stack:
+                if scopes() != (self, None):
+                    for scope in scopes():
                         if isinstance(scope, Pause) and scope.refuse is not None:
                             scope.refuse(who, value)
-                self.leaves[value._id] = value
-                self.versions[value._id] = value._info.version
+                self.leaves[id] = value
+                self.versions[id] = value._info.version
             value._placed = self
-            return value._id
+            return id
         if where is CONSTANT:
             if value._info is not None and value._info.note is not None:
                 self.cuts[value._id] = value._info.note
