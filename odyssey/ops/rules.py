@@ -131,6 +131,8 @@ def _straight(row: Row) -> Callable[..., Any]:
 
 def _is_helper(value: Any) -> bool:
     """Whether this is a plain function of the table's modules, and no composite."""
-    if type(value) is not FunctionType or "tape" in value.__code__.co_varnames:
+    if type(value) is not FunctionType or hasattr(value, "aliases"):
+        return False
+    if "tape" in value.__code__.co_varnames:  # which it passes on to ops
         return False
     return str(value.__globals__["__name__"]).startswith("odyssey.ops.")

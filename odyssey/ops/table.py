@@ -147,11 +147,29 @@ def composite(
     """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        function.numpy = tuple(numpy)  # type: ignore[attr-defined]
-        function.aliases = tuple(aliases)  # type: ignore[attr-defined]
-        return function
+        @wraps(function)
+        def made(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except OdysseyError:
+                raise
+            except (TypeError, ValueError) as error:
+                raise _misuse(function, error) from error
+
+        made.numpy = tuple(numpy)  # type: ignore[attr-defined]
+        made.aliases = tuple(aliases)  # type: ignore[attr-defined]
+        return made
 
     return declare
+
+
+def _misuse(function: Callable[..., Any], error: Exception) -> OdysseyError:
+    """The error to raise where a composite stumbled over its arguments."""
+    import inspect
+
+    name = function.__name__
+    kind = DTypeError if isinstance(error, TypeError) else ShapeError
+    return kind(f"{name}: {error}; the signature is {name}{inspect.signature(function)}")
 
 
 def publish(namespace: dict[str, Any]) -> None:
