@@ -377,6 +377,7 @@ class Variable(Value, Operators):
         result = setitem(self, value, key)
         self._data, self._spec = result._data, result._spec
         self._recording, self._id = result._recording, result._id
+        self._placed = None
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)

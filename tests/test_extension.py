@@ -311,6 +311,38 @@ def test_a_rule_that_fails_in_the_middle_of_a_sweep_loses_nothing(
     np.testing.assert_allclose(tape.gradient(out, x, np.ones(3)), wanted, rtol=1e-14)
 
 
+@pytest.mark.parametrize("elementwise", [False, True], ids=["any", "elementwise"])
+@pytest.mark.parametrize(("failure", "error", "match"), FAILURES.values(), ids=list(FAILURES))
+def test_ops_of_every_kind_from_outside_fail_alike_on_results(failure, error, match, elementwise):
+    def rule(g, x):
+        return failure(g, x)
+
+    @od.op(elementwise=elementwise, infer=lambda x: x, vjp={"x": rule}, jvp={"x": rule})
+    def passing(x, /):
+        return np.array(x)
+
+    x = leaf()
+    with GradientTape() as tape:
+        out = passing(x * 2.0).sum()
+    with pytest.raises(error, match=match):
+        tape.backward(out)
+    assert x.grad is None
+    assert len(tape) == 3
+    assert not tape.consumed
+
+
+def test_an_op_from_outside_that_chooses_keeps_zeros_of_what_it_did_not_choose():
+    @od.op(elementwise=True, masks=True, vjp={"x": lambda g, x: ops.where(ops.less(x, -1), 0, g)})
+    def above(x, /):
+        return np.maximum(x, -1.0)
+
+    x = leaf([0.0, 2.0])
+    with GradientTape() as tape, np.errstate(divide="ignore"):
+        out = above(ops.log(x)).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        assert tape.gradient(out, x).tolist() == [0.0, 0.5]
+
+
 def test_a_rule_that_fails_where_the_leaf_is_next_loses_nothing():
     rule = Flaky(lambda g, x: np.ones(4))
     x, y = leaf(), leaf()
@@ -351,7 +383,9 @@ RETURNS = {
     "its saved array": lambda g, x: x,
     "a view of it": lambda g, x: x[:],
     "its cotangent": lambda g, x: g,
+    "an array of its own": lambda g, x: OWN,
 }
+OWN = np.array([4.0, 5.0, 6.0])
 
 
 @pytest.mark.parametrize("returned", RETURNS.values(), ids=list(RETURNS))
@@ -371,5 +405,7 @@ def test_a_gradient_shares_memory_with_nothing_whatever_a_rule_returns(returned,
         assert not any(np.shares_memory(array, o) for o in [*others, *arrays[:k]])
     np.testing.assert_array_equal(x.data, X)
     np.testing.assert_array_equal(cotangent, [1.0, 2.0, 3.0])
-    wanted = cotangent if returned is RETURNS["its cotangent"] else X
+    np.testing.assert_array_equal(OWN, [4.0, 5.0, 6.0])
+    special = {"its cotangent": cotangent, "an array of its own": OWN}
+    wanted = next((w for name, w in special.items() if returned is RETURNS[name]), X)
     np.testing.assert_array_equal(tape.gradient(out, x, cotangent), wanted)

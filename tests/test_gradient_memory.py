@@ -64,6 +64,17 @@ def test_results_of_gradient_share_no_memory(fn, shape):
     assert all(r.flags.writeable and r.flags.owndata for r in results)
 
 
+@pytest.mark.parametrize("value", [1.5, 1.0 + 2.0j], ids=["real", "complex"])
+def test_the_gradient_of_a_single_number_is_an_array_that_can_be_written_to(value):
+    w = Variable(np.array(value), requires_grad=True)
+    with GradientTape() as tape:
+        y = w * w
+    tape.backward(y, np.array(1.0, w.dtype))
+    np.testing.assert_allclose(w.grad, np.conj(2 * value))
+    w.grad[...] = 0.0
+    assert w.grad == 0.0
+
+
 def test_an_entry_that_outlives_its_mapping_is_not_the_gradient():
     w = leaf(2)
     with GradientTape() as tape:

@@ -286,6 +286,11 @@ def test_what_is_no_tape_is_refused_as_one(operand, tape):
     for name, call in calls.items():
         with pytest.raises(DTypeError, match=rf"{name}: tape is no GradientTape .* {name}\("):
             call()
+        with (
+            od.no_grad(),
+            pytest.raises(DTypeError, match=rf"{name}: tape is no GradientTape .* {name}\("),
+        ):
+            call()
 
 
 def test_an_op_that_is_none_suggests_its_neighbour():

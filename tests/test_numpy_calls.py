@@ -31,6 +31,7 @@ CALLS = {
     "std where": lambda x: np.std(x, where=MASK, correction=1),
     "std where dtype": lambda x: np.std(x, 1, np.float32, where=MASK),
     "ufunc dtype": lambda x: np.exp(x, dtype=np.float32),
+    "ufunc dtype of None": lambda x: np.add(x, 1, dtype=None),
     "ufunc of two, dtype": lambda x: np.multiply(x, 2, dtype=np.float32),
     "cumsum dtype": lambda x: np.cumsum(x, 1, np.float32),
     "any where": lambda x: np.any(x > 2.0, 1, where=MASK),
@@ -73,6 +74,14 @@ def test_masked_moments_have_the_derivatives_of_the_elements_that_are_left(fold)
     ).any()
 
 
+def test_a_variance_about_a_variable_mean_has_its_derivative():
+    m = Variable(2.0, requires_grad=True)
+    with GradientTape() as tape:
+        y = np.var([1.0, 2.0, 6.0], mean=m)
+    # mean((x - m)**2) falls by 2 mean(x - m) per unit of m.
+    assert (float(y), float(tape.gradient(y, m))) == (17.0 / 3.0, -2.0)
+
+
 def test_a_masked_moment_of_complex_numbers_is_real():
     x = X + 1j * X[::-1]
     got = np.var(Variable(x), 1, where=MASK).numpy()
@@ -90,6 +99,10 @@ def test_an_initial_value_that_wins_takes_the_gradient():
 REFUSED = {
     "out": (lambda x: np.sum(x, out=np.empty(())), r"np\.sum: out= is refused"),
     "max where alone": (lambda x: np.max(x, where=MASK, initial=None), "where= needs initial="),
+    "var of two ddofs": (
+        lambda x: np.var(x, ddof=1, correction=1, where=MASK),
+        "two names of one number",
+    ),
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
     "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),

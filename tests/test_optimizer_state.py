@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from optimizers import OPTIMIZERS, SHAPES, problem, step, wide
 
-from odyssey.errors import OdysseyError, ShapeError
+from odyssey.errors import MissingGradientError, OdysseyError, ShapeError
 from odyssey.optim import SGD, Adam
 
 cases = pytest.mark.parametrize("case", OPTIMIZERS)
@@ -67,6 +67,28 @@ def test_a_copy_goes_on_by_itself(case, duplicate):
         np.testing.assert_array_equal(p.numpy(), value)
     go_on(params, optimizer)
     equal(params, other.params)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))],
+                         ids=["deepcopy", "pickle"])  # fmt: skip
+def test_a_copy_with_a_frozen_parameter_forgets_gradients_and_steps(duplicate):
+    a, b = wide([1.0]), wide([2.0])
+    optimizer = SGD([a, b], 0.5)
+    b.requires_grad = False
+    a.grad = np.ones(1)
+    other = duplicate(optimizer)
+    other.zero_grad()
+    other.params[0].grad = np.ones(1)
+    other.step()
+    assert [p.numpy().tolist() for p in (*other.params, a)] == [[0.5], [2.0], [1.0]]
+
+
+def test_a_refused_first_step_makes_no_state():
+    optimizer = SGD([wide([1.0])], 0.5, momentum=0.9)
+    before = optimizer.state_dict()
+    with pytest.raises(MissingGradientError):
+        optimizer.step()
+    assert optimizer.state_dict() == before
 
 
 def grouped():

@@ -67,6 +67,18 @@ def test_item_assignment_rebinds_and_earlier_uses_keep_the_old_value():
     np.testing.assert_array_equal(tape.gradient(y, w), [202.0, 4.0, 606.0])
 
 
+def test_a_result_that_became_a_constant_by_writing_can_be_trained():
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape():
+        y = (w * 2.0) * 1.0
+    with od.no_grad():
+        y[0] = 5.0
+    y.requires_grad = True
+    with GradientTape() as tape:
+        z = (y * 3.0).sum()
+    assert tape.gradient(z, y).tolist() == [3.0, 3.0]
+
+
 def test_the_written_value_has_a_gradient():
     w, v = wide([1.0, 2.0, 3.0]), wide([5.0, 6.0])
     with GradientTape() as tape:

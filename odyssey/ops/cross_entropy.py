@@ -14,7 +14,7 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul, sub
 from odyssey.ops.neural import log_softmax_of, softmax, softmax_of
-from odyssey.ops.reductions import column_sums, reduced_shape, row_sums, spread, sum
+from odyssey.ops.reductions import reduced_shape, row_sums, spread, sum
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import normalize_axes
 from odyssey.ops.table import op, publish
@@ -192,7 +192,7 @@ def softmax_cross_entropy(
         losses = np.log(row_sums(np.exp(z, z))) - chosen
         if reduction == "none":
             return losses
-        total = column_sums(losses)
+        total = np.add.reduce(losses)
         return total / len(z) if reduction == "mean" else total
     by_class = _target_spec(logits, targets, axis)
     z = log_softmax_of(logits, axis)

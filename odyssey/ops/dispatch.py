@@ -42,7 +42,7 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     values, homes = [], []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
-            kind = type(operand)
+            kind = kind or type(operand)
             values.append(_symbol(operand) if tracing else operand._data)
             home = operand._recording
             if type(home) is not Mark and home not in homes:
@@ -50,8 +50,6 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
         else:
             values.append(operand if type(operand) in PLAIN else _converted(row, k, operand))
     if kind is None:
-        if tape is not None:
-            check_tape(row, tape)
         return run(row, values, options)
     recording = _find(row, operands, homes, tape)
     if recording is None or isinstance(recording, Mark):
@@ -163,7 +161,6 @@ def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any
                 top.refuse(row.name, operand)
         return top
     if tape is not None:
-        check_tape(row, tape)
         chosen = tape._recording
         on, paused = tape.enabled, tape.paused
     else:

@@ -83,6 +83,7 @@ def _fold(
 ) -> Any:
     """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in."""
     x = given.pop("a")
+    x = x if hasattr(x, "dtype") else np.asarray(x)
     mask, initial = given.pop("where", None), given.pop("initial", None)
     if "out" in given:
         raise DTypeError(f"{spelled(func)}: out= is refused; a result is a value of its own")
@@ -121,6 +122,8 @@ def _moment(
     mean: Any = None,
 ) -> Any:
     """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
+    if ddof and correction is not None:
+        raise DTypeError(f"{spelled(func)}: ddof and correction are two names of one number")
     if x.dtype.kind in "biu":
         x = shape.astype(x, np.float64)
     number = np.empty(0, x.dtype).real.dtype

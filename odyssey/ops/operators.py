@@ -242,6 +242,8 @@ class Operators:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         row = numpy_calls.UFUNCS.get(ufunc)
+        if "dtype" in named and named["dtype"] is None:  # which says nothing
+            del named["dtype"]
         if row is not None and method == "__call__" and named.keys() == {"dtype"}:
             return numpy_calls.with_dtype(row, inputs, named["dtype"])
         if row is None or method != "__call__" or named:

@@ -261,21 +261,22 @@ def _ones(n: int, dtype: Any) -> Any:
     return np.ones(n, dtype)
 
 
-def _has_products(x: Any, n: int) -> bool:
-    """Whether a product with ones sums ``n`` numbers in a third of the time that a sum takes."""
-    return n <= 4096 and x.dtype.char in "fd"
+# A product with ones takes a third of the time of a sum. Along rows it sums as accurately as NumPy
+# up to 128 numbers, where NumPy begins to sum in pairs; along columns it is the more accurate.
 
 
 def row_sums(x: Any) -> Any:
     """The sum of each row of a matrix, for kernels."""
     n = x.shape[1]
-    return x.dot(_ones(n, x.dtype)) if _has_products(x, n) else np.add.reduce(x, 1)
+    short = n <= 128 and x.dtype.char in "fd"
+    return x.dot(_ones(n, x.dtype)) if short else np.add.reduce(x, 1)
 
 
 def column_sums(x: Any) -> Any:
-    """The sum of each column of a matrix, or of a vector, for kernels."""
+    """The sum of each column of a matrix, for kernels."""
     n = len(x)
-    return _ones(n, x.dtype).dot(x) if _has_products(x, n) else np.add.reduce(x, 0)
+    short = n <= 4096 and x.dtype.char in "fd"
+    return _ones(n, x.dtype).dot(x) if short else np.add.reduce(x, 0)
 
 
 def _sum_to(x: Any, shape: Shape) -> Any:

@@ -65,27 +65,27 @@ def bare(row: Row) -> tuple[Rule | None, ...]:
 
 def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
     rule = row.vjp[name]
-    if type(rule) is not FunctionType or rule is PASS:
+    if type(rule) is not FunctionType or rule is PASS or pull is None:
         return pull
-    fast = picking(row, _twin(rule))
-    assert pull is not None
+    twin = _twin(rule)
+    fast = picking(row, twin)
     assert fast is not None
     others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
     if not others:
         return fast
     # An operand may be a Python number, and a kernel that is given nothing else would return one
     # of NumPy's, which is not weak in its promotion.
-    if len(others) > 1:
-        return lambda g, kept, specs: (
-            pull if any(type(kept[k]) in NUMBERS for k in others) else fast
-        )(g, kept, specs)
-    (other,) = others
-    if asked(rule) == (row.arrays[other],):
-        twin = _twin(rule)
-        return lambda g, kept, specs: (rule if type(kept[other]) in NUMBERS else twin)(
-            g, kept[other]
-        )
-    return lambda g, kept, specs: (pull if type(kept[other]) in NUMBERS else fast)(g, kept, specs)
+    if len(others) == len(asked(rule)) == 1:
+        k = others[0]
+        return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
+
+    def choosing(g: Any, kept: Any, specs: Any) -> Any:
+        for k in others:
+            if type(kept[k]) in NUMBERS:
+                return pull(g, kept, specs)
+        return fast(g, kept, specs)
+
+    return choosing
 
 
 def _twin(function: FunctionType) -> Callable[..., Any]:
@@ -100,7 +100,10 @@ _SCOPES: dict[str, dict[str, Any]] = {}
 
 
 def _scope_of(module: str) -> dict[str, Any]:
-    """The globals of a module's twins: kernels for ops, twins for the helpers of rules."""
+    """The globals of a module's twins: kernels for ops, twins for the helpers of rules.
+
+    Taken once, when the ops are all imported: what is rebound in the module later stays unseen.
+    """
     if module in _SCOPES:
         return _SCOPES[module]
     scope = _SCOPES[module] = dict(vars(sys.modules[module]))

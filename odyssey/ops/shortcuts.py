@@ -46,6 +46,7 @@ def unary(row: Row) -> Callable[..., Any]:
 
     def call(x: Any, tape: Any = None) -> Any:
         if tape is not None:
+            check_tape(row, tape)
             return general(row, (x,), (), tape)
         if type(x) is not VARIABLE:
             return plainly(x)
@@ -109,6 +110,7 @@ def binary(row: Row) -> Callable[..., Any]:
         # One assignment a line: unpacking would cost a twentieth of the call.
         kind_y = type(y)
         if tape is not None:
+            check_tape(row, tape)
             return general(row, (x, y), (), tape)
         try:
             if type(x) is VARIABLE:

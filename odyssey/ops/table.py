@@ -337,7 +337,9 @@ def _callable(row: Row) -> Callable[..., Any]:
         needs & others <= {f"{name}_spec"}
         for name, needs in zip(row.arrays, row.needs, strict=True)
     )
-    plain = own and not row.options and not row.optional and all(row.vjp.values())
+    # Nor do they tell the recording of rows from outside, and of those that choose.
+    plain = own and not (row.options or row.optional or row.foreign or row.masks)
+    plain = plain and all(row.vjp.values())
     make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
     call: Any = (make or shortcuts.with_options)(row)
     call.__name__ = call.__qualname__ = row.name

@@ -81,7 +81,8 @@ class Value:
     """The part of a Variable that ops read: its data, its spec, and its place on a recording.
 
     ``_recording`` is a recording or one of the three marks; ``_info`` is an Info, or None.
-    ``_placed`` is the latest recording that uses this leaf; results have none.
+    ``_placed`` is the latest recording that took this leaf up; it means nothing for others, and
+    results of shortcuts lack it.
     """
 
     __slots__ = ("__weakref__", "_data", "_id", "_info", "_placed", "_recording", "_spec")

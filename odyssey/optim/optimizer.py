@@ -95,16 +95,24 @@ class Optimizer:
             return
         for p in self._resting:
             if p._recording is LEAF:  # it is new, or was thawed
+                self._find_missing(refuse)
                 self._pack()
                 break
         # All gradients are there before the first parameter moves.
         gathered = [pack.gather(refuse) for pack in self._packs]
         if None in gathered:
+            self._find_missing(refuse)
             self._pack()
             gathered = [pack.gather(refuse) for pack in self._packs]
         for pack, grads in zip(self._packs, gathered, strict=True):
             assert grads is not None
             pack.step(grads)
+
+    def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
+        """Call ``refuse`` with the index of a trained parameter that has no gradient."""
+        for k, p in enumerate(self.params):
+            if p._recording is LEAF and p._info.grad is None and refuse is not None:
+                refuse(k)
 
     def _refuse_missing(self, k: int) -> None:
         raise MissingGradientError(
@@ -146,10 +154,8 @@ class Optimizer:
 
     def _step_traced(self, refuse: Callable[[int], None] | None) -> None:
         """The same update on Symbols: parameters and state are assigned as Variables."""
+        self._find_missing(refuse)
         grads = [p._info.grad if p._recording is LEAF else None for p in self.params]
-        for k, (p, g) in enumerate(zip(self.params, grads, strict=True)):
-            if g is None and p._recording is LEAF and refuse is not None:
-                refuse(k)
         self._start()
         trace = TRACE.get()
         rules = [group.traced_rule(trace) for group in self.groups for _ in group.params]
@@ -172,7 +178,8 @@ class Optimizer:
                 p.zero_grad()
             return
         for p in self.params:
-            p._info.grad = p._info.loan = None
+            if p._info is not None:  # the copy of a frozen parameter has none
+                p._info.grad = p._info.loan = None
 
     # -------------------------------------------------------------- saving
 

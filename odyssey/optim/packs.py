@@ -15,8 +15,8 @@ from odyssey.variable import Variable
 
 __all__ = ["SMALL", "Pack"]
 
-# Arrays below this many elements are packed together; larger ones are updated block by block,
-# so that temporaries stay small and in the cache.
+# Arrays below SMALL elements are packed together. Those of more than two blocks are updated block
+# by block, so that temporaries stay small and in the cache.
 SMALL = 16384
 BLOCK = 65536
 

@@ -128,7 +128,8 @@ def gradient(
     found |= {i: _called(hooks, i, g) for i, g in rest.items() if i in asked}
     taken = {id(g) for g in seeds.values()}
     results = [
-        _answer(found.get(i), source, unused, taken) for i, source in zip(ids, flat, strict=True)
+        _answer(found.get(i), source, unused, taken, r.barrier)
+        for i, source in zip(ids, flat, strict=True)
     ]
     if graph:
         results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
@@ -170,7 +171,7 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
                 raise TapeError(f"jvp: {value!r} does not depend on the sources")
             moving[i] = np.zeros(value.shape, value.dtype)
     taken: set[int] = {id(t) for t in given}
-    results = [_own(moving[i], taken) for i in out_ids]
+    results = [_own(moving[i], taken, r.barrier) for i in out_ids]
     if graph:
         results = [Variable(t) if isinstance(t, np.ndarray) else t for t in results]
     return rebuild(results)
@@ -252,21 +253,27 @@ def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> An
 # ------------------------------------------------------------------ handing over the answer
 
 
-def _own(g: Any, taken: set[int]) -> Any:
-    """Return ``g`` as memory that nobody else has; ``taken`` are the ids of arrays given out."""
+def _own(g: Any, taken: set[int], strange: bool) -> Any:
+    """Return ``g`` as memory that nobody else has.
+
+    Args:
+        g: A cotangent or tangent.
+        taken: Ids of arrays that were given out.
+        strange: Whether it may be an array that a rule from outside keeps.
+    """
     if type(g) is not np.ndarray:
         return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
-    if g.base is not None or id(g) in taken or not g.flags.writeable:
+    if strange or g.base is not None or id(g) in taken or not g.flags.writeable:
         g = g.copy()
     taken.add(id(g))
     return g
 
 
-def _answer(g: Any, source: Any, unused: str, taken: set[int]) -> Any:
+def _answer(g: Any, source: Any, unused: str, taken: set[int], strange: bool) -> Any:
     if g is None:
         return np.zeros(source.shape, source.dtype) if unused == "zero" else None
     _check_result(g, source)
-    return _own(flip(g), taken)
+    return _own(flip(g), taken, strange)
 
 
 def _check_result(g: Any, source: Value) -> None:
@@ -316,10 +323,10 @@ def _deliver(
             _check_result(g, leaf)
         if leaf._info.grad is not None:
             _check_sum(leaf, g)
-        if strange or type(g) is not np.ndarray or g.base is not None or id(g) in taken:
-            g = _own(g, taken)
         if leaf._spec.is_complex:
             g = flip(g)
+        if strange or type(g) is not np.ndarray or g.base is not None or id(g) in taken:
+            g = _own(g, taken, strange)
         taken.add(id(g))
         reached[i] = g
         parts.append((leaf, g))

@@ -40,7 +40,7 @@ _CUTS = 64
 # Copying an array of this size costs less than locking and unlocking it.
 SMALL = 2048
 
-_NONE = Mark.block
+_NO_IDS = Mark.block
 _PAUSED = Mark("no_recording")
 
 
@@ -113,7 +113,7 @@ class Recording:
         self._limit = BLOCK
         self._ids = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
-        self.block: Iterator[int] = _NONE
+        self.block: Iterator[int] = _NO_IDS
 
     @property
     def over(self) -> bool:
@@ -136,14 +136,14 @@ class Recording:
     # -------------------------------------------------------------- ids
 
     def turn(self, change: int) -> None:
-        """Count one more or one fewer tape that wants this recording on."""
+        """Count one more tape that wants this recording on, or one fewer, and let it give ids."""
         self.on += change
         if change > 0 and self.leaves and not self.nodes:
             # Leaves that were made on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = self.on and self.careful is None and not self.traced
-        self.block = self._ids if fast else _NONE
+        self.block = self._ids if fast else _NO_IDS
 
     def new_id(self) -> int:
         """Return an id that no value of this process has."""
@@ -302,7 +302,7 @@ class Recording:
             return
         self.dead = why
         self.on = self.paused = 0
-        self.block = _NONE
+        self.block = _NO_IDS
         self.nodes.clear()
         for leaf in self.leaves.values():
             if leaf._placed is self:

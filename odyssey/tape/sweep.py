@@ -82,6 +82,7 @@ def pull(
                 p = get(j)
                 cotangents[j] = r if p is None else p + r
             continue
+        # Of the specs the last is the result's, which no operand meets.
         for i, rule, spec, name in zip(inputs, rules, specs or repeat(None), row.arrays):  # noqa: B905
             if i is None or (wanted is not None and i not in wanted):
                 continue
