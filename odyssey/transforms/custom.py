@@ -150,7 +150,7 @@ class _Call:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
         values = leaves(self.args)
         ids = [recording.place(v, self.name) if isinstance(v, Variable) else None for v in values]
-        self.inputs = [k for k, id in enumerate(ids) if id is not None]
+        self.inputs = [k for k, i in enumerate(ids) if i is not None]
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
