@@ -122,7 +122,9 @@ def binary(row: Row) -> Callable[..., Any]:
                 a = x._data
                 i = x._id
                 spec = x._spec
-                if where is not recording and (where is not LEAF or x._placed is not recording):
+                if where is not recording and (
+                    where is not LEAF or x._placed is not recording.mark
+                ):
                     i = recording.place(x, row.name)
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
@@ -140,7 +142,9 @@ def binary(row: Row) -> Callable[..., Any]:
                 j = y._id
                 spec_y = y._spec
                 where = y._recording
-                if where is not recording and (where is not LEAF or y._placed is not recording):
+                if where is not recording and (
+                    where is not LEAF or y._placed is not recording.mark
+                ):
                     j = recording.place(y, row.name)
                     if i is None and j is None:
                         return general(row, (x, y), ())
@@ -211,7 +215,7 @@ def with_options(row: Row) -> Callable[..., Any]:
                 if recording is None:
                     recording = where
                 if where is not recording and (
-                    where is not LEAF or operand._placed is not recording
+                    where is not LEAF or operand._placed is not recording.mark
                 ):
                     return general(row, operands, options)
                 values.append(operand._data)

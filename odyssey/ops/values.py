@@ -35,12 +35,13 @@ class Mark:
     """Where a Value stands that is on no recording.
 
     ``block`` has no ids to give, which sends a shortcut to the general path, as a recording does
-    that is off.
+    that is off; and no leaf bears its ``mark``.
     """
 
     __slots__ = ("name",)
 
     block: Iterator[int] = iter(())
+    mark = object()
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,8 +82,8 @@ class Value:
     """The part of a Variable that ops read: its data, its spec, and its place on a recording.
 
     ``_recording`` is a recording or one of the three marks; ``_info`` is an Info, or None.
-    ``_placed`` is the latest recording that took this leaf up; it means nothing for others, and
-    results of shortcuts lack it.
+    ``_placed`` is the mark of the latest recording that took this leaf up; it means nothing for
+    others, and results of shortcuts lack it.
     """
 
     __slots__ = ("__weakref__", "_data", "_id", "_info", "_placed", "_recording", "_spec")

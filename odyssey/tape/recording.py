@@ -44,9 +44,10 @@ _NO_IDS = Mark.block
 _PAUSED = Mark("no_recording")
 
 
-def _block() -> Iterator[int]:
+def _block() -> tuple[Iterator[int], int]:
+    """Fresh ids, and the first of them, which is not given out."""
     first = _FIRST + BLOCK * next(_BLOCKS)
-    return iter(range(first, first + BLOCK))
+    return iter(range(first + 1, first + BLOCK)), first
 
 
 class Recording:
@@ -74,6 +75,7 @@ class Recording:
         "leaves",
         "maker",
         "manual",
+        "mark",
         "masked",
         "nodes",
         "on",
@@ -111,7 +113,7 @@ class Recording:
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
         self._limit = BLOCK
-        self._ids = _block()
+        self._ids, self.mark = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
         self.block: Iterator[int] = _NO_IDS
 
@@ -151,7 +153,7 @@ class Recording:
         if id is None:
             if len(self.nodes) >= self._limit:
                 self._limit = max(BLOCK, 2 * self.prune())
-            self._ids = _block()
+            self._ids, _ = _block()
             self.turn(0)
             id = next(self._ids)
         return id
@@ -206,7 +208,7 @@ class Recording:
                             scope.refuse(who, value)
                 self.leaves[id] = value
                 self.versions[id] = value._info.version
-            value._placed = self
+            value._placed = self.mark
             return id
         if where is CONSTANT:
             if value._info is not None and value._info.note is not None:
@@ -304,9 +306,6 @@ class Recording:
         self.on = self.paused = 0
         self.block = _NO_IDS
         self.nodes.clear()
-        for leaf in self.leaves.values():
-            if leaf._placed is self:
-                leaf._placed = None
         self.leaves.clear()
         self.versions.clear()
         self.watched.clear()
