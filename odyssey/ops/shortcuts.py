@@ -1,8 +1,9 @@
 """Shortcuts: callables of ops that do what ``dispatch.general`` does, for its commonest cases.
 
-They get in where nothing special is going on: the innermost scope is a recording that lets them,
-by having ids to give, and operands are Variables on it, or plain. They hand everything else to
-``general``; a test runs the table both ways and compares.
+They get in where nothing special is going on: the innermost scope is a recording that lets them, by
+having ids to give, or there is no scope and the first Variable lives on such a one; operands are
+on it, leaves, or plain. They hand everything else to ``general``, also where a mark stands in the
+place of a recording, since marks have no ids to give. A test runs the table both ways and compares.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ def binary(row: Row) -> Callable[..., Any]:
 
 
 def with_options(row: Row) -> Callable[..., Any]:
-    """Return the callable of an op with options, or with more operands than two."""
+    """Return the callable of an op that is neither ``unary`` nor ``binary``."""
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         operands, options = row.bind(args, named)
