@@ -49,19 +49,19 @@ def enter(scope: Any) -> None:
 def leave(scope: Any) -> None:
     """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
     stack = scopes()
-    for position, other in enumerate(stack):
-        if other is scope:
-            _SCOPES.set((*stack[:position], *stack[position + 1 :]) if position else stack[1:])
-            return
+    if stack[0] is scope:
+        _SCOPES.set(stack[1:])
+    elif scope in stack:
+        position = stack.index(scope)
+        _SCOPES.set((*stack[:position], *stack[position + 1 :]))
 
 
 def replace(scope: Any, other: Any) -> None:
     """Put ``other`` in the place of the innermost occurrence of ``scope``, if there is one."""
     stack = scopes()
-    for position, found in enumerate(stack):
-        if found is scope:
-            _SCOPES.set((*stack[:position], other, *stack[position + 1 :]))
-            return
+    if scope in stack:
+        position = stack.index(scope)
+        _SCOPES.set((*stack[:position], other, *stack[position + 1 :]))
 
 
 def innermost() -> Any:

@@ -85,11 +85,12 @@ class Pack:
             if p._data is not view or p._recording is not LEAF:
                 return None
             grads.append(p._info.grad)
-        for k, g in enumerate(grads):
-            if g is None and refuse is not None:
-                refuse(self.indices[k])
-            if isinstance(g, Value):
-                grads[k] = g._data
+        if set(map(type, grads)) != {np.ndarray}:
+            for k, g in enumerate(grads):
+                if g is None and refuse is not None:
+                    refuse(self.indices[k])
+                if isinstance(g, Value):
+                    grads[k] = g._data
         return grads
 
     def step(self, grads: list[Any]) -> None:

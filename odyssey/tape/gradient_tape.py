@@ -135,7 +135,7 @@ class GradientTape:
 
     def _resume(self) -> None:
         recording = self._recording
-        if len(self._gaps) % 2:
+        if self._gaps and len(self._gaps) % 2:
             self._gaps.append(recording.new_id())
         if not recording.dead:
             recording.turn(+1)
