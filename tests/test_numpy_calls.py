@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, ShapeError
 
 X = np.random.default_rng(0).normal(size=(3, 4)) + 2.0
 MASK = np.array([True, False, True, True])
@@ -103,6 +103,7 @@ REFUSED = {
         lambda x: np.var(x, ddof=1, correction=1, where=MASK),
         "two names of one number",
     ),
+    "no such dtype": (lambda x: np.exp(x, dtype="nonsense"), "'nonsense'"),
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
     "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),
@@ -114,6 +115,18 @@ REFUSED = {
 def test_what_is_not_offered_is_refused_by_name(call, message):
     with pytest.raises(DTypeError, match=message):
         call(Variable(X, requires_grad=True))
+
+
+@pytest.mark.parametrize("fold", [np.sum, np.mean, np.var, np.std, np.any])
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 4)], ids=["other", "larger"])
+def test_a_mask_that_does_not_broadcast_to_its_operand_is_refused(fold, shape):
+    with pytest.raises(ShapeError, match=r"where= has shape .* does not broadcast to \(3, 4\)"):
+        fold(Variable(X), where=np.ones(shape, bool))
+
+
+def test_a_variance_over_an_axis_that_is_not_there_is_refused():
+    with pytest.raises(ShapeError, match=r"np\.var: axis 5 does not fit"):
+        np.var(Variable(X), 5, where=True, mean=0.0)
 
 
 DTYPES = ["float32", "float64", "int32", "int64", "bool", "complex64", "complex128"]

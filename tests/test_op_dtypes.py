@@ -233,3 +233,42 @@ def test_ops_of_real_numbers_refuse_complex_ones(name):
     operands = row.samples[0].arrays(np.random.default_rng(0), np.complex128)
     with pytest.raises(od.errors.DTypeError, match=name):
         row.call(*operands, **row.samples[0].options)
+
+
+def _mean_of_squares(x):
+    return od.losses.mean_squared_error(x, np.zeros(x.shape, x.dtype))
+
+
+def _entropy_of_classes(x):
+    return od.losses.cross_entropy(x, np.zeros(len(x), int))
+
+
+def _entropy_of_probabilities(x):
+    return od.losses.cross_entropy(x, np.full(x.shape, 0.5, x.dtype))
+
+
+MEANS = {
+    "mean": (od.ops.mean, (70_000,), lambda x, n: (x.mean(), 1 / n)),
+    "squares": (_mean_of_squares, (70_000,), lambda x, n: ((x * x).mean(), 2 * x / n)),
+    "classes": (
+        _entropy_of_classes,
+        (70_000, 2),
+        lambda x, n: (np.log(2), np.array([-0.5, 0.5]) / n),
+    ),
+    "probabilities": (_entropy_of_probabilities, (70_000, 2), lambda x, n: (np.log(2), 0 / n)),
+}
+
+
+@pytest.mark.parametrize(("mean", "shape", "wanted"), MEANS.values(), ids=list(MEANS))
+def test_means_over_more_elements_than_float16_can_count(mean, shape, wanted):
+    x = np.full(shape, 0.25, np.float16)
+    w = Variable(x, requires_grad=True)
+    with GradientTape() as tape:
+        y = mean(w)
+    value, slope = wanted(x.astype(np.float64), len(x))
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(float(y), value, rtol=2e-3)
+    # Numbers this small lie on a grid of 2**-24; three of its steps for three roundings.
+    np.testing.assert_allclose(
+        tape.gradient(y, w), np.broadcast_to(slope, shape), rtol=0, atol=3 * 2.0**-24
+    )

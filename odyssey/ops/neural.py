@@ -10,7 +10,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.activations import sigmoid
 from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
 from odyssey.ops.elementary import log
-from odyssey.ops.reductions import sum
+from odyssey.ops.reductions import mean_of, sum
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import normalize_axes
 from odyssey.ops.table import op, publish
@@ -127,6 +127,8 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
     if d.dtype.kind != "f":
         raise DTypeError(f"mean_squared_error: needs real floating numbers, came {d.dtype}")
     flat = d.ravel()
+    if d.dtype.char == "e":  # whose squares soon add up to more than its largest number
+        return np.float16(mean_of(np.square(flat, dtype=np.float32), d.size or 1))
     return flat.dot(flat) / (d.size or 1)
 
 

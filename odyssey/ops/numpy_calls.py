@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops import (
     arithmetic,
     choice,
@@ -90,6 +90,8 @@ def _fold(
     if given.get("dtype") is not None:
         x = shape.astype(x, given["dtype"])
     given.pop("dtype", None)
+    if mask is not None:
+        _check_mask(func, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
         return _moment(func, x, True if mask is None else mask, **given)
     count = None
@@ -111,6 +113,18 @@ def _fold(
     return result if initial is None else join(result, initial)
 
 
+def _check_mask(func: Any, mask: Any, x: Any) -> None:
+    came = shape.shape_of(mask)
+    try:
+        fits = np.broadcast_shapes(came, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{spelled(func)}: where= has shape {came}, which does not broadcast to {x.shape}"
+        )
+
+
 def _moment(
     func: Any,
     x: Any,
@@ -124,6 +138,7 @@ def _moment(
     """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
     if ddof and correction is not None:
         raise DTypeError(f"{spelled(func)}: ddof and correction are two names of one number")
+    folded = reductions.reduced_shape(spelled(func), x.shape, axis, False)
     if x.dtype.kind in "biu":
         x = shape.astype(x, np.float64)
     number = np.empty(0, x.dtype).real.dtype
@@ -136,7 +151,7 @@ def _moment(
     square = arithmetic.multiply(away, complex_numbers.conj(away))
     square = complex_numbers.real(square) if x.dtype.kind == "c" else square
     left = np.maximum(count - (ddof if correction is None else correction), 0)
-    left = left if keepdims else left.reshape(reductions.reduced_shape("", x.shape, axis, False))
+    left = left if keepdims else left.reshape(folded)
     square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
     if func is np.var:
         return square
@@ -149,11 +164,15 @@ def with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
     """Call a ufunc's op with its operands cast to ``dtype``, as NumPy's ``dtype=`` means."""
     if not any(row.vjp.values()):
         raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise DTypeError(f"np.{row.name}: dtype={dtype!r}: {error}") from None
     operands = [v if hasattr(v, "dtype") else np.asarray(v) for v in inputs]
     for operand in operands:
         if not np.can_cast(operand.dtype, dtype, "same_kind"):
             raise DTypeError(
-                f"np.{row.name}: {operand.dtype} does not cast to dtype={np.dtype(dtype)}; "
+                f"np.{row.name}: {operand.dtype} does not cast to dtype={dtype}; "
                 "use astype, which may lose more"
             )
     return row.call(*[shape.astype(operand, dtype) for operand in operands])

@@ -82,7 +82,7 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype),
     vjp={
         "x": lambda g, x_spec, axis, keepdims: spread(
-            div(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
+            over(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
         )
     },
     samples=_FOLDS,
@@ -91,6 +91,18 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Arithmetic mean over ``axis``, by default over all elements."""
     return np.mean(x, axis, keepdims=keepdims)
+
+
+def over(g: Any, n: int) -> Any:
+    """``g / n``, also where ``n`` is larger than any number of float16."""
+    return div(g, n) if n <= 65504 else mul(g, 1 / n)
+
+
+def mean_of(losses: Any, n: int) -> Any:
+    """The sum of an array over ``n``, for kernels; float16 is summed in float32."""
+    if losses.dtype.char == "e":
+        return np.float16(np.add.reduce(losses, None, np.float32) / n)
+    return np.add.reduce(losses, None) / n
 
 
 def max_one(n: int) -> int:
