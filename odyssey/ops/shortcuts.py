@@ -100,9 +100,12 @@ def binary(row: Row) -> Callable[..., Any]:
     nothing = not (bx or by or bo)
     kernel = row.kernel  # asking the row for it at each call would cost 10 to 20 ns
 
+    on_arrays = _on_arrays(row, kernel)
+
     def hold(other: Any) -> None:
-        nonlocal kernel
+        nonlocal kernel, on_arrays
         kernel = other
+        on_arrays = _on_arrays(row, other)
 
     row.holders.append(hold)
 
@@ -157,7 +160,7 @@ def binary(row: Row) -> Callable[..., Any]:
         except StopIteration:
             return general(row, (x, y), ())
         try:
-            out = kernel(a, b)
+            out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
         except (TypeError, ValueError) as error:
             raise row.failure(error, (a, b), ()) from error
 
@@ -198,6 +201,15 @@ def binary(row: Row) -> Callable[..., Any]:
             raise row.failure(error, (x, y), ()) from error
 
     return call
+
+
+def _on_arrays(row: Row, kernel: Any) -> Any:
+    """What to call where an operand has axes: not an operator of Python, but the ufunc behind it.
+
+    Operators are faster with single numbers only.
+    """
+    behind = getattr(kernel, "__module__", "") == "_operator" and row.ufunc
+    return behind or kernel
 
 
 def with_options(row: Row) -> Callable[..., Any]:
