@@ -467,13 +467,13 @@ class Variable(Value, Operators):
 shortcuts.results_are(Variable)
 
 
-def accumulate(parts: list[tuple[Variable, Any]], loan: Any) -> None:
+def accumulate(parts: dict[Variable, Any], loan: Any) -> None:
     """Add a sweep's contributions to gradients; the arrays are memory that only ``loan`` shows."""
     if (trace := TRACE.get()) is not None:
-        for leaf, _ in parts:
+        for leaf in parts:
             trace.meet_grad(leaf)
     with _ACCUMULATION:
-        for leaf, g in parts:
+        for leaf, g in parts.items():
             info = leaf._info
             if info.grad is None:
                 info.grad = g

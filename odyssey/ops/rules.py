@@ -75,9 +75,15 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
         return fast
     # An operand may be a Python number, and a kernel that is given nothing else would return one
     # of NumPy's, which is not weak in its promotion.
-    if len(others) == len(asked(rule)) == 1:
+    if len(others) == 1:
         k = others[0]
-        return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
+        if len(asked(rule)) == 1:
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
+        if asked(rule) == (row.arrays[k], f"{name}_spec"):
+            own = row.arrays.index(name)
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(
+                g, kept[k], specs[own]
+            )
 
     def choosing(g: Any, kept: Any, specs: Any) -> Any:
         for k in others:

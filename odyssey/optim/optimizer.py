@@ -99,14 +99,18 @@ class Optimizer:
                 self._pack()
                 break
         # All gradients are there before the first parameter moves.
-        gathered = [pack.gather(refuse) for pack in self._packs]
-        if None in gathered:
-            self._find_missing(refuse)
-            self._pack()
-            gathered = [pack.gather(refuse) for pack in self._packs]
-        for pack, grads in zip(self._packs, gathered, strict=True):
-            assert grads is not None
-            pack.step(grads)
+        ready = []
+        for pack in self._packs:
+            joined = pack.gather(refuse)
+            if joined is None:
+                self._find_missing(refuse)
+                self._pack()
+                ready = [(pack, pack.gather(refuse)) for pack in self._packs]
+                break
+            ready.append((pack, joined))
+        for pack, joined in ready:
+            assert joined is not None
+            pack.step(joined)
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trained parameter that has no gradient."""
@@ -178,8 +182,9 @@ class Optimizer:
                 p.zero_grad()
             return
         for p in self.params:
-            if p._info is not None:  # the copy of a frozen parameter has none
-                p._info.grad = p._info.loan = None
+            info = p._info
+            if info is not None:  # the copy of a frozen parameter has none
+                info.grad = info.loan = None
 
     # -------------------------------------------------------------- saving
 

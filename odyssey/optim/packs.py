@@ -51,11 +51,16 @@ class Pack:
         self.block = BLOCK if elementwise and size > 2 * BLOCK else size
         room = self.block if elementwise else 0
         self.scratch = (np.empty(room, real), np.empty(room, real))
-        self.places = [(p, self.cut(self.data, j)) for j, p in enumerate(params)]
-        self.grad_views = [self.cut(self.grads, j) for j in range(len(params)) if len(params) > 1]
-        for p, view in self.places:
+        # Each parameter, where its data lies, and where its gradient is copied to, if it is.
+        self.places: list[tuple[int, Variable, Array, Array | None]] = []
+        for j, p in enumerate(params):
+            view = self.cut(self.data, j)
             view[...] = p._data
             p._data = view
+            place = self.cut(self.grads, j) if len(params) > 1 else None
+            self.places.append((j, p, view, place))
+        # Places, in this pack, of the parameters that had no gradient when last asked.
+        self.missing: list[int] = []
 
     def cut(self, flat: Array, j: int) -> Array:
         """The part of parameter number ``j``, in its dtype and shape."""
@@ -69,8 +74,8 @@ class Pack:
                 view[...] = state[name]._data
                 state[name]._data = view
 
-    def gather(self, refuse: Callable[[int], None] | None) -> list[Any] | None:
-        """Return the gradients, or None where this pack is no longer what its group needs.
+    def gather(self, refuse: Callable[[int], None] | None) -> Array | None:
+        """Return the gradients joined, or None where this pack is no longer what its group needs.
 
         Another optimizer may have packed the parameters since, they may have been frozen, or the
         rule may have other slots.
@@ -80,45 +85,42 @@ class Pack:
         """
         if self.names != self.group._rule.slots:
             return None
-        grads = []
-        for p, view in self.places:
+        self.missing = missing = []
+        joined = self.grads
+        for j, p, view, place in self.places:
             if p._data is not view or p._recording is not LEAF:
                 return None
-            grads.append(p._info.grad)
-        if set(map(type, grads)) != {np.ndarray}:
-            for k, g in enumerate(grads):
-                if g is None and refuse is not None:
-                    refuse(self.indices[k])
+            g = p._info.grad
+            if type(g) is not np.ndarray:
+                if g is None:
+                    missing.append(j)
+                    if refuse is not None:
+                        refuse(self.indices[j])
+                    continue
                 if isinstance(g, Value):
-                    grads[k] = g._data
-        return grads
+                    g = g._data
+            if place is None:
+                joined = self._flat(g)
+            else:
+                place[...] = g
+        return joined
 
-    def step(self, grads: list[Any]) -> None:
+    def step(self, joined: Array) -> None:
         """Update the parameters that have a gradient."""
         rule = self.group._rule
         steps = self.steps.tolist()
-        if len(grads) == 1:
-            everyone = grads[0] is not None
-            joined = self._flat(grads[0]) if everyone else self.grads
-        else:
-            everyone, joined = True, self.grads
-            for view, g in zip(self.grad_views, grads, strict=True):
-                if g is None:
-                    everyone = False
-                else:
-                    view[...] = g
-        if everyone and steps.count(steps[0]) == len(steps):
+        if not self.missing and steps.count(steps[0]) == len(steps):
             self._run(rule, joined, 0, steps[0])
             np.add(self.steps, _ONE, self.steps)
             for p in self.params:
                 p._info.version += 1
             return
-        for j, g in enumerate(grads):
-            if g is not None:
+        for j, p in enumerate(self.params):
+            if j not in self.missing:
                 part = self.slices[j]
                 self._run(rule, joined[part], part.start, steps[j])
                 self.steps[j] += 1
-                self.params[j]._info.version += 1
+                p._info.version += 1
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)

@@ -312,8 +312,7 @@ def _deliver(
     for i, g in reached.items():
         reached[i] = g = flip(g)
         taken.add(id(g))
-    parts: list[tuple[Any, Any]] = []
-    ends: list[Any] = []
+    parts: dict[Any, Any] = {}
     for i, leaf in r.leaves.items():
         g = rest.get(i)
         if g is None or leaf._recording is not LEAF:
@@ -323,14 +322,18 @@ def _deliver(
             _check_result(g, leaf)
         if leaf._info.grad is not None:
             _check_sum(leaf, g)
-        if leaf._spec.is_complex:
-            g = flip(g)
-        if strange or type(g) is not np.ndarray or g.base is not None or id(g) in taken:
-            g = _own(g, taken, strange)
-        taken.add(id(g))
-        reached[i] = g
-        parts.append((leaf, g))
-        ends.append(leaf)
+        if (
+            type(g) is not np.ndarray
+            or g.base is not None
+            or id(g) in taken
+            or strange
+            or leaf._spec.is_complex
+        ):
+            g = _own(flip(g), taken, strange)
+        else:
+            taken.add(id(g))
+        parts[leaf] = reached[i] = g
+    ends = list(parts)
     gradients = Gradients(reached, ends)
     accumulate(parts, weakref.ref(gradients))
     for i, ref in r.watched.items():

@@ -69,18 +69,30 @@ def pull(
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
         rules = row.bare if bare else row.pulls
-        if specs is None and plain and len(inputs) == 2:
-            # The commonest node, spelled out: both rules exist, and gradients fit as they are.
-            i, j = inputs
-            rule, rule_y = rules
+        count = len(inputs)
+        if plain and 0 < count < 3 and not row.unruled:
+            # The commonest nodes, spelled out; the loop below does the same for all.
+            i = inputs[0]
             if i is not None:
-                r = g if rule is PASS else rule(g, kept, None)
+                rule = rules[0]
+                r = g if rule is PASS else rule(g, kept, specs)
+                if specs is not None:
+                    spec = specs[0]
+                    if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
+                        r = fit(r, spec)
                 p = get(i)
                 cotangents[i] = r if p is None else p + r
-            if j is not None:
-                r = g if rule_y is PASS else rule_y(g, kept, None)
-                p = get(j)
-                cotangents[j] = r if p is None else p + r
+            if count == 2:
+                j = inputs[1]
+                if j is not None:
+                    rule = rules[1]
+                    r = g if rule is PASS else rule(g, kept, specs)
+                    if specs is not None:
+                        spec = specs[1]
+                        if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
+                            r = fit(r, spec)
+                    p = get(j)
+                    cotangents[j] = r if p is None else p + r
             continue
         # Of the specs the last is the result's, which no operand meets.
         for i, rule, spec, name in zip(inputs, rules, specs or repeat(None), row.arrays):  # noqa: B905
@@ -186,10 +198,10 @@ def _measure_spare() -> int:
     """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
 
     class One:
-        arrays, pulls, bare, elementwise = ("x",), (PASS,), (PASS,), True
+        arrays, pulls, bare, elementwise, unruled = ("x",), (PASS,), (PASS,), True, ()
 
     class Two:
-        arrays, pulls, bare, elementwise = ("x", "y"), (PASS, PASS), (PASS, PASS), True
+        arrays, pulls, bare, elementwise, unruled = ("x", "y"), (PASS,) * 2, (PASS,) * 2, True, ()
 
     for spare in range(16):
         nodes: list[Any] = []
