@@ -60,7 +60,9 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
         known = isinstance(operand, Value)
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
-    return record(row, kind, recording, recording.new_id(), inputs, specs, values, options)
+    id = recording.new_id()
+    data = run(row, values, options)
+    return record(row, kind, recording, id, inputs, specs, values, options, data)
 
 
 def record(
@@ -72,8 +74,9 @@ def record(
     specs: Sequence[Spec | None],
     values: Sequence[Any],
     options: tuple[Any, ...],
+    data: Any,
 ) -> Value:
-    """Run ``row``, and append a node if the result depends on ``inputs`` and can be differentiated.
+    """Append a node if the result depends on ``inputs`` and can be differentiated; wrap it.
 
     Args:
         row: The op.
@@ -84,8 +87,8 @@ def record(
         specs: Specs of the operands, None for numbers.
         values: The operands' arrays and numbers.
         options: The op's options, in order.
+        data: What running the op on them gave.
     """
-    data = run(row, values, options)
     if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)

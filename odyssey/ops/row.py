@@ -32,7 +32,7 @@ REQUIRED = _Required()
 """What stands for the default of an option that must be given."""
 
 # Options that their owner may write to while a tape keeps them.
-_OPEN = (list, dict, set, np.ndarray)
+_OPEN = frozenset({list, dict, set, np.ndarray})
 
 
 class Parameter(NamedTuple):
@@ -162,7 +162,7 @@ class Row:
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package
     call: Callable[..., Any]
-    plans: dict[tuple[bool, ...], tuple[list[bool], list[int]]]  # see keep
+    plans: dict[tuple[type, ...], tuple[list[int], list[int]]]  # see keep
     holders: list[Callable[[Any], None]]  # tell those that call the kernel without asking here
 
     def __repr__(self) -> str:
@@ -213,25 +213,27 @@ class Row:
         options: tuple[Any, ...],
     ) -> tuple[Any, ...]:
         """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
-        tracked = tuple([id is not None for id in inputs])
-        plan = self.plans.get(tracked)
+        key = tuple(map(type, inputs))
+        plan = self.plans.get(key)
         if plan is None:
-            plan = self.plans[tracked] = self._plan(tracked)
-        saved, constants = plan
-        kept = [value if save else None for value, save in zip(values, saved, strict=True)]
+            plan = self.plans[key] = self._plan([id is not None for id in inputs])
+        dropped, constants = plan
+        kept = [*values, *options]
+        for k in dropped:
+            kept[k] = None
         for k in constants:
             kept[k] = recording.hold(kept[k])
-        for option in options:
-            if type(option) in _OPEN:
-                # The caller may write to it while the tape keeps it.
-                return (*kept, *deepcopy(options))
-        return (*kept, *options)
+        if not _OPEN.isdisjoint(map(type, options)):
+            # The caller may write to them while the tape keeps them.
+            kept[len(values) :] = deepcopy(options)
+        return tuple(kept)
 
-    def _plan(self, tracked: tuple[bool, ...]) -> tuple[list[bool], list[int]]:
-        """Which arrays, and the result, a node saves, and which of them are constants."""
+    def _plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:
+        """Which arrays, and the result, a node does not save; and which it saves of constants."""
         wanted = frozenset().union(*compress(self.needs, tracked))
         saved = [name in wanted for name in (*self.arrays, "out")]
-        return saved, [k for k, on in enumerate(tracked) if saved[k] and not on]
+        dropped = [k for k, save in enumerate(saved) if not save]
+        return dropped, [k for k, on in enumerate(tracked) if saved[k] and not on]
 
     def failure(
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -37,10 +38,16 @@ def picking(row: Row, rule: Rule | None) -> Rule | None:
     if len(names) == 2 and names[0] in positions and names[1] in of_specs:
         a, b = positions[names[0]], of_specs[names[1]]
         return lambda g, kept, specs: rule(g, kept[a], specs[b])
-    picks = [(name in of_specs, of_specs.get(name, positions.get(name))) for name in names]
-    return lambda g, kept, specs: rule(
-        g, *[specs[k] if is_spec else kept[k] for is_spec, k in picks]
-    )
+    if len(names) == 1:
+        b = of_specs[names[0]]
+        return lambda g, kept, specs: rule(g, specs[b])
+    # Out of what was saved and the specs, as one tuple. Nodes of some ops save nothing: None.
+    count = len(positions)
+    pick = itemgetter(*[positions.get(n, count + of_specs.get(n, 0)) for n in names])
+    if of_specs.keys().isdisjoint(names):
+        return lambda g, kept, specs: rule(g, *pick(kept))
+    nothing = (None,) * count
+    return lambda g, kept, specs: rule(g, *pick((*(kept or nothing), *specs)))
 
 
 def copying(pull: Rule) -> Rule:

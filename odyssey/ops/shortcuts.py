@@ -245,6 +245,10 @@ def with_options(row: Row) -> Callable[..., Any]:
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
-        return record(row, VARIABLE, recording, id, inputs, specs, values, options)
+        try:
+            data = row.kernel(*values, *options)
+        except (TypeError, ValueError, IndexError) as error:
+            raise row.failure(error, values, options) from error
+        return record(row, VARIABLE, recording, id, inputs, specs, values, options, data)
 
     return call

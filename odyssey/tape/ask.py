@@ -66,16 +66,10 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     hooks = dict(tape._hooks)
     draining = _may_drain(tape, keep or graph)
     reached: dict[int, Any] = {}
-    rest = _pull(
-        tape,
-        seeds,
-        graph=graph,
-        draining=draining,
-        visit=partial(_called, hooks) if hooks else None,
-        reached=reached,
-        # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
-        spare=SPARE if draining else 0,
-    )
+    visit = partial(_called, hooks) if hooks else None
+    # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
+    spare = SPARE if draining else 0
+    rest = _pull(tape, seeds, graph, draining, visit, reached, spare)
     gradients = _deliver(r, hooks, rest, reached, seeds)
     tape._hooks = hooks
     if not keep:
@@ -119,9 +113,9 @@ def gradient(
     rest = _pull(
         tape,
         {i: g for i, g in seeds.items() if i in wanted},
-        graph=graph,
-        draining=_may_drain(tape, keep or graph),
-        visit=None if only_leaves else visit,
+        graph,
+        _may_drain(tape, keep or graph),
+        None if only_leaves else visit,
         wanted=wanted,
         start=start,
     )
@@ -205,7 +199,6 @@ def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
 def _pull(
     tape: GradientTape,
     seeds: dict[int, Any],
-    *,
     graph: bool,
     draining: bool,
     visit: Visit | None,
@@ -218,21 +211,22 @@ def _pull(
     r = tape._recording
     cotangents = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
-    options = (reached, spare, wanted, visit, audit, r.masked, _is_bare(tape, seeds))
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
-            pull(recorded(nodes, r), cotangents, *options[:-1])
-    elif draining:
-        try:
-            pull(_seen(tape, drain(r.nodes, start)), cotangents, *options)
-        except BaseException:
+            pull(recorded(nodes, r), cotangents, reached, spare, wanted, visit, audit, r.masked)
+        return cotangents
+    back = drain(r.nodes, start) if draining else islice(reversed(r.nodes), len(r.nodes) - start)
+    if tape._gaps:
+        back = _seen(tape, back)
+    bare = _is_bare(tape, seeds)
+    try:
+        pull(back, cotangents, reached, spare, wanted, visit, audit, r.masked, bare)
+    except BaseException:
+        if draining:
             # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
             tape._consume()
-            raise
-    else:
-        nodes_back = islice(reversed(r.nodes), len(r.nodes) - start)
-        pull(_seen(tape, nodes_back), cotangents, *options)
+        raise
     return cotangents
 
 
@@ -320,18 +314,18 @@ def _deliver(
         if strange:
             g = _called(hooks, i, g)
             _check_result(g, leaf)
-        if leaf._info.grad is not None:
-            _check_sum(leaf, g)
-        if (
+            g = _own(flip(g), taken, strange)
+        elif (
             type(g) is not np.ndarray
             or g.base is not None
             or id(g) in taken
-            or strange
             or leaf._spec.is_complex
         ):
             g = _own(flip(g), taken, strange)
         else:
             taken.add(id(g))
+        if leaf._info.grad is not None:
+            _check_sum(leaf, g)
         parts[leaf] = reached[i] = g
     ends = list(parts)
     gradients = Gradients(reached, ends)

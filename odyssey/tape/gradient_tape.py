@@ -60,7 +60,7 @@ class GradientTape:
         self._consumed = False
         self._pauses = 0
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
-        # went on with the recording.
+        # could go on with the recording.
         self._gaps: list[int] = []
         # Tapes that recorded when this one joined them, and so follow its sweeps.
         self._around: list[weakref.ref[GradientTape]] = []
@@ -144,7 +144,8 @@ class GradientTape:
         recording = self._recording
         if not recording.dead:
             recording.turn(-1)
-            self._gaps.append(recording.new_id())
+            if len(recording.open) > 1:  # else nobody goes on
+                self._gaps.append(recording.new_id())
 
     @property
     def enabled(self) -> bool:

@@ -256,10 +256,11 @@ class Recording:
     def verify(self) -> bool:
         """Raise if anything that a node needs changed since; return whether a leaf was frozen."""
         frozen = False
+        versions = self.versions
         for id, leaf in self.leaves.items():
             if leaf._recording is not LEAF:
                 frozen = True
-            if leaf._info.version != self.versions[id]:
+            if leaf._info.version != versions[id]:
                 raise MutationError(
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
