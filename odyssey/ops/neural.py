@@ -121,7 +121,7 @@ def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
 )
 def squared_error_mean(x: Any, y: Any, /) -> Any:
     """Mean of ``(x - y)**2`` over all elements of real arrays of one shape."""
-    if np.shape(x) != np.shape(y):
+    if getattr(x, "shape", ()) != getattr(y, "shape", ()):
         raise _failure_of(_squared_error_spec, x, y)
     d = np.subtract(x, y)
     if d.dtype.kind != "f":

@@ -110,7 +110,11 @@ class Pack:
         rule = self.group._rule
         steps = self.steps.tolist()
         if not self.missing and steps.count(steps[0]) == len(steps):
-            self._run(rule, joined, 0, steps[0])
+            if rule.in_place is not None and joined.size <= self.scratch[0].size:
+                state: State = {"steps": steps[0], **self.slots}
+                rule.in_place(joined, state, self.data, self.scratch)
+            else:
+                self._run(rule, joined, 0, steps[0])
             np.add(self.steps, _ONE, self.steps)
             for p in self.params:
                 p._info.version += 1
@@ -131,9 +135,6 @@ class Pack:
     def _run(self, rule: Rule, grads: Array, start: int, steps: int) -> None:
         """Update the stretch that begins at ``start`` and is as long as ``grads``."""
         length = len(grads)
-        if rule.in_place is not None and length == len(self.data) <= len(self.scratch[0]):
-            rule.in_place(grads, {"steps": steps, **self.slots}, self.data, self.scratch)
-            return
         for first in range(0, length, self.block or 1):
             here = slice(start + first, start + min(first + self.block, length))
             g = grads[first : first + self.block]

@@ -64,13 +64,10 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
         )
     keep = tape.persistent or retain
     hooks = dict(tape._hooks)
-    draining = _may_drain(tape, keep or graph)
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
-    # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
-    spare = SPARE if draining else 0
-    rest = _pull(tape, seeds, graph, draining, visit, reached, spare)
-    gradients = _deliver(r, hooks, rest, reached, seeds)
+    rest = _pull(tape, seeds, graph, keep, visit, reached)
+    gradients = _deliver(r, hooks, rest, reached)
     tape._hooks = hooks
     if not keep:
         tape._consume()
@@ -114,7 +111,7 @@ def gradient(
         tape,
         {i: g for i, g in seeds.items() if i in wanted},
         graph,
-        _may_drain(tape, keep or graph),
+        keep,
         None if only_leaves else visit,
         wanted=wanted,
         start=start,
@@ -174,20 +171,6 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
 # ------------------------------------------------------------------ sweeping
 
 
-def _may_drain(tape: GradientTape, kept: bool) -> bool:
-    """Whether the sweep may free nodes as it goes: nobody else's, and nothing that can fail."""
-    r = tape._recording
-    return not (kept or r.barrier or tape._hooks or r.careful or len(r.open) > 1)
-
-
-def _is_bare(tape: GradientTape, seeds: dict[int, Any]) -> bool:
-    """Whether a sweep that is not recorded meets nothing but arrays and numbers."""
-    r = tape._recording
-    if r.traced or r.barrier or r.manual or tape._hooks or TRACE.get() is not None:
-        return False
-    return PLAIN.issuperset(map(type, seeds.values()))
-
-
 def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
     r = tape._recording
@@ -200,34 +183,51 @@ def _pull(
     tape: GradientTape,
     seeds: dict[int, Any],
     graph: bool,
-    draining: bool,
+    keep: bool,
     visit: Visit | None,
     reached: dict[int, Any] | None = None,
-    spare: int = 0,
     wanted: set[int] | None = None,
     start: int = 0,
 ) -> dict[int, Any]:
-    """Sweep backward from ``seeds``; return the cotangents of what no node produced."""
+    """Sweep backward from ``seeds``; return the cotangents of what no node produced.
+
+    Args:
+        tape: Whose nodes to sweep over.
+        seeds: The cotangents to begin with, by id.
+        graph: Whether to record the sweep.
+        keep: Whether the nodes are needed again.
+        visit: See ``pull``.
+        reached: See ``pull``.
+        wanted: See ``pull``.
+        start: The number of the first node that matters.
+    """
     r = tape._recording
-    cotangents = dict(seeds)
+    rest = dict(seeds)
     audit = r.careful.check_gradient if r.careful else None
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
-            pull(recorded(nodes, r), cotangents, reached, spare, wanted, visit, audit, r.masked)
-        return cotangents
+            pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, r.masked)
+        return rest
+    ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
+    # Nodes are freed on the way where nobody else has them.
+    draining = ours and not (keep or r.careful or len(r.open) > 1)
     back = drain(r.nodes, start) if draining else islice(reversed(r.nodes), len(r.nodes) - start)
     if tape._gaps:
         back = _seen(tape, back)
-    bare = _is_bare(tape, seeds)
+    # Whether the sweep meets nothing but arrays and numbers.
+    bare = ours and not (r.traced or r.manual or TRACE.get() is not None)
+    bare = bare and PLAIN.issuperset(map(type, seeds.values()))
+    # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
+    spare = SPARE if draining else 0
     try:
-        pull(back, cotangents, reached, spare, wanted, visit, audit, r.masked, bare)
+        pull(back, rest, reached, spare, wanted, visit, audit, r.masked, bare)
     except BaseException:
         if draining:
             # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
             tape._consume()
         raise
-    return cotangents
+    return rest
 
 
 def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
@@ -297,15 +297,11 @@ def _deliver(
     hooks: dict[int, list[Callable[[Any], Any]]],
     rest: dict[int, Any],
     reached: dict[int, Any],
-    seeds: dict[int, Any],
 ) -> Gradients:
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
-    taken = set(map(id, seeds.values()))
-    for i, g in reached.items():
-        reached[i] = g = flip(g)
-        taken.add(id(g))
+    taken: set[int] = set()
     parts: dict[Any, Any] = {}
     for i, leaf in r.leaves.items():
         g = rest.get(i)
@@ -326,13 +322,12 @@ def _deliver(
             taken.add(id(g))
         if leaf._info.grad is not None:
             _check_sum(leaf, g)
-        parts[leaf] = reached[i] = g
-    ends = list(parts)
-    gradients = Gradients(reached, ends)
+        parts[leaf] = g
+    gradients = Gradients(reached, parts)
     accumulate(parts, weakref.ref(gradients))
     for i, ref in r.watched.items():
         watched = ref()
         # An item assignment since gave the Variable another value, and so another id.
         if watched is not None and watched._id == i and i in reached:
-            ends.append(watched)
+            gradients._watched.append(watched)
     return gradients

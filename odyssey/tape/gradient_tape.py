@@ -53,10 +53,10 @@ class GradientTape:
     def _start(self) -> None:
         """Begin an empty recording of this tape's own."""
         me = weakref.ref(self)
-        self._recording = Recording(me, TRACE.get() is not None)
-        self._recording.open[id(self)] = me
+        self._recording = recording = Recording(me, TRACE.get() is not None)
+        recording.open[id(self)] = me
         if self._check:
-            self._recording.careful = Careful()
+            recording.careful = Careful()
         self._consumed = False
         self._pauses = 0
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
@@ -427,7 +427,8 @@ class GradientTape:
 
     def _consume(self) -> None:
         """End this tape's recording after a sweep."""
-        self.disable()
+        if self._enabled:
+            self.disable()
         self._consumed = True
         self._hooks = {}
         self._part("consumed")

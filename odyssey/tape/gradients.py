@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import TapeError
+from odyssey.tape.sweep import flip
 from odyssey.variable import Variable
 
 __all__ = ["Gradients"]
@@ -28,36 +29,41 @@ class Gradients(Mapping[Variable, Any]):
     (6.0, 1.0, 1)
     """
 
-    __slots__ = ("__weakref__", "_by_id", "_ends", "_given")
+    __slots__ = ("__weakref__", "_given", "_leaves", "_reached", "_watched")
 
-    def __init__(self, by_id: dict[int, Any], ends: list[Variable]) -> None:
-        self._by_id = by_id
-        self._ends = ends
-        # Ids of the arrays that are this mapping's alone: a sweep's cotangents may share memory.
-        self._given: set[int] = set()
+    def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
+        self._reached = reached  # results by id, not yet conjugated
+        self._leaves = leaves
+        self._watched: list[Variable] = []
+        # What was handed out, by id: copies, since the cotangents of a sweep may share memory.
+        self._given: dict[int, Any] = {}
 
     def __getitem__(self, variable: Variable) -> Any:
-        g = self._by_id.get(variable.id) if isinstance(variable, Variable) else None
-        if g is None:
+        if variable not in self:
             raise KeyError(
                 f"{variable!r} was not reached by this sweep, or did not require a gradient"
             )
-        if isinstance(g, (np.ndarray, np.generic)) and variable.id not in self._given:
-            g = self._by_id[variable.id] = np.array(g)
-            self._given.add(variable.id)
-        return g
+        id = variable.id
+        if id not in self._given:
+            g = self._leaves.get(variable)
+            if g is None:
+                g = flip(self._reached[id])
+            self._given[id] = np.array(g) if isinstance(g, (np.ndarray, np.generic)) else g
+        return self._given[id]
 
     def __contains__(self, variable: object) -> bool:
-        return isinstance(variable, Variable) and variable.id in self._by_id
+        if not isinstance(variable, Variable):
+            return False
+        return variable in self._leaves or variable.id in self._reached
 
     def __iter__(self) -> Iterator[Variable]:
-        return iter(self._ends)
+        return iter((*self._leaves, *self._watched))
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._leaves) + len(self._watched)
 
     def __repr__(self) -> str:
-        names = ", ".join(v.name or f"#{v.id}" for v in self._ends)
+        names = ", ".join(v.name or f"#{v.id}" for v in self)
         return f"<Gradients of {names}>"
 
     def __reduce__(self) -> Any:

@@ -92,7 +92,8 @@ def seeds_of(
     tape: GradientTape, who: str, output: Any, grad: Any, graph: bool, sources: Sequence[int] = ()
 ) -> dict[int, Any]:
     """The cotangents that a sweep starts from, by id; an output may be a source itself."""
-    refuse_consumed(tape, who)
+    if tape._consumed:
+        refuse_consumed(tape, who)
     if isinstance(output, Variable):
         id = id_of(tape, who, output, bool(sources) and output._id in sources)
         return {id: _seed(who, output._spec, grad, graph)}
