@@ -115,6 +115,33 @@ def _below_largest(logits: Any, starts: Any) -> Any:
     return logits - largest.reshape(-1, 1)
 
 
+def _losses_of(logits: Any, targets: Any, starts: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+    """The loss of each row; and exponentials, their sums, and where the targets lie among them."""
+    z = _below_largest(logits, starts)
+    places = starts + targets
+    chosen = z.ravel()[places]
+    sums = row_sums(np.exp(z, z))
+    return np.log(sums) - chosen, (z, sums, places)
+
+
+def _fold(losses: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return losses
+    return mean_of(losses, len(losses)) if reduction == "mean" else np.add.reduce(losses)
+
+
+def _slope_of(exponentials: Any, sums: Any, places: Any, reduction: str) -> Any:
+    """Softmax less the target's 1 at flat places, over the number of rows for a mean."""
+    n = len(sums) if reduction == "mean" else 1
+    if exponentials.dtype.char == "e":  # which may not have so large a number as sums * n
+        slope = over(exponentials / sums.reshape(-1, 1), n)
+    else:
+        slope = exponentials / (sums * n).reshape(-1, 1)
+    flat = slope.ravel()
+    flat.put(places, flat[places] - 1 / n)
+    return slope
+
+
 def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
     """How many of the samples a mean counts: those whose class is not ignored."""
     if by_class and ignore_index is not None:
@@ -139,9 +166,10 @@ def _entropy_rule(
     label_smoothing: float,
     ignore_index: int | None,
     reduction: str,
+    residual: Any = None,
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
-    slope = softmax_cross_entropy_slope(logits, targets, *options)
+    slope = _slope(logits, targets, options, residual)
     return mul(spread(g, logits_spec, axis, False) if reduction == "none" else g, slope)
 
 
@@ -153,10 +181,34 @@ def _entropy_forward(
     label_smoothing: float,
     ignore_index: int | None,
     reduction: str,
+    residual: Any = None,
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
-    slope = softmax_cross_entropy_slope(logits, targets, *options)
+    slope = _slope(logits, targets, options, residual)
     return sum(mul(t, slope), axis if reduction == "none" else None)
+
+
+def _slope(logits: Any, targets: Any, options: tuple[Any, ...], residual: Any) -> Any:
+    if residual is None:
+        return softmax_cross_entropy_slope(logits, targets, *options)
+    return _slope_of(*residual, options[-1])
+
+
+def _with_exponentials(
+    logits: Any,
+    targets: Any,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> tuple[Any, Any] | None:
+    """In the commonest case cross entropy, and what ``_slope_of`` makes its derivative from."""
+    targets = np.asarray(targets)
+    starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
+    if starts is None:
+        return None
+    losses, residual = _losses_of(logits, targets, starts)
+    return _fold(losses, reduction), residual
 
 
 _ENTROPY_SAMPLES = (
@@ -175,6 +227,7 @@ _ENTROPY_REJECTS = (
 
 @op(
     real=True,
+    forward=_with_exponentials,
     infer=_entropy_spec,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
@@ -194,12 +247,8 @@ def softmax_cross_entropy(
     targets = np.asarray(targets)
     starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        z = _below_largest(logits, starts)
-        chosen = z.ravel()[starts + targets]
-        losses = np.log(row_sums(np.exp(z, z))) - chosen
-        if reduction == "none":
-            return losses
-        return mean_of(losses, len(z)) if reduction == "mean" else np.add.reduce(losses)
+        losses, _ = _losses_of(logits, targets, starts)
+        return _fold(losses, reduction)
     by_class = _target_spec(logits, targets, axis)
     z = log_softmax_of(logits, axis)
     if by_class and not label_smoothing:
@@ -262,12 +311,8 @@ def softmax_cross_entropy_slope(
     targets = np.asarray(targets)
     starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        s = _below_largest(logits, starts)
-        np.exp(s, s)
-        s /= row_sums(s).reshape(-1, 1)
-        flat, places = s.ravel(), starts + targets
-        flat.put(places, flat[places] - 1)
-        return over(s, len(s)) if reduction == "mean" else s
+        e = _below_largest(logits, starts)
+        return _slope_of(np.exp(e, e), row_sums(e), starts + targets, reduction)
     s = softmax_of(logits, axis)
     by_class = _target_spec(logits, targets, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)

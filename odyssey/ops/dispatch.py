@@ -75,6 +75,7 @@ def record(
     values: Sequence[Any],
     options: tuple[Any, ...],
     data: Any,
+    residual: Any = None,
 ) -> Value:
     """Append a node if the result depends on ``inputs`` and can be differentiated; wrap it.
 
@@ -88,11 +89,12 @@ def record(
         values: The operands' arrays and numbers.
         options: The op's options, in order.
         data: What running the op on them gave.
+        residual: What the op's ``forward`` left, or None.
     """
     if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)
-    kept = row.keep(recording, inputs, (*values, data), options)
+    kept = row.keep(recording, inputs, (*values, data), options, residual)
     fits = row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=True))
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
     recording.add(node, data)

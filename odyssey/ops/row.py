@@ -81,8 +81,14 @@ def _inspected(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def asked(rule: Rule) -> tuple[str, ...]:
-    """The names of a rule's parameters after the cotangent."""
-    return tuple(parameter.name for parameter in parameters_of(rule)[1:])
+    """The names of a rule's parameters after the cotangent, but for its residual."""
+    names = [parameter.name for parameter in parameters_of(rule)[1:]]
+    return tuple(name for name in names if name != "residual")
+
+
+def takes_residual(rule: Rule) -> bool:
+    """Whether a rule can use what the op's ``forward`` left; its last parameter is that or None."""
+    return parameters_of(rule)[-1].name == "residual"
 
 
 class Row:
@@ -98,6 +104,8 @@ class Row:
         "doc",
         "elementwise",
         "foreign",
+        "forward",
+        "forwards",
         "holders",
         "infer",
         "jvp",
@@ -133,6 +141,7 @@ class Row:
     module: str
     reference: Callable[..., Any]
     kernel: Callable[..., Any]
+    forward: Callable[..., tuple[Any, Any] | None] | None
     prepare: Callable[..., tuple[Any, ...]] | None
     infer: Callable[..., Spec]
     scalar: Callable[..., Any] | None
@@ -163,6 +172,7 @@ class Row:
     foreign: bool  # declared outside this package
     call: Callable[..., Any]
     plans: dict[tuple[type, ...], tuple[list[int], list[int]]]  # see keep
+    forwards: dict[Any, Any]  # by the declared kernel its forward; other kernels have none
     holders: list[Callable[[Any], None]]  # tell those that call the kernel without asking here
 
     def __repr__(self) -> str:
@@ -171,6 +181,7 @@ class Row:
     def use(self, kernel: Callable[..., Any]) -> None:
         """Run another kernel from now on."""
         self.kernel = kernel
+        self.forward = self.forwards.get(kernel)
         for tell in self.holders:
             tell(kernel)
 
@@ -213,6 +224,7 @@ class Row:
         inputs: Sequence[Any],
         values: Sequence[Any],
         options: tuple[Any, ...],
+        residual: Any = None,
     ) -> tuple[Any, ...]:
         """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
         key = tuple(map(type, inputs))
@@ -228,6 +240,8 @@ class Row:
         if not _OPEN.isdisjoint(map(type, options)):
             # The caller may write to them while the tape keeps them.
             kept[len(values) :] = deepcopy(options)
+        if residual is not None:
+            kept.append(residual)
         return tuple(kept)
 
     def _plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
-from odyssey.ops.row import PASS, Row, Rule, asked
+from odyssey.ops.row import PASS, Row, Rule, asked, takes_residual
 from odyssey.ops.values import NUMBERS
 
 __all__ = ["bare", "copying", "picking"]
@@ -24,6 +24,8 @@ def picking(row: Row, rule: Rule | None) -> Rule | None:
     """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
     if rule is None or rule is PASS:
         return rule
+    if takes_residual(rule):
+        return _picking_residual(row, rule)
     positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
     of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
     names = asked(rule)
@@ -48,6 +50,20 @@ def picking(row: Row, rule: Rule | None) -> Rule | None:
         return lambda g, kept, specs: rule(g, *pick(kept))
     nothing = (None,) * count
     return lambda g, kept, specs: rule(g, *pick((*(kept or nothing), *specs)))
+
+
+def _picking_residual(row: Row, rule: Rule) -> Rule:
+    """Like ``picking``, for a rule that gets the residual as well where the node has one."""
+    names = [*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)]
+    count = len(row.arrays) + 1 + len(row.options)
+    positions = [names.index(name) for name in asked(rule)]
+
+    def pull(g: Any, kept: Any, specs: Any) -> Any:
+        residual = kept[count] if len(kept) > count else None
+        values = (*kept[:count], *specs)
+        return rule(g, *[values[k] for k in positions], residual)
+
+    return pull
 
 
 def copying(pull: Rule) -> Rule:

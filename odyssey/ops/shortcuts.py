@@ -245,10 +245,15 @@ def with_options(row: Row) -> Callable[..., Any]:
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
+        residual = None
         try:
-            data = row.kernel(*values, *options)
+            pair = row.forward and row.forward(*values, *options)
+            if pair:
+                data, residual = pair
+            else:
+                data = row.kernel(*values, *options)
         except (TypeError, ValueError, IndexError) as error:
             raise row.failure(error, values, options) from error
-        return record(row, VARIABLE, recording, id, inputs, specs, values, options, data)
+        return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
 
     return call

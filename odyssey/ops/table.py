@@ -55,6 +55,7 @@ def op(
     real: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
+    forward: Callable[..., tuple[Any, Any] | None] | None = None,
     infer: Callable[..., Spec] | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
@@ -84,6 +85,10 @@ def op(
         real: The op has no meaning for complex numbers, and refuses them.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
+        forward: What a recorded call tries first: returns the result that the kernel would give,
+            and a residual, arrays that rules can use again instead of computing them from what
+            they ask for; or None, and then the kernel runs. A rule whose last parameter is
+            ``residual=None`` gets it, where there is one.
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
             Derived for elementwise ops.
         prepare: ``prepare(*options) -> options``: checks the options and makes them immutable.
@@ -115,6 +120,7 @@ def op(
         if not row.module.startswith("odyssey.ops."):
             row.kernel = _apart(row.kernel)
         row.holders, row.plans = [], {}
+        row.forward = forward
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -130,6 +136,7 @@ def op(
         if real:
             row.kernel = _refusing_complex(row, row.kernel)
             row.infer = _refusing_complex(row, row.infer)
+        row.forwards = {row.kernel: forward}
         row.call = _callable(row)
         return row.call
 

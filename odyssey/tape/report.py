@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,13 +77,13 @@ def memory(tape: GradientTape) -> Memory:
     nodes = []
     for row, _, _, kept, _ in tape._recording.nodes:
         size = 0
-        for value in kept or ():
+        for value in chain.from_iterable(v if type(v) is tuple else (v,) for v in kept or ()):
             owner = _owner(value)
             if owner is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 size += owner.nbytes
         nodes.append((row.name, size))
-    locked = sum(array.nbytes for array in tape._recording.held.values())
+    locked = sum(array.nbytes for array in (tape._recording.held or {}).values())
     return Memory(sum(size for _, size in nodes), locked, nodes)
 
 

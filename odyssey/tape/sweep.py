@@ -177,6 +177,8 @@ def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
             places: tuple[Any, ...] = (*inputs, id)
+            # Without the residual: it is an array, and the rule is to be differentiated.
+            kept = kept[: len(places) + len(row.options)]
             kept = tuple(
                 make_value(Variable, value, recording, places[k])
                 if k < len(places) and value is not None and places[k] is not None
