@@ -109,8 +109,7 @@ class GradientTape:
         self._around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
         for leaf in own.leaves.values():
             outer.place(leaf)
-        if own.constants:
-            outer.own("constants").update(own.constants)
+        outer.constants.update(own.constants)
         own.spend("joined another")
         self._recording, self._gaps = outer, []
         outer.open[id(self)] = weakref.ref(self)
@@ -208,7 +207,7 @@ class GradientTape:
             variable._own_info().home = weakref.ref(self)
             self._recording.place(variable)
         else:
-            self._recording.own("constants")[variable.id] = weakref.ref(variable)
+            self._recording.constants[variable.id] = weakref.ref(variable)
         return variable
 
     def watch(self, tree: Any) -> Any:
@@ -239,7 +238,7 @@ class GradientTape:
             # The stand-in leaf is nobody's: its own gradient is never asked for.
             self._recording.leaves.pop(value.id)
             self._recording.versions.pop(value.id)
-        self._recording.own("watched")[watched.id] = weakref.ref(watched)
+        self._recording.watched[watched.id] = weakref.ref(watched)
         return watched
 
     def clear(self) -> None:

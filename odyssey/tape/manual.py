@@ -62,8 +62,8 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     if r.careful is not None:
         _recompute(row, values, kept, result)
     r.add(node, None)
-    r.own("manual")[id] = r.new_id()
-    r.own("fixed").update(dict.fromkeys(given_ids - set(ids)))
+    r.manual[id] = r.new_id()
+    r.fixed.update(given_ids - set(ids))
     if result is not None:
         # Later nodes save it as it is, like any result, but this array is somebody else's.
         result._data = r.hold(result._data)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from sys import getrefcount
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -49,17 +48,6 @@ def _block() -> tuple[Iterator[int], int]:
     """Fresh ids, and the first of them, which is not given out."""
     first = _FIRST + BLOCK * next(_BLOCKS)
     return iter(range(first + 1, first + BLOCK)), first
-
-
-_EMPTY: Mapping[int, Any] = MappingProxyType({})
-
-
-class _Held(dict[int, np.ndarray[Any, Any]]):
-    """Arrays of others, by their ids, that are locked until this goes."""
-
-    def __del__(self) -> None:
-        while self:
-            unlock(self.popitem()[1])
 
 
 class Recording:
@@ -105,15 +93,10 @@ class Recording:
         self.append = self.nodes.append
         self.leaves: dict[int, Value] = {}
         self.versions: dict[int, int] = {}
-        # Tables that most recordings leave empty, and so share; ``own`` gives one of its own.
-        self.watched: Mapping[int, weakref.ref[Value]] = _EMPTY
-        self.constants: Mapping[int, weakref.ref[Value]] = _EMPTY
-        self.cuts: Mapping[int, tuple[str, tuple[int, ...]]] = _EMPTY
-        # By the id of a manual record's output, which says nothing of when it came, one that does.
-        self.manual: Mapping[int, int] = _EMPTY
-        # Constants that manual records took as inputs, and that must therefore stay constants.
-        self.fixed: Mapping[int, None] = _EMPTY
-        self.held: _Held | None = None
+        self.watched: dict[int, weakref.ref[Value]] = {}
+        self.constants: dict[int, weakref.ref[Value]] = {}
+        self.held: dict[int, Any] = {}
+        self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.careful: Careful | None = None
         self.maker = maker
         self.traced = traced
@@ -125,18 +108,14 @@ class Recording:
         self.masked = False
         # Values of other recordings that were used here, by id; None where they are refused.
         self.guests: dict[int, Value] | None = None
+        # By the id of a manual record's output, which says nothing of when it came, one that does.
+        self.manual: dict[int, int] = {}
+        # Constants that manual records took as inputs, and that must therefore stay constants.
+        self.fixed: set[int] = set()
         self._limit = BLOCK
         self._ids, self.mark = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
         self.block: Iterator[int] = _NO_IDS
-
-    def own(self, table: str) -> dict[int, Any]:
-        """The table of this name, to write to."""
-        found = getattr(self, table)
-        if found is _EMPTY:
-            found = {}
-            setattr(self, table, found)
-        return found  # type: ignore[no-any-return]
 
     @property
     def over(self) -> bool:
@@ -186,10 +165,10 @@ class Recording:
         the sweep's tables share. When only the node itself holds it, the branch is dead.
         """
         for id in list(self.cuts)[:-_CUTS]:  # each names a result, which that keeps alive
-            del self.own("cuts")[id]
-        for table in ("watched", "constants"):
-            for id in [id for id, ref in getattr(self, table).items() if ref() is None]:
-                del self.own(table)[id]
+            del self.cuts[id]
+        for named in (self.watched, self.constants):
+            for id in [id for id, ref in named.items() if ref() is None]:
+                del named[id]
         nodes, kept = self.nodes, []
         while nodes:
             node = nodes.pop()
@@ -203,7 +182,7 @@ class Recording:
 
     def _let_go(self) -> None:
         """Unlock the arrays of others that no node keeps any more."""
-        if self.held is not None:
+        if self.held:
             needed = {id(value) for node in self.nodes for value in node[3] or ()}
             for key in [key for key in self.held if key not in needed]:
                 unlock(self.held.pop(key))
@@ -233,7 +212,7 @@ class Recording:
             return id
         if where is CONSTANT:
             if value._info is not None and value._info.note is not None:
-                self.own("cuts")[value._id] = value._info.note
+                self.cuts[value._id] = value._info.note
             return None
         if where is UNTRACKED:
             raise UntrackedError(
@@ -251,16 +230,13 @@ class Recording:
 
     def hold(self, array: Any) -> Any:
         """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
-        if type(array) is not np.ndarray:
+        if type(array) is not np.ndarray or id(array) in self.held:
             return array
         # A view stays writable through its base, which may not be ours to lock.
         if array.nbytes <= SMALL or array.base is not None:
             return duplicate(array)
-        if self.held is None:
-            self.held = _Held()
-        if id(array) not in self.held:
-            lock(array)
-            self.held[id(array)] = array
+        lock(array)
+        self.held[id(array)] = array
         return array
 
     def add(self, node: RawNode, data: Any) -> None:
@@ -318,6 +294,11 @@ class Recording:
             return self.leaves[id]
         return self.constants[id]() if id in self.constants else None
 
+    def release(self) -> None:
+        """Give every locked array back."""
+        while self.held:
+            unlock(self.held.popitem()[1])
+
     def spend(self, why: str) -> None:
         """Drop everything: what is left is a shell that says why it is empty."""
         if self.dead:
@@ -328,8 +309,19 @@ class Recording:
         self.nodes.clear()
         self.leaves.clear()
         self.versions.clear()
-        self.watched = self.constants = self.cuts = self.manual = self.fixed = _EMPTY
-        self.guests = self.careful = self.held = None
+        self.watched.clear()
+        self.constants.clear()
+        self.guests = None
+        self.manual.clear()
+        self.fixed.clear()
+        self.cuts.clear()
+        self.careful = None
+        if self.held:
+            self.release()
+
+    def __del__(self) -> None:
+        if self.held:
+            self.release()
 
 
 def _holders(node: Any) -> int:
