@@ -20,7 +20,6 @@ __all__ = ["SMALL", "Pack"]
 SMALL = 16384
 BLOCK = 65536
 
-_ONE = np.array(1)
 _LINE = 64
 
 
@@ -123,7 +122,7 @@ class Pack:
                 rule.in_place(joined, state, self.data, self.scratch)
             else:
                 self._run(rule, joined, 0, steps[0])
-            np.add(self.steps, _ONE, self.steps)
+            self.steps.fill(steps[0] + 1)
             for p in self.params:
                 p._info.version += 1
             return

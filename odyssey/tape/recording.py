@@ -243,8 +243,11 @@ class Recording:
         """Append a node, on the general path."""
         row, _, inputs, _, _ = node
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
-        if row.foreign or (row.unruled and any(inputs[k] is not None for k in row.unruled)):
+        if row.foreign:
             self.barrier = True
+        for k in row.unruled:
+            if inputs[k] is not None:
+                self.barrier = True
         if row.masks:
             self.masked = True
         self.append(node)
@@ -260,7 +263,8 @@ class Recording:
         for id, leaf in self.leaves.items():
             if leaf._recording is not LEAF:
                 frozen = True
-            if leaf._info.version != versions[id]:
+            # (A leaf that no node uses came with a call that failed.)
+            if leaf._info.version != versions[id] and any(id in node[2] for node in self.nodes):
                 raise MutationError(
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
