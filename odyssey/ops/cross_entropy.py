@@ -108,16 +108,11 @@ def _starts(rows: int, classes: int) -> Any:
     return np.arange(rows) * classes
 
 
-def _below_largest(logits: Any, starts: Any) -> Any:
-    """A matrix minus the largest element of each row."""
-    # Looking it up by its index takes a third of the time of np.max along short rows.
-    largest = logits.ravel()[starts + logits.argmax(1)]
-    return logits - largest.reshape(-1, 1)
-
-
 def _losses_of(logits: Any, targets: Any, starts: Any) -> tuple[Any, tuple[Any, Any, Any]]:
     """The loss of each row; and exponentials, their sums, and where the targets lie among them."""
-    z = _below_largest(logits, starts)
+    # Looking the largest up by its index takes a third of the time of np.max along short rows.
+    largest = logits.ravel()[starts + logits.argmax(1)]
+    z = logits - largest.reshape(-1, 1)
     places = starts + targets
     chosen = z.ravel()[places]
     sums = row_sums(np.exp(z, z))
@@ -311,8 +306,8 @@ def softmax_cross_entropy_slope(
     targets = np.asarray(targets)
     starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        e = _below_largest(logits, starts)
-        return _slope_of(np.exp(e, e), row_sums(e), starts + targets, reduction)
+        _, residual = _losses_of(logits, targets, starts)
+        return _slope_of(*residual, reduction)
     s = softmax_of(logits, axis)
     by_class = _target_spec(logits, targets, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)

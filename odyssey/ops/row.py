@@ -129,6 +129,7 @@ class Row:
         "required",
         "samples",
         "scalar",
+        "spelled",
         "ufunc",
         "unruled",
         "vjp",
@@ -168,6 +169,7 @@ class Row:
     bare: tuple[Rule | None, ...]  # the same on plain arrays, with kernels for ops
     pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
     unruled: tuple[int, ...]  # arrays that are not differentiable
+    spelled: int  # 1 or 2 where it has as many arrays, all differentiable, else 0
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package
     call: Callable[..., Any]

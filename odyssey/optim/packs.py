@@ -57,6 +57,7 @@ class Pack:
         elementwise = group.rule().elementwise
         self.block = BLOCK if elementwise and size > 2 * BLOCK else size
         room = self.block if elementwise else 0
+        self.whole = self.block == size  # whether an update takes it in one piece
         self.scratch = (_zeros(room, real), _zeros(room, real))
         # Each parameter, where its data lies, and where its gradient is copied to, if it is.
         self.places: list[tuple[int, Variable, Array, Array | None]] = []
@@ -117,7 +118,7 @@ class Pack:
         rule = self.group._rule
         steps = self.steps.tolist()
         if not self.missing and steps.count(steps[0]) == len(steps):
-            if rule.in_place is not None and joined.size <= self.scratch[0].size:
+            if self.whole and rule.in_place is not None:
                 state: State = {"steps": steps[0], **self.slots}
                 rule.in_place(joined, state, self.data, self.scratch)
             else:

@@ -69,8 +69,8 @@ def pull(
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
         rules = row.bare if bare else row.pulls
-        count = len(inputs)
-        if plain and 0 < count < 3 and not row.unruled:
+        count = row.spelled if plain else 0
+        if count:
             # The commonest nodes, spelled out; the loop below does the same for all.
             i = inputs[0]
             if i is not None:
@@ -200,10 +200,12 @@ def _measure_spare() -> int:
     """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
 
     class One:
-        arrays, pulls, bare, elementwise, unruled = ("x",), (PASS,), (PASS,), True, ()
+        pulls = bare = (PASS,)
+        spelled = 1
 
     class Two:
-        arrays, pulls, bare, elementwise, unruled = ("x", "y"), (PASS,) * 2, (PASS,) * 2, True, ()
+        pulls = bare = (PASS, PASS)
+        spelled = 2
 
     for spare in range(16):
         nodes: list[Any] = []
