@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from harness.interleave import Result, measure
-from harness.machine import hardware
+from harness.machine import hardware, set_blas_choices_aside
 from harness.processes import PEER_PYTHON_VARIABLE, Interpreters
 from harness.report import print_table, write_json_lines
 from harness.workloads import WORKLOADS, deep_chain
@@ -45,6 +45,7 @@ def _parse_arguments() -> argparse.Namespace:
         metavar="[PEER=]PYTHON",
         help=f"interpreter of one peer, or of all; repeatable (also ${PEER_PYTHON_VARIABLE})",
     )
+    add("--keep-blas", action="store_true", help="keep variables that choose a BLAS's kernels")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds must be at least 1, not {arguments.rounds}")
@@ -62,6 +63,9 @@ def main() -> int:
         plan.append((deep_chain(arguments.depth_n), ["odyssey"]))
     config = {"rounds": arguments.rounds, "threads": 1, "peers": peers}
     print(", ".join(str(value) for value in hardware().values()) + "; one thread")
+    set_aside = "" if arguments.keep_blas else set_blas_choices_aside()
+    if set_aside:
+        print(f"set aside, as it slows one peer and not the others: {set_aside}; see --keep-blas")
     ok = True
     with ExitStack() as stack:
         stream = arguments.json and stack.enter_context(open(arguments.json, "a"))

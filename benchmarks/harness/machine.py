@@ -15,6 +15,21 @@ ONE_THREAD = {
 }
 """Environment of every measured process; the libraries read it once, when they are loaded."""
 
+BLAS_CHOICES = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+)
+"""Variables that make one BLAS run as on another processor, and so one peer against the others."""
+
+
+def set_blas_choices_aside() -> str:
+    """Take `BLAS_CHOICES` out of the environment; return those that were there."""
+    found = [(name, os.environ.pop(name)) for name in BLAS_CHOICES if name in os.environ]
+    return ", ".join(f"{name}={value}" for name, value in found)
+
 
 def pin_to_one_cpu() -> None:
     """Keep this process on the highest CPU that it may use, where the system can pin."""

@@ -19,12 +19,33 @@ from odyssey.ops.shape import reshape, shape_of
 from odyssey.ops.table import op, publish
 from odyssey.spec import Shape, Spec
 
+# NumPy compares with an array of zeros three times faster than with a zero.
+_SHORT, _ROW = 16384, 1024
+_ZEROS = {char: np.zeros(_SHORT, char) for char in "fd"}
+
+
+def _relu(x: Any) -> Any:
+    size = x.size if type(x) is np.ndarray else 0
+    if size < _ROW or x.dtype.char not in _ZEROS or not x.flags.c_contiguous:
+        return np.maximum(x, 0)
+    zeros = _ZEROS[x.dtype.char]
+    if size <= _SHORT:
+        return np.maximum(x, zeros[:size].reshape(x.shape))
+    out = np.empty_like(x)
+    flat, into = x.reshape(-1), out.reshape(-1)
+    end = size - size % _ROW
+    np.maximum(flat[:end].reshape(-1, _ROW), zeros[:_ROW], out=into[:end].reshape(-1, _ROW))
+    np.maximum(flat[end:], zeros[: size - end], out=into[end:])
+    return out
+
+
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 
 @op(
     real=True,
     elementwise=True,
+    kernel=_relu,
     scalar=lambda x: T(0) if x <= T(0) else x,
     vjp={"x": lambda g, out: mul(g, greater(out, 0))},
     kinks="0 at 0",

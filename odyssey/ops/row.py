@@ -193,8 +193,6 @@ class Row:
         """Split the arguments of a call into operands and options."""
         count = len(self.arrays)
         given = len(args) - count
-        if not named and given == self.positional == len(self.options) and not self.prepare:
-            return args[:count], args[count:]
         if given < 0 and self.optional.issuperset(self.arrays[given:]):
             args, given = (*args, *[None] * -given), 0
         if given < 0 or given > self.positional or (named and not self._place(named, given)):

@@ -214,9 +214,15 @@ def _on_arrays(row: Row, kernel: Any) -> Any:
 
 def with_options(row: Row) -> Callable[..., Any]:
     """Return the callable of an op that is neither ``unary`` nor ``binary``."""
+    count, total = len(row.arrays), len(row.arrays) + len(row.options)
+    if row.prepare is not None or row.positional < len(row.options):
+        total = -1  # options are never taken as they come
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
-        operands, options = row.bind(args, named)
+        if len(args) == total and not named:
+            operands, options = args[:count], args[count:]
+        else:
+            operands, options = row.bind(args, named)
         if tape is not None:
             check_tape(row, tape)
             return general(row, operands, options, tape)

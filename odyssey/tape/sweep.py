@@ -56,7 +56,7 @@ def pull(
         bare: Whether all cotangents, and all that nodes kept, are arrays and numbers.
     """
     plain = wanted is None and audit is None and not guard
-    take, get = cotangents.pop, cotangents.get
+    take = cotangents.pop
     i: int | None
     j: int | None
     for row, id, inputs, kept, specs in nodes:
@@ -80,8 +80,7 @@ def pull(
                     spec = specs[0]
                     if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                         r = fit(r, spec)
-                p = get(i)
-                cotangents[i] = r if p is None else p + r
+                cotangents[i] = cotangents[i] + r if i in cotangents else r
             if count == 2:
                 j = inputs[1]
                 if j is not None:
@@ -91,8 +90,7 @@ def pull(
                         spec = specs[1]
                         if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                             r = fit(r, spec)
-                    p = get(j)
-                    cotangents[j] = r if p is None else p + r
+                    cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
         # Of the specs the last is the result's, which no operand meets.
         for i, rule, spec, name in zip(inputs, rules, specs or repeat(None), row.arrays):  # noqa: B905
@@ -108,8 +106,7 @@ def pull(
                 r = fit(r, spec)
             if audit is not None:
                 audit(row, id, name, r)
-            p = get(i)
-            cotangents[i] = r if p is None else p + r
+            cotangents[i] = cotangents[i] + r if i in cotangents else r
 
 
 def _is_finite(r: Any) -> bool:
