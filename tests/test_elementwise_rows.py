@@ -383,3 +383,31 @@ def test_integers_become_the_floats_that_numpys_functions_make_of_them(dtype):
 def test_python_numbers_stay_weak(name):
     out = getattr(ops, name)(0.5)
     assert type(out) is float
+
+
+# ------------------------------------------------------------------ relu, in all its lengths
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 16384, 16385, 20480, 100_003])
+def test_relu_of_any_length_is_the_larger_of_each_and_zero(size, dtype):
+    x = (np.random.default_rng(size).standard_normal(size) * 5).astype(dtype)
+    before = x.copy()
+    if x.dtype.kind == "f" and size > 9:
+        x[[0, 3, -2, -1]] = before[[0, 3, -2, -1]] = np.nan, INF, -INF, np.nan
+    got = ops.relu(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, np.where(x < 0, 0, x).astype(dtype))
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("layout", ["columns first", "every other", "backwards", "broadcast"])
+def test_relu_of_any_layout_is_the_larger_of_each_and_zero(layout):
+    x = np.random.default_rng(0).standard_normal((130, 260))
+    view = {
+        "columns first": np.asfortranarray(x),
+        "every other": x[:, ::2],
+        "backwards": x[::-1, ::-1],
+        "broadcast": np.broadcast_to(x[0], (130, 260)),
+    }[layout]
+    np.testing.assert_array_equal(ops.relu(view), np.where(view < 0, 0, view))

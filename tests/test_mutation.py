@@ -8,7 +8,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import MutationError, TapeError
+from odyssey.errors import MutationError, ShapeError, TapeError
 from odyssey.optim import SGD
 from odyssey.tape import locks
 from odyssey.tape.locks import locked_bytes
@@ -160,6 +160,23 @@ def test_the_collector_may_end_a_tape_while_an_array_is_being_locked(shared, mon
 
 
 # ------------------------------------------------------------------ leaves
+
+
+def test_a_leaf_of_a_call_that_failed_may_be_assigned():
+    w, v = leaf(2, 3), leaf(3, 4)
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        with pytest.raises(ShapeError):
+            w * v
+    v.assign(0.0)
+    assert set(tape.gradient(y, w)) == {4.0}
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        with pytest.raises(ShapeError):
+            w * v
+    w.assign(0.0)
+    with pytest.raises(MutationError):
+        tape.gradient(y, w)
 
 
 def test_the_data_of_a_trainable_leaf_is_read_only_and_its_own():

@@ -186,7 +186,8 @@ def _entropy_forward(
 def _slope(logits: Any, targets: Any, options: tuple[Any, ...], residual: Any) -> Any:
     if residual is None:
         return softmax_cross_entropy_slope(logits, targets, *options)
-    return _slope_of(*residual, options[-1])
+    exponentials, sums, places = residual
+    return _slope_of(exponentials, sums, places, options[-1])
 
 
 def _with_exponentials(

@@ -30,7 +30,7 @@ from odyssey.spec import Spec, spec_of
 if TYPE_CHECKING:
     from odyssey.ops.row import Row
 
-__all__ = ["check_tape", "general", "record", "run"]
+__all__ = ["check_tape", "forward", "general", "record", "run"]
 
 
 # ------------------------------------------------------------------ the whole meaning of a call
@@ -61,8 +61,9 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
     id = recording.new_id()
-    data = run(row, values, options)
-    return record(row, kind, recording, id, inputs, specs, values, options, data)
+    pair = forward(row, values, options)
+    data, residual = pair or (run(row, values, options), None)
+    return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
 
 
 def record(
@@ -99,6 +100,16 @@ def record(
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
     recording.add(node, data)
     return make_value(kind, data, recording, id, spec)
+
+
+def forward(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    """The result on arrays and the residual, where the op has a ``forward`` that gives them."""
+    if row.forward is None or not PLAIN.issuperset(map(type, values)):
+        return None
+    try:
+        return row.forward(*values, *options)
+    except (TypeError, ValueError, IndexError) as error:
+        raise row.failure(error, values, options) from error
 
 
 def spec_or_none(value: Any) -> Spec | None:

@@ -60,7 +60,7 @@ def _picking_residual(row: Row, rule: Rule) -> Rule:
 
     def pull(g: Any, kept: Any, specs: Any) -> Any:
         residual = kept[count] if len(kept) > count else None
-        values = (*kept[:count], *specs)
+        values = (*kept[:count], *(specs or ()))
         return rule(g, *[values[k] for k in positions], residual)
 
     return pull

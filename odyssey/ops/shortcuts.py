@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odyssey.ops.dispatch import check_tape, general, record, run
+from odyssey.ops.dispatch import check_tape, forward, general, record, run
 from odyssey.ops.scope import scopes
 from odyssey.ops.values import LEAF, NUMBERS, PLAIN, Value
 from odyssey.spec import spec_of
@@ -251,15 +251,8 @@ def with_options(row: Row) -> Callable[..., Any]:
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
-        residual = None
-        try:
-            pair = row.forward and row.forward(*values, *options)
-            if pair:
-                data, residual = pair
-            else:
-                data = row.kernel(*values, *options)
-        except (TypeError, ValueError, IndexError) as error:
-            raise row.failure(error, values, options) from error
+        pair = forward(row, values, options) if row.forward else None
+        data, residual = pair or (run(row, values, options), None)
         return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
 
     return call

@@ -117,10 +117,11 @@ def op(
         row = Row()
         row.reference, row.module = _by_position(reference), reference.__module__
         row.kernel = kernel or ufunc or row.reference
+        row.forward = forward
         if not row.module.startswith("odyssey.ops."):
             row.kernel = _apart(row.kernel)
+            row.forward = forward and _forward_apart(forward)
         row.holders, row.plans = [], {}
-        row.forward = forward
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
@@ -136,7 +137,7 @@ def op(
         if real:
             row.kernel = _refusing_complex(row, row.kernel)
             row.infer = _refusing_complex(row, row.infer)
-        row.forwards = {row.kernel: forward}
+        row.forwards = {row.kernel: row.forward}
         row.call = _callable(row)
         return row.call
 
@@ -277,13 +278,23 @@ def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
 def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
 
+    return lambda *args: _own(kernel(*args), args)
+
+
+def _forward_apart(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a ``forward``."""
+
     def apart(*args: Any) -> Any:
-        out = kernel(*args)
-        if isinstance(out, np.ndarray) and (out.base is not None or any(out is a for a in args)):
-            return out.copy()
-        return out
+        pair = forward(*args)
+        return pair and (_own(pair[0], args), pair[1])
 
     return apart
+
+
+def _own(out: Any, args: Sequence[Any]) -> Any:
+    if isinstance(out, np.ndarray) and (out.base is not None or any(out is a for a in args)):
+        return out.copy()
+    return out
 
 
 def _infer_by_running(row: Row) -> Callable[..., Spec]:
@@ -347,7 +358,7 @@ def _callable(row: Row) -> Callable[..., Any]:
     )
     # Nor do they tell the recording of rows from outside, and of those that choose.
     plain = own and not (row.options or row.optional or row.foreign or row.masks)
-    plain = plain and all(row.vjp.values())
+    plain = plain and row.forward is None and all(row.vjp.values())
     make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
     call: Any = (make or shortcuts.with_options)(row)
     call.__name__ = call.__qualname__ = row.name

@@ -34,7 +34,7 @@ class Gradients(Mapping[Variable, Any]):
     def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
         self._reached = reached  # results by id, not yet conjugated
         self._leaves = leaves
-        self._watched: list[Variable] = []
+        self._watched: list[Any] = []
         # What was handed out, by id: copies, since the cotangents of a sweep may share memory.
         self._given: dict[int, Any] = {}
 

@@ -77,9 +77,9 @@ def pull(
                 rule = rules[0]
                 r = g if rule is PASS else rule(g, kept, specs)
                 if specs is not None:
-                    spec = specs[0]
-                    if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
-                        r = fit(r, spec)
+                    own = specs[0]
+                    if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
+                        r = fit(r, own)
                 cotangents[i] = cotangents[i] + r if i in cotangents else r
             if count == 2:
                 j = inputs[1]
@@ -87,9 +87,9 @@ def pull(
                     rule = rules[1]
                     r = g if rule is PASS else rule(g, kept, specs)
                     if specs is not None:
-                        spec = specs[1]
-                        if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
-                            r = fit(r, spec)
+                        own = specs[1]
+                        if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
+                            r = fit(r, own)
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
         # Of the specs the last is the result's, which no operand meets.
