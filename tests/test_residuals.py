@@ -5,9 +5,9 @@ import weakref
 
 import numpy as np
 import pytest
+from cases import assert_same
 
 import odyssey as od
-from cases import assert_same
 from odyssey import GradientTape, Variable, losses, ops
 from odyssey.errors import ShapeError
 from odyssey.ops import OPS

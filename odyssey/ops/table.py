@@ -277,7 +277,6 @@ def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
 
 def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-
     return lambda *args: _own(kernel(*args), args)
 
 
