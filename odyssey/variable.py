@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -310,13 +311,18 @@ class Variable(Value, Operators):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if isinstance(top := innermost(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
-        lost = not self.is_leaf or self._recording is UNTRACKED
-        if self.requires_grad and (lost or _recording_now()):
+        if self._carries_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
                 f"the array would carry none; use .detach().numpy() on {self!r}"
             )
         return np.array(self.data, dtype, copy=copy)
+
+    def _carries_gradient(self) -> bool:
+        """Whether a copy of the bare data would lose a gradient."""
+        if self._recording is CONSTANT:
+            return False
+        return not self.is_leaf or self._recording is UNTRACKED or _recording_now()
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.requires_grad:
@@ -350,7 +356,17 @@ class Variable(Value, Operators):
         return bool(self._number())
 
     def __float__(self) -> float:
+        # NumPy asks for it in np.sum(array, initial=variable), which it does not hand to us whole.
+        asking = sys._getframe(1).f_globals.get("__name__", "")
+        if asking.startswith("numpy.") and self._carries_gradient():
+            raise TapeError(
+                "NumPy takes this Variable for a plain number, which would carry no gradient; call "
+                f"an op of od.ops instead, or pass .item() if that is meant, of {self!r}"
+            )
         return float(self._number())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
 
     def __int__(self) -> int:
         return int(self._number())

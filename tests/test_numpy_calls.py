@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, ShapeError, TapeError
 
 X = np.random.default_rng(0).normal(size=(3, 4)) + 2.0
 MASK = np.array([True, False, True, True])
@@ -151,3 +151,25 @@ def test_integers_and_booleans_can_require_no_gradient(dtype):
         Variable(x, requires_grad=True)
     with GradientTape() as tape, pytest.raises(DTypeError, match=dtype):
         tape.watch(x)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, v: np.sum(a, initial=v),
+        lambda a, v: a.sum(initial=v),
+        lambda a, v: np.max(a, initial=v),
+        lambda a, v: a.prod(initial=v),
+    ],
+    ids=["np.sum", "array.sum", "np.max", "array.prod"],
+)
+def test_numpy_does_not_take_a_recorded_initial_value_for_a_number(call):
+    w = Variable(3.0, requires_grad=True)
+    with GradientTape():
+        for recorded in (w, w * 2.0):
+            with pytest.raises(ValueError) as raised:  # NumPy's own, which ours is the cause of
+                call(np.ones(3), recorded)
+            assert type(raised.value.__cause__) is TapeError
+            assert "would carry no gradient" in str(raised.value.__cause__)
+    assert call(np.ones(3), w) == call(np.ones(3), 3.0)  # nothing records
+    assert call(np.ones(3), w.detach()) == call(np.ones(3), 3.0)

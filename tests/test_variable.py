@@ -110,6 +110,15 @@ def test_item_and_conversions_give_python_numbers():
     assert [10, 20, 30][Variable(np.array(1))] == 20
 
 
+def test_formats_are_those_of_the_single_number():
+    w = wide([[2.5]])
+    assert f"{w:.3f} {w * 2:g}" == "2.500 5"
+    assert f"{w}" == str(w)
+    assert f"{Variable(np.array(7)):03d}" == "007"
+    with pytest.raises(od.errors.ShapeError, match="needs one element"):
+        f"{wide([1.0, 2.0]):.3f}"
+
+
 def test_comparisons_are_elementwise_constants_and_hashing_is_by_object():
     v, w = wide([1.0, 2.0]), wide([1.0, 3.0])
     with GradientTape():
