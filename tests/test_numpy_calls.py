@@ -167,7 +167,8 @@ def test_numpy_does_not_take_a_recorded_initial_value_for_a_number(call):
     w = Variable(3.0, requires_grad=True)
     with GradientTape():
         for recorded in (w, w * 2.0):
-            with pytest.raises(ValueError) as raised:  # NumPy's own, which ours is the cause of
+            # The error is NumPy's own, and ours its cause.
+            with pytest.raises(ValueError, match="array element") as raised:
                 call(np.ones(3), recorded)
             assert type(raised.value.__cause__) is TapeError
             assert "would carry no gradient" in str(raised.value.__cause__)
