@@ -258,7 +258,8 @@ class Variable(Value, Operators):
         if info.loan is not None:
             with _ACCUMULATION:
                 # The mapping that the sweep returned still shows this array: get one of its own.
-                if info.loan is not None and info.loan() is not None:
+                shown = info.loan is not None and info.loan() is not None
+                if shown and type(info.grad) is np.ndarray:
                     info.grad = info.grad.copy()
                 info.loan = None
         return info.grad
@@ -493,7 +494,7 @@ def accumulate(parts: dict[Variable, Any], loan: Any) -> None:
             info = leaf._info
             if info.grad is None:
                 info.grad = g
-                info.loan = loan if type(g) is np.ndarray else None
+                info.loan = loan
             else:
                 info.grad = _settled(info.grad) + g
                 info.loan = None

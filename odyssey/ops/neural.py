@@ -124,10 +124,11 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
     if getattr(x, "shape", ()) != getattr(y, "shape", ()):
         raise _failure_of(_squared_error_spec, x, y)
     d = np.subtract(x, y)
-    if d.dtype.kind != "f":
-        raise DTypeError(f"mean_squared_error: needs real floating numbers, came {d.dtype}")
+    dtype = d.dtype
+    if dtype.kind != "f":
+        raise DTypeError(f"mean_squared_error: needs real floating numbers, came {dtype}")
     flat = d.ravel()
-    if d.dtype.char == "e":  # whose squares soon add up to more than its largest number
+    if dtype.char == "e":  # whose squares soon add up to more than its largest number
         return np.float16(mean_of(np.square(flat, dtype=np.float32), d.size or 1))
     return flat.dot(flat) / (d.size or 1)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from odyssey.ops.values import LEAF, Value
 from odyssey.optim.groups import Group
@@ -99,7 +100,7 @@ class Pack:
             if p._data is not view or p._recording is not LEAF:
                 return None
             g = p._info.grad
-            if type(g) is not np.ndarray:
+            if type(g) is not ndarray:
                 if g is None:
                     missing.append(j)
                     if refuse is not None:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from odyssey.errors import (
     ShapeError,
@@ -57,7 +58,9 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     graph = tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
     frozen = r.verify()
-    if not reaches_trainable(tape, seeds, frozen):
+    # Nothing else is recorded by itself, so every result depends on a trainable leaf.
+    usual = r.leaves and not (frozen or r.manual)
+    if not usual and not reaches_trainable(tape, seeds):
         raise TapeError(
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
@@ -301,7 +304,6 @@ def _deliver(
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
-    taken: set[int] = set()
     parts: dict[Any, Any] = {}
     for i, leaf in r.leaves.items():
         g = rest.get(i)
@@ -310,19 +312,15 @@ def _deliver(
         if strange:
             g = _called(hooks, i, g)
             _check_result(g, leaf)
-            g = _own(flip(g), taken, strange)
-        elif (
-            type(g) is not np.ndarray
-            or g.base is not None
-            or id(g) in taken
-            or leaf._spec.is_complex
-        ):
-            g = _own(flip(g), taken, strange)
-        else:
-            taken.add(id(g))
+            g = _own(flip(g), set(), strange)
+        elif type(g) is not ndarray or g.base is not None or leaf._spec.is_complex:
+            g = _own(flip(g), set(), strange)
         if leaf._info.grad is not None:
             _check_sum(leaf, g)
         parts[leaf] = g
+    if len(set(map(id, parts.values()))) < len(parts):  # leaves share one array
+        taken: set[int] = set()
+        parts = {leaf: _own(g, taken, False) for leaf, g in parts.items()}
     gradients = Gradients(reached, parts)
     accumulate(parts, weakref.ref(gradients))
     for i, ref in r.watched.items():

@@ -74,6 +74,7 @@ class GradientTape:
             if old.dead:
                 self._blocks[k] = (self._recording, was_enabled)
                 self._recording.entered += 1
+                self._recording.guarded = old.guarded
                 old.entered -= 1
                 replace(old, self._recording)
 
@@ -83,8 +84,10 @@ class GradientTape:
         if self._consumed:
             self._start()
         outer = innermost()
-        if outer is not None and outer is not self._recording and isinstance(outer, Recording):
-            self._join(outer)
+        if outer is not None:
+            if outer is not self._recording and isinstance(outer, Recording):
+                self._join(outer)
+            self._recording.guarded = True
         recording = self._recording
         self._blocks.append((recording, self._enabled))
         self.enable()

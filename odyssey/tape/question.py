@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
         # Its owner may write to it later, when Gradients or a gradient would show that.
         return flip(duplicate(g) if isinstance(g, np.ndarray) else g)
     if spec is not None and spec.shape == ():
-        return spec.dtype.type(1)
+        return _one(spec.dtype)
     if spec is None or spec.size != 1:
         shape = "unknown" if spec is None else spec.shape
         raise ShapeError(
@@ -126,6 +127,11 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
             "so reduce it, or pass grad= of that shape"
         )
     return np.ones(spec.shape, spec.dtype)
+
+
+@cache
+def _one(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(1)
 
 
 def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
@@ -159,12 +165,9 @@ def unreached(
     return next((place for place, i in enumerate(ids) if i not in found), None)
 
 
-def reaches_trainable(tape: GradientTape, seeds: dict[int, Any], frozen: bool) -> bool:
+def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = tape._recording
-    if not frozen and not r.manual:
-        # Nothing else is recorded by itself, so every result depends on one.
-        return bool(r.leaves or r.watched)
     found = set(seeds)
     for _, id, inputs, _, _ in reversed(r.nodes):
         if id in found:

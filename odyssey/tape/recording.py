@@ -70,6 +70,7 @@ class Recording:
         "dead",
         "entered",
         "fixed",
+        "guarded",
         "guests",
         "held",
         "leaves",
@@ -106,6 +107,8 @@ class Recording:
         self.barrier = False
         # Whether an op chose between branches, whose cotangents of zero must then stay zero.
         self.masked = False
+        # Whether a block around it may refuse leaves, see Pause.
+        self.guarded = False
         # Values of other recordings that were used here, by id; None where they are refused.
         self.guests: dict[int, Value] | None = None
         # By the id of a manual record's output, which says nothing of when it came, one that does.
@@ -202,7 +205,7 @@ class Recording:
                         f"{who}: a manual record on this tape has the id of {value!r} as its "
                         "output; take ids for outputs from tape.constant, or far from those in use"
                     )
-                if scopes() != (self, None):
+                if self.guarded:
                     for scope in scopes():
                         if isinstance(scope, Pause) and scope.refuse is not None:
                             scope.refuse(who, value)
@@ -230,13 +233,14 @@ class Recording:
 
     def hold(self, array: Any) -> Any:
         """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
-        if type(array) is not np.ndarray or id(array) in self.held:
+        if type(array) is not np.ndarray:
             return array
         # A view stays writable through its base, which may not be ours to lock.
         if array.nbytes <= SMALL or array.base is not None:
             return duplicate(array)
-        lock(array)
-        self.held[id(array)] = array
+        if id(array) not in self.held:
+            lock(array)
+            self.held[id(array)] = array
         return array
 
     def add(self, node: RawNode, data: Any) -> None:
