@@ -38,10 +38,10 @@ from odyssey.spec import Array, Shape, spec_of
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
 
-__all__ = ["Variable", "accumulate", "check_trainable"]
+__all__ = ["ACCUMULATION", "Variable", "check_trainable", "settled"]
 
 # Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
-_ACCUMULATION = threading.RLock()
+ACCUMULATION = threading.RLock()
 
 
 class Variable(Value, Operators):
@@ -155,6 +155,7 @@ class Variable(Value, Operators):
             ) from None
         if self._info is not None:
             self._info.version += 1
+            self._placed = None  # a tape that took it up, but has no use of it yet, looks again
         return self
 
     def numpy(self) -> Array:
@@ -256,7 +257,7 @@ class Variable(Value, Operators):
         if (trace := TRACE.get()) is not None:
             return trace.meet_grad(self)
         if info.loan is not None:
-            with _ACCUMULATION:
+            with ACCUMULATION:
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 shown = info.loan is not None and info.loan() is not None
                 if shown and type(info.grad) is np.ndarray:
@@ -484,27 +485,11 @@ class Variable(Value, Operators):
 shortcuts.results_are(Variable)
 
 
-def accumulate(parts: dict[Variable, Any], loan: Any) -> None:
-    """Add a sweep's contributions to gradients; the arrays are memory that only ``loan`` shows."""
-    if (trace := TRACE.get()) is not None:
-        for leaf in parts:
-            trace.meet_grad(leaf)
-    with _ACCUMULATION:
-        for leaf, g in parts.items():
-            info = leaf._info
-            if info.grad is None:
-                info.grad = g
-                info.loan = loan
-            else:
-                info.grad = _settled(info.grad) + g
-                info.loan = None
-
-
 def _plain(value: Any) -> Any:
     return value._data if isinstance(value, Value) else value
 
 
-def _settled(grad: Any) -> Any:
+def settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
     spent = isinstance(grad, Value) and getattr(grad._recording, "dead", None)
     return grad._data if spent else grad

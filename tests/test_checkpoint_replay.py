@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import MutationError, TapeError, TapeMismatchError
 
 
@@ -211,3 +211,14 @@ def test_a_leaf_that_is_made_at_the_first_call_is_trained():
     gradients = tape.backward(y)
     assert float(gradients[x]) == 2.0
     assert float(made[0].grad) == 3.0
+
+
+def test_a_leaf_that_the_function_only_compares_must_stay_as_it_was():
+    w, x = Variable(np.array([1.0]), requires_grad=True), Variable(np.array([0.0]), True)
+    piece = od.checkpoint(lambda x: ops.where(w > 0, x, 2 * x))
+    with GradientTape(persistent=True) as tape:
+        y = piece(x)
+    assert tape.gradient(y, x, np.ones(1)) == [1.0]
+    w.assign([-1.0])
+    with pytest.raises(MutationError, match="would meet other values"):
+        tape.gradient(y, x, np.ones(1))

@@ -192,6 +192,44 @@ def test_a_sweep_that_numpy_stopped_half_way_answers_nothing_afterwards(retry):
     assert len(tape) == 0
 
 
+@pytest.mark.parametrize("persistent", [False, True], ids=["consumed", "persistent"])
+def test_a_sum_of_gradients_that_numpy_stopped_changes_none(persistent):
+    a, b, c = leaf(0.0), leaf(0.0), leaf(0.0)
+
+    def recorded():
+        with GradientTape(persistent=persistent) as tape:
+            return tape, (a * 1.0 + b * 1e308 + c * 3.0).sum()
+
+    tape, y = recorded()
+    tape.backward(y)
+    c.zero_grad()
+    tape, y = recorded()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        tape.backward(y)  # the gradient of b overflows, after those of a and c
+    assert (set(a.grad), set(b.grad), c.grad) == ({1.0}, {1e308}, None)
+    if persistent:
+        b.zero_grad()
+        tape.backward(y)
+        assert (set(a.grad), set(b.grad), set(c.grad)) == ({2.0}, {1e308}, {3.0})
+    else:
+        with pytest.raises(TapeConsumedError):
+            tape.backward(y)
+
+
+def test_looking_a_gradient_up_keeps_one_array():
+    w = leaf(1.0, size=1000)
+    with GradientTape() as tape:
+        a = w * 2.0
+        y = (a * a).sum()
+    gradients = tape.backward(y)
+    held = [w._info.grad]
+    assert gradients[w] is gradients[w]
+    assert gradients[a] is gradients[a]
+    assert all(g is not held[0] for g in (gradients._leaves[w], gradients._reached[a.id]))
+    assert gradients._leaves[w] is gradients[w]
+    assert gradients._reached[a.id] is gradients[a]
+
+
 def test_a_persistent_tape_survives_a_sweep_that_numpy_stopped():
     x = Variable(np.array([0.0, 4.0]), requires_grad=True)
     with GradientTape(persistent=True) as tape:

@@ -179,6 +179,23 @@ def test_a_leaf_of_a_call_that_failed_may_be_assigned():
         tape.gradient(y, w)
 
 
+def test_a_leaf_of_a_failed_call_counts_from_its_first_use():
+    w, v = leaf(2, 3), leaf(3, 4)
+    with GradientTape() as tape:
+        y = (v * v).sum()
+        with pytest.raises(ShapeError):
+            v * w
+        w.assign(5.0)
+        z = (w * w).sum() + y
+    assert [set(g) for g in tape.gradient(z, [w, v])] == [{10.0}, {6.0}]
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        w.assign(7.0)
+        z = (w * 2.0).sum() + y
+    with pytest.raises(MutationError):
+        tape.gradient(z, w)
+
+
 def test_the_data_of_a_trainable_leaf_is_read_only_and_its_own():
     source = np.full(6, 2.0)
     w = Variable(source, requires_grad=True)

@@ -320,3 +320,28 @@ def test_the_gradient_through_gradient_steps_equals_analysis_on_a_parabola():
             p = p - r * inner.gradient(loss, p)
         final = 0.5 * a * p * p
     assert float(outer.gradient(final, w)) == pytest.approx(a * 2.0 * (1 - r * a) ** (2 * n))
+
+
+@pytest.mark.parametrize("first", ["nowhere", "no_grad", "another tape", "after"])
+def test_a_recorded_complex_gradient_is_the_same_wherever_it_is_first_looked_up(first):
+    w = Variable(np.array([1 + 2j, 3 - 1j]), requires_grad=True)
+    with GradientTape(persistent=True) as outer:
+        with GradientTape() as inner:
+            z = w * w
+            y = ops.real((z * z).sum())
+        gradients = inner.backward(y)
+        if first == "no_grad":
+            with od.no_grad():
+                gradients[z]
+        if first != "after":
+            total = ops.square(ops.absolute(gradients[z])).sum()
+    if first == "another tape":
+        with GradientTape():
+            gradients[z]
+    if first == "after":
+        outer.enable()
+        total = ops.square(ops.absolute(gradients[z])).sum()
+    # The gradient of z is conj(2 z), so the total is 4 |w|^4, whose gradient is 16 |w|^2 w.
+    np.testing.assert_allclose(
+        outer.gradient(total, w), 16 * np.abs(w.data) ** 2 * w.data, rtol=1e-14
+    )

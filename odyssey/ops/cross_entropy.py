@@ -84,10 +84,10 @@ def _row_starts(
     if (
         smoothing
         or ignore_index is not None
-        or logits.ndim != 2
+        or getattr(logits, "ndim", 0) != 2
         or targets.ndim != 1
         or (axis != -1 and axis != 1)
-        or logits.dtype.kind != "f"
+        or logits.dtype.char not in "efd"
         or targets.dtype != np.int64
         or not logits.flags.c_contiguous
     ):

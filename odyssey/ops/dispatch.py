@@ -61,7 +61,7 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
     id = recording.new_id()
-    pair = forward(row, values, options)
+    pair = forward(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
     return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
 

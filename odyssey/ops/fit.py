@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.ops.complex_numbers import real
-from odyssey.ops.reductions import sum_to
+from odyssey.ops.reductions import column_sums, sum_to
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.ops.table import OPS
 from odyssey.spec import Spec
@@ -20,13 +20,17 @@ _sum_to = OPS["sum_to"]
 
 def fit(g: Any, spec: Spec) -> Any:
     """Sum ``g`` over the axes that broadcasting gave it, and cast it to the dtype of ``spec``."""
-    if g.shape != spec.shape:
+    shape = g.shape
+    if shape != spec.shape:
+        bias = len(shape) == 2 and shape[1:] == spec.shape  # the commonest case
+        if bias and type(g) is np.ndarray and g.dtype is spec.dtype:
+            return column_sums(g)
         try:
             # Called as an op, it would take as long to see that this is an array as to sum it.
             g = (_sum_to.kernel if type(g) is np.ndarray else sum_to)(g, spec.shape)
         except ShapeError:
             raise ShapeError(
-                f"a gradient of shape {g.shape} came for a value of {spec.shape}"
+                f"a gradient of shape {shape} came for a value of {spec.shape}"
             ) from None
     if g.dtype != spec.dtype:
         if g.dtype.kind == "c" and spec.dtype.kind != "c":

@@ -21,14 +21,14 @@ from odyssey.spec import Shape, Spec
 
 # NumPy compares with an array of zeros three times faster than with a zero.
 _SHORT, _ROW = 16384, 1024
-_ZEROS = {char: np.zeros(_SHORT, char) for char in "fd"}
+_ZEROS = {np.dtype(char): np.zeros(_SHORT, char) for char in "fd"}
 
 
 def _relu(x: Any) -> Any:
     size = x.size if type(x) is np.ndarray else 0
-    if size < _ROW or x.dtype.char not in _ZEROS or not x.flags.c_contiguous:
+    if size < _ROW or x.dtype not in _ZEROS or not x.flags.c_contiguous:
         return np.maximum(x, 0)
-    zeros = _ZEROS[x.dtype.char]
+    zeros = _ZEROS[x.dtype]
     if size <= _SHORT:
         return np.maximum(x, zeros[:size].reshape(x.shape))
     out = np.empty_like(x)

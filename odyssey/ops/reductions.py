@@ -287,11 +287,16 @@ def row_sums(x: Any) -> Any:
     return x.dot(_ones(n, x.dtype)) if short else np.add.reduce(x, 1)
 
 
+def column_sums(x: Any) -> Any:
+    """The sum of each column of a matrix, for kernels."""
+    n = len(x)
+    short = n <= 4096 and x.dtype.char in "fd"
+    return _ones(n, x.dtype).dot(x) if short else np.add.reduce(x, 0)
+
+
 def _sum_to(x: Any, shape: Shape) -> Any:
-    if x.ndim == 2 and x.shape[1:] == shape:  # the gradient of a bias
-        n = len(x)
-        short = n <= 4096 and x.dtype.char in "fd"
-        return _ones(n, x.dtype).dot(x) if short else np.add.reduce(x, 0)
+    if x.ndim == 2 and x.shape[1:] == shape:
+        return column_sums(x)
     axes = _stretched(x.shape, shape)
     return np.add.reduce(x, axes).reshape(shape) if axes else x.copy()
 

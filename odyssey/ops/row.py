@@ -43,6 +43,9 @@ class Parameter(NamedTuple):
     default: Any
 
 
+_RESIDUAL = Parameter("residual", "option", None)
+
+
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """Return the parameters of ``function``; arrays are the positional-only ones.
 
@@ -82,13 +85,13 @@ def _inspected(function: Callable[..., Any]) -> list[Parameter]:
 
 def asked(rule: Rule) -> tuple[str, ...]:
     """The names of a rule's parameters after the cotangent, but for its residual."""
-    names = [parameter.name for parameter in parameters_of(rule)[1:]]
-    return tuple(name for name in names if name != "residual")
+    found = parameters_of(rule)[1:]
+    return tuple(p.name for p in (found[:-1] if takes_residual(rule) else found))
 
 
 def takes_residual(rule: Rule) -> bool:
-    """Whether a rule can use what the op's ``forward`` left; its last parameter is that or None."""
-    return parameters_of(rule)[-1].name == "residual"
+    """Whether a rule's last parameter is ``residual=None``: what the op's ``forward`` left."""
+    return parameters_of(rule)[-1:] == [_RESIDUAL]
 
 
 class Row:

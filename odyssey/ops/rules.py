@@ -49,7 +49,8 @@ def picking(row: Row, rule: Rule | None) -> Rule | None:
     if of_specs.keys().isdisjoint(names):
         return lambda g, kept, specs: rule(g, *pick(kept))
     nothing = (None,) * count
-    return lambda g, kept, specs: rule(g, *pick((*(kept or nothing), *specs)))
+    # (What is kept may have a residual behind the rest.)
+    return lambda g, kept, specs: rule(g, *pick((*(kept or nothing)[:count], *specs)))
 
 
 def _picking_residual(row: Row, rule: Rule) -> Rule:

@@ -28,7 +28,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import shortcuts
-from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of
+from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of, takes_residual
 from odyssey.ops.rules import copying, picking
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec
@@ -120,7 +120,7 @@ def op(
         row.forward = forward
         if not row.module.startswith("odyssey.ops."):
             row.kernel = _apart(row.kernel)
-            row.forward = forward and _forward_apart(forward)
+            row.forward = forward and _forward_apart(row, forward, real)
         row.holders, row.plans = [], {}
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
@@ -233,6 +233,7 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
         for name, rule in rules.items():
             wrong = [name] if name not in row.arrays else []
             wrong += [asked for asked in (asked(rule) if rule else ()) if asked not in known]
+            wrong += ["residual"] if rule and takes_residual(rule) and not row.forward else []
             if wrong:
                 raise OdysseyError(
                     f"op {row.name}: the rule of {name!r} names {', '.join(wrong)}; "
@@ -263,9 +264,10 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     row.bare = row.pulls
     if row.linear and not jvp:
         first = len(row.arrays) + 1
+        last = first + len(row.options)
         row.pushes = (
             lambda t, kept, specs: row.call(
-                t, **dict(zip(row.options, (kept or ())[first:], strict=True))
+                t, **dict(zip(row.options, (kept or ())[first:last], strict=True))
             ),
         )
 
@@ -280,12 +282,26 @@ def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: _own(kernel(*args), args)
 
 
-def _forward_apart(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a ``forward``."""
+def _forward_apart(
+    row: Row, forward: Callable[..., Any], real: bool
+) -> Callable[..., tuple[Any, Any] | None]:
+    """The same for a ``forward``: what it leaves must be its own too."""
 
-    def apart(*args: Any) -> Any:
+    def apart(*args: Any) -> tuple[Any, Any] | None:
         pair = forward(*args)
-        return pair and (_own(pair[0], args), pair[1])
+        if pair is None:
+            return None
+        out, residual = pair
+        if real and out.dtype.kind == "c":
+            return None  # the kernel says why it refuses this
+        parts = residual if type(residual) is tuple else (residual,)
+        if not all(isinstance(part, (np.ndarray, np.generic)) for part in parts):
+            raise OdysseyError(
+                f"op {row.name}: forward left {type(residual).__name__} {residual!r}; the residual "
+                "must be an array or a tuple of arrays"
+            )
+        own = tuple([_own(part, (*args, out)) for part in parts])
+        return _own(out, args), own if type(residual) is tuple else own[0]
 
     return apart
 

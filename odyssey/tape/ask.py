@@ -41,12 +41,14 @@ from odyssey.tape.sweep import (
     recorded,
 )
 from odyssey.tree import flatten, leaves, same_tree
-from odyssey.variable import Variable, accumulate
+from odyssey.variable import ACCUMULATION, Variable, settled
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
 
 __all__ = ["backward", "gradient", "jvp"]
+
+_ARRAYS = (np.ndarray, np.generic)
 
 
 # ------------------------------------------------------------------ the three questions
@@ -70,7 +72,18 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
     rest = _pull(tape, seeds, graph, keep, visit, reached)
-    gradients = _deliver(r, hooks, rest, reached)
+    # What the rules of this package return is fresh and fits; others may return anything.
+    strange = bool(hooks or r.barrier or r.manual)
+    if strange or graph or TRACE.get() is not None:
+        rest = _check(r, hooks, rest)
+        # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
+        reached = {i: g if isinstance(g, _ARRAYS) else flip(g) for i, g in reached.items()}
+    try:
+        gradients = _deliver(r, rest, reached, strange)
+    except BaseException:
+        if not r.nodes:  # NumPy was told to raise, and what was swept is gone
+            tape._consume()
+        raise
     tape._hooks = hooks
     if not keep:
         tape._consume()
@@ -295,34 +308,61 @@ def _check_sum(leaf: Value, g: Any) -> None:
             )
 
 
-def _deliver(
-    r: Recording,
-    hooks: dict[int, list[Callable[[Any], Any]]],
-    rest: dict[int, Any],
-    reached: dict[int, Any],
-) -> Gradients:
-    """Add to the leaves' gradients, and make the mapping that ``backward`` returns."""
-    # What the rules of this package return is fresh and fits; others may return anything.
-    strange = bool(hooks or r.barrier or r.manual)
-    parts: dict[Any, Any] = {}
+def _check(
+    r: Recording, hooks: dict[int, list[Callable[[Any], Any]]], rest: dict[int, Any]
+) -> dict[int, Any]:
+    """Do all that may fail in a delivery, and return the cotangents of the leaves."""
+    trace, checked = TRACE.get(), {}
     for i, leaf in r.leaves.items():
-        g = rest.get(i)
-        if g is None or leaf._recording is not LEAF:
-            continue
-        if strange:
-            g = _called(hooks, i, g)
+        if i in rest and leaf._recording is LEAF:
+            g = checked[i] = _called(hooks, i, rest[i])
             _check_result(g, leaf)
-            g = _own(flip(g), set(), strange)
-        elif type(g) is not ndarray or g.base is not None or leaf._spec.is_complex:
-            g = _own(flip(g), set(), strange)
-        if leaf._info.grad is not None:
             _check_sum(leaf, g)
-        parts[leaf] = g
-    if len(set(map(id, parts.values()))) < len(parts):  # leaves share one array
-        taken: set[int] = set()
-        parts = {leaf: _own(g, taken, False) for leaf, g in parts.items()}
+            if trace is not None:
+                trace.meet_grad(leaf)
+    return checked
+
+
+def _deliver(
+    r: Recording, rest: dict[int, Any], reached: dict[int, Any], strange: bool
+) -> Gradients:
+    """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
+
+    Args:
+        r: The recording, for its leaves and watched values.
+        rest: Cotangents, those of the leaves among them.
+        reached: Cotangents of results.
+        strange: Whether a rule from outside may keep or share what it returned.
+    """
+    parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
-    accumulate(parts, weakref.ref(gradients))
+    loan = weakref.ref(gradients)
+    shared = len(set(map(id, rest.values()))) < len(rest)
+    taken: set[int] = set()
+    sums = []
+    with ACCUMULATION:
+        try:
+            for i, leaf in r.leaves.items():
+                g = rest.get(i)
+                if g is None or leaf._recording is not LEAF:
+                    continue
+                plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
+                if not plain or shared or strange:
+                    g = _own(flip(g), taken, strange)
+                parts[leaf] = g
+                info = leaf._info
+                if info.grad is None:
+                    info.grad, info.loan = g, loan
+                else:
+                    sums.append((info, settled(info.grad) + g))
+        except BaseException:
+            # A sum may overflow where NumPy was told to raise: nobody has got anything then.
+            for leaf, g in parts.items():
+                if leaf._info.grad is g:
+                    leaf._info.grad = leaf._info.loan = None
+            raise
+        for info, total in sums:
+            info.grad, info.loan = total, None
     for i, ref in r.watched.items():
         watched = ref()
         # An item assignment since gave the Variable another value, and so another id.

@@ -32,24 +32,26 @@ class Gradients(Mapping[Variable, Any]):
     __slots__ = ("__weakref__", "_given", "_leaves", "_reached", "_watched")
 
     def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
-        self._reached = reached  # results by id, not yet conjugated
+        self._reached = reached  # results by id; arrays among them are not yet conjugated
         self._leaves = leaves
         self._watched: list[Any] = []
-        # What was handed out, by id: copies, since the cotangents of a sweep may share memory.
-        self._given: dict[int, Any] = {}
+        # Ids of what is this mapping's alone: the cotangents of a sweep may share memory.
+        self._given: set[int] = set()
 
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
             raise KeyError(
                 f"{variable!r} was not reached by this sweep, or did not require a gradient"
             )
-        id = variable.id
-        if id not in self._given:
-            g = self._leaves.get(variable)
-            if g is None:
-                g = flip(self._reached[id])
-            self._given[id] = np.array(g) if isinstance(g, (np.ndarray, np.generic)) else g
-        return self._given[id]
+        id, leaf = variable.id, variable in self._leaves
+        g = self._leaves[variable] if leaf else self._reached[id]
+        if id not in self._given and isinstance(g, (np.ndarray, np.generic)):
+            self._given.add(id)
+            if leaf:
+                g = self._leaves[variable] = np.array(g)
+            else:
+                g = self._reached[id] = np.array(flip(g))
+        return g
 
     def __contains__(self, variable: object) -> bool:
         if not isinstance(variable, Variable):

@@ -211,6 +211,8 @@ class Recording:
                             scope.refuse(who, value)
                 self.leaves[id] = value
                 self.versions[id] = value._info.version
+            elif self.versions[id] != value._info.version and not self.uses(id):
+                self.versions[id] = value._info.version
             value._placed = self.mark
             return id
         if where is CONSTANT:
@@ -268,7 +270,7 @@ class Recording:
             if leaf._recording is not LEAF:
                 frozen = True
             # (A leaf that no node uses came with a call that failed.)
-            if leaf._info.version != versions[id] and any(id in node[2] for node in self.nodes):
+            if leaf._info.version != versions[id] and self.uses(id):
                 raise MutationError(
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
@@ -295,6 +297,10 @@ class Recording:
             return True
         # Ids that the recording gave out itself start far above those of leaves and constants.
         return id >= _FIRST and any(node[1] == id for node in self.nodes)
+
+    def uses(self, id: int) -> bool:
+        """Whether ``id`` is an operand of a node."""
+        return any(id in node[2] for node in self.nodes)
 
     def known(self, id: int) -> Value | None:
         """The leaf or the living constant of this id, or None."""

@@ -97,6 +97,8 @@ class _Piece:
         self.used: set[int] = set()  # without what is an input for being an argument only
         self.specs: list[Spec] = []
         self.new: set[int] = set()
+        # Leaves that it only looked at, to compare them for instance, with their versions.
+        self.read: list[tuple[Any, int]] = []
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
         self.results: list[tuple[int, Spec, Print]] = []
         self.masked = False
@@ -122,6 +124,11 @@ class _Piece:
         sources = _sources(segment, nodes, first)
         self.new = {i for i, v in sources.items() if v._recording is LEAF and i > start}
         self.used = sources.keys() - self.new
+        self.read = [
+            (leaf, segment.versions[i])
+            for i, leaf in segment.leaves.items()
+            if i not in sources and i <= start
+        ]
         if self.every and sources:
             sources = {v._id: v for v in given if _moves(v)} | sources
         self.masked = segment.masked
@@ -184,6 +191,8 @@ class _Piece:
             for kind, k in self.places
         ]
         args, named = unflatten(self.tree, values)
+        if any(leaf._info is None or leaf._info.version != version for leaf, version in self.read):
+            raise self._changed("would meet other values")
         with with_states(self.generators, self.states):
             made = leaves(self.fn(*args, **named))
         results = []
