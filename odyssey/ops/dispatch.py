@@ -30,6 +30,8 @@ from odyssey.spec import Spec, spec_of
 if TYPE_CHECKING:
     from odyssey.ops.row import Row
 
+new: Any = object.__new__
+
 __all__ = ["check_tape", "forward", "general", "record", "run"]
 
 
@@ -99,7 +101,13 @@ def record(
     fits = row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=True))
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
     recording.add(node, data)
-    return make_value(kind, data, recording, id, spec)
+    value = new(kind)  # make_value, spelled out
+    value._data = data
+    value._spec = spec
+    value._recording = recording
+    value._id = id
+    value._info = None
+    return value
 
 
 def forward(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, Any] | None:

@@ -132,6 +132,7 @@ class Row:
         "required",
         "samples",
         "scalar",
+        "short",
         "spelled",
         "ufunc",
         "unruled",
@@ -172,7 +173,8 @@ class Row:
     bare: tuple[Rule | None, ...]  # the same on plain arrays, with kernels for ops
     pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
     unruled: tuple[int, ...]  # arrays that are not differentiable
-    spelled: int  # 1 or 2 where it has as many arrays, all differentiable, else 0
+    short: int  # how many arrays it has, 0 if more than two
+    spelled: int  # the same, but 0 if one is not differentiable
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package
     call: Callable[..., Any]

@@ -256,7 +256,8 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     row.pulls = tuple(picking(row, row.vjp[name]) for name in row.arrays)
     row.pushes = tuple(picking(row, row.jvp[name]) for name in row.arrays)
     row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
-    row.spelled = len(row.arrays) if len(row.arrays) <= 2 and not row.unruled else 0
+    row.short = len(row.arrays) if len(row.arrays) <= 2 else 0
+    row.spelled = 0 if row.unruled else row.short
     row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:
         row.pulls = tuple(pull and copying(pull) for pull in row.pulls)

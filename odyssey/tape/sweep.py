@@ -68,9 +68,11 @@ def pull(
             g = visit(id, g)
         if reached is not None and getrefcount(id) > spare:
             reached[id] = g
-        rules = row.bare if bare else row.pulls
-        count = row.spelled if plain else 0
-        if count:
+        if bare:  # so no operand that is here lacks a rule
+            rules, count = row.bare, row.short
+        else:
+            rules, count = row.pulls, row.spelled
+        if count and plain:
             # The commonest nodes, spelled out; the loop below does the same for all.
             i = inputs[0]
             if i is not None:
@@ -198,11 +200,11 @@ def _measure_spare() -> int:
 
     class One:
         pulls = bare = (PASS,)
-        spelled = 1
+        short = spelled = 1
 
     class Two:
         pulls = bare = (PASS, PASS)
-        spelled = 2
+        short = spelled = 2
 
     for spare in range(16):
         nodes: list[Any] = []

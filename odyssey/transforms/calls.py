@@ -62,7 +62,7 @@ def _row(name: str, arrays: Iterable[str], pulls: Iterable[Any], pushes: Iterabl
     row = Row()
     row.name, row.arrays, row.options = name, tuple(arrays), ()
     row.pulls, row.pushes = tuple(pulls), tuple(pushes)
-    row.unruled, row.spelled = (), 0
+    row.unruled, row.short, row.spelled = (), 0, 0
     row.elementwise = row.linear = row.closed = row.masks = False
     # Its rules may fail in the middle of a sweep, which must then lose nothing.
     row.foreign = True
