@@ -32,7 +32,7 @@ def arrays(value: Any) -> Any:
 
 def floating(value: Any) -> Any:
     """Numbers with a point: integers and lists become float64, the rest passes."""
-    dtype = getattr(value, "dtype", None)
+    dtype = value._spec.dtype if isinstance(value, Value) else getattr(value, "dtype", None)
     if dtype is None:
         value = np.asarray(value)
         dtype = value.dtype

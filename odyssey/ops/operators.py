@@ -242,6 +242,8 @@ class Operators:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
         row = numpy_calls.UFUNCS.get(ufunc)
+        if row is not None and method == "__call__" and not named:
+            return row.call(*inputs)
         if "dtype" in named and named["dtype"] is None:  # which says nothing
             del named["dtype"]
         if row is not None and method == "__call__" and named.keys() == {"dtype"}:

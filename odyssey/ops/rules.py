@@ -58,13 +58,18 @@ def _picking_residual(row: Row, rule: Rule) -> Rule:
     names = [*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)]
     count = len(row.arrays) + 1 + len(row.options)
     positions = [names.index(name) for name in asked(rule)]
+    pick: Any = itemgetter(*positions) if len(positions) > 1 else _picker(positions)
 
     def pull(g: Any, kept: Any, specs: Any) -> Any:
         residual = kept[count] if len(kept) > count else None
-        values = (*kept[:count], *(specs or ()))
-        return rule(g, *[values[k] for k in positions], residual)
+        return rule(g, *pick((*kept[:count], *(specs or ()))), residual)
 
     return pull
+
+
+def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """An itemgetter that returns a tuple of none or one as well."""
+    return lambda values: tuple([values[k] for k in positions])
 
 
 def copying(pull: Rule) -> Rule:

@@ -209,7 +209,7 @@ def _pull(
 
     Args:
         tape: Whose nodes to sweep over.
-        seeds: The cotangents to begin with, by id.
+        seeds: The cotangents to begin with, by id; used up.
         graph: Whether to record the sweep.
         keep: Whether the nodes are needed again.
         visit: See ``pull``.
@@ -218,7 +218,7 @@ def _pull(
         start: The number of the first node that matters.
     """
     r = tape._recording
-    rest = dict(seeds)
+    rest = seeds  # what is left of them
     audit = r.careful.check_gradient if r.careful else None
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
@@ -233,7 +233,7 @@ def _pull(
         back = _seen(tape, back)
     # Whether the sweep meets nothing but arrays and numbers.
     bare = ours and not (r.traced or r.manual or TRACE.get() is not None)
-    bare = bare and PLAIN.issuperset(map(type, seeds.values()))
+    bare = bare and PLAIN.issuperset(map(type, rest.values()))
     # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
     spare = SPARE if draining else 0
     try:
@@ -367,5 +367,5 @@ def _deliver(
         watched = ref()
         # An item assignment since gave the Variable another value, and so another id.
         if watched is not None and watched._id == i and i in reached:
-            gradients._watched.append(watched)
+            gradients._watched = (*gradients._watched, watched)
     return gradients

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from odyssey.errors import TapeError
-from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace
+from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace, scopes
 from odyssey.ops.shape import identity
 from odyssey.ops.table import OPS
 from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
@@ -83,24 +83,36 @@ class GradientTape:
     def __enter__(self) -> GradientTape:
         if self._consumed:
             self._start()
-        outer = innermost()
+        if scopes()[0] is not None:
+            self._meet(innermost())
+        recording = self._recording
+        self._blocks.append((recording, self._enabled))
+        if not (self._enabled or self._gaps or self._pauses or recording.dead):
+            self._enabled = True  # enable, spelled out
+            recording.turn(+1)
+        else:
+            self.enable()
+        recording.entered += 1
+        enter(recording)
+        return self
+
+    def _meet(self, outer: Any) -> None:
+        """Find out what a block around this tape's means to it."""
         if outer is not None:
             if outer is not self._recording and isinstance(outer, Recording):
                 self._join(outer)
             self._recording.guarded = True
-        recording = self._recording
-        self._blocks.append((recording, self._enabled))
-        self.enable()
-        recording.entered += 1
-        enter(recording)
-        return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         recording, was_enabled = self._blocks.pop()
         recording.entered -= 1
         leave(recording)
-        if not was_enabled:
-            self.disable()
+        if not was_enabled and self._enabled:
+            if self._pauses or self._recording.dead or len(self._recording.open) > 1:
+                self.disable()
+            else:
+                self._enabled = False  # disable, spelled out
+                self._recording.turn(-1)
         if kind is not None:
             self.clear()
 

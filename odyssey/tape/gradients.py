@@ -34,9 +34,9 @@ class Gradients(Mapping[Variable, Any]):
     def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
         self._reached = reached  # results by id; arrays among them are not yet conjugated
         self._leaves = leaves
-        self._watched: list[Any] = []
+        self._watched: tuple[Any, ...] = ()
         # Ids of what is this mapping's alone: the cotangents of a sweep may share memory.
-        self._given: set[int] = set()
+        self._given: frozenset[int] = frozenset()
 
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
@@ -46,7 +46,7 @@ class Gradients(Mapping[Variable, Any]):
         id, leaf = variable.id, variable in self._leaves
         g = self._leaves[variable] if leaf else self._reached[id]
         if id not in self._given and isinstance(g, (np.ndarray, np.generic)):
-            self._given.add(id)
+            self._given |= {id}
             if leaf:
                 g = self._leaves[variable] = np.array(g)
             else:
