@@ -9,6 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.losses.reducing import (
+    REDUCTIONS,
     alike,
     arrays,
     check_reduction,
@@ -80,7 +81,8 @@ def cross_entropy(
     1.386294
     """
     logits, targets = floating(logits), arrays(targets)
-    check_reduction(reduction)
+    if reduction not in REDUCTIONS:
+        check_reduction(reduction)
     options = (axis, label_smoothing, ignore_index)
     if weights is None:
         return ops.softmax_cross_entropy(logits, targets, *options, reduction)

@@ -13,6 +13,7 @@ from odyssey.ops.values import Value
 from odyssey.spec import Array
 
 __all__ = [
+    "REDUCTIONS",
     "alike",
     "arrays",
     "check_reduction",
@@ -23,6 +24,9 @@ __all__ = [
     "reduced",
     "same_shape",
 ]
+
+
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def arrays(value: Any) -> Any:
@@ -61,7 +65,7 @@ def same_shape(who: str, predictions: Any, targets: Any) -> None:
 
 def check_reduction(reduction: str) -> None:
     """Refuse an unknown reduction."""
-    if reduction not in ("mean", "sum", "none"):
+    if reduction not in REDUCTIONS:
         raise OdysseyError(f"reduction={reduction!r}; choose 'mean', 'sum' or 'none'")
 
 

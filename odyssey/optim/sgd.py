@@ -58,7 +58,7 @@ def sgd(
 
     def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
         one, two = scratch
-        rate, share, decay = constants.of(p.dtype)
+        rate, share, decay = constants[p.dtype]
         if weight_decay:
             np.multiply(decay, p, one)
             g = np.add(g, one, one)

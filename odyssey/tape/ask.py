@@ -57,7 +57,7 @@ _ARRAYS = (np.ndarray, np.generic)
 def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradients:
     """See ``GradientTape.backward``."""
     r = tape._recording
-    graph = tape._followed()
+    graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
     frozen = r.verify()
     # Nothing else is recorded by itself, so every result depends on a trainable leaf.

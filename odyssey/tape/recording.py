@@ -239,7 +239,7 @@ class Recording:
             return array
         # A view stays writable through its base, which may not be ours to lock.
         if array.nbytes <= SMALL or array.base is not None:
-            return duplicate(array)
+            return array.copy() if array.flags.c_contiguous else duplicate(array)
         if id(array) not in self.held:
             lock(array)
             self.held[id(array)] = array
