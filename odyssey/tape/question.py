@@ -42,11 +42,7 @@ def refuse_consumed(tape: GradientTape, who: str) -> None:
 def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = tape._recording
-    if (
-        type(value) is Variable
-        and value._recording is r
-        and (not tape._gaps or tape._covers(value._id))
-    ):
+    if type(value) is Variable and value._recording is r and tape._covers(value._id):
         return value._id
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
@@ -96,8 +92,12 @@ def seeds_of(
     if tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        id = id_of(tape, who, output, bool(sources) and output._id in sources)
-        return {id: _seed(who, output._spec, grad, graph)}
+        here = output._recording is tape._recording and not tape._gaps
+        id = output._id if here else id_of(tape, who, output, output._id in sources)
+        own = output._spec
+        if grad is None and own.shape == ():
+            return {id: _one(own.dtype)}
+        return {id: _seed(who, own, grad, graph)}
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
