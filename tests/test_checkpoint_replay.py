@@ -222,3 +222,16 @@ def test_a_leaf_that_the_function_only_compares_must_stay_as_it_was():
     w.assign([-1.0])
     with pytest.raises(MutationError, match="would meet other values"):
         tape.gradient(y, x, np.ones(1))
+
+
+def test_a_leaf_whose_use_leads_nowhere_may_be_assigned():
+    b, w = leaf(3.0), leaf(2.0)
+
+    def fn(x):
+        b * 2.0
+        return x * x
+
+    with GradientTape() as tape:
+        y = od.checkpoint(fn)(w) * 1.0
+    b.assign(7.0)
+    assert tape.gradient(y, w) == 4.0

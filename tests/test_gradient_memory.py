@@ -1,5 +1,6 @@
 """Gradients share memory with nothing, failed sweeps leave no half-truths, options are copied."""
 
+import threading
 from itertools import combinations
 
 import numpy as np
@@ -222,12 +223,55 @@ def test_looking_a_gradient_up_keeps_one_array():
         a = w * 2.0
         y = (a * a).sum()
     gradients = tape.backward(y)
-    held = [w._info.grad]
-    assert gradients[w] is gradients[w]
+    assert gradients[w] is gradients[w] is not w._info.grad
     assert gradients[a] is gradients[a]
-    assert all(g is not held[0] for g in (gradients._leaves[w], gradients._reached[a.id]))
-    assert gradients._leaves[w] is gradients[w]
-    assert gradients._reached[a.id] is gradients[a]
+    assert gradients._leaves[w] is None
+    assert gradients._reached[a.id] is None
+    assert w in gradients
+    assert a in gradients
+    assert list(gradients) == [w]
+
+
+def test_gradients_that_threads_look_up_at_once_are_conjugated_once():
+    for _ in range(4):
+        w = Variable(np.full(500_000, 1 + 2j), requires_grad=True)
+        with GradientTape() as tape:
+            y = w * (2 + 3j)
+            z = (y * (1 + 1j)).sum()
+        gradients, found, together = tape.backward(z), [], threading.Barrier(3)
+
+        def look(gradients=gradients, y=y, found=found, together=together):
+            together.wait()
+            found.append(gradients[y])
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [g[0] for g in found] == [1 - 1j] * 3
+        assert found[0] is found[1] is found[2]
+
+
+def test_a_gradient_that_is_a_trainable_variable_is_added_to_under_a_tape():
+    w, u = leaf(1.0), leaf(2.0)
+    w.grad = Variable(np.full(6, 10.0), requires_grad=True)
+    with GradientTape() as tape:
+        y = (w * u).sum()
+        tape.backward(y)
+    assert set(np.asarray(w.grad.detach())) == {12.0}
+    assert set(u.grad) == {1.0}
+    assert tape.consumed
+
+
+def test_a_persistent_tape_outlives_a_delivery_that_numpy_stopped():
+    tape = GradientTape(persistent=True)
+    w = tape.variable(np.full(2, 1.0))
+    w.grad = np.full(2, 1.7e308)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        tape.backward(w, grad=np.full(2, 1.7e308))
+    assert not tape.consumed
+    assert set(w.grad) == {1.7e308}
 
 
 def test_a_persistent_tape_survives_a_sweep_that_numpy_stopped():

@@ -179,6 +179,17 @@ def test_a_leaf_of_a_call_that_failed_may_be_assigned():
         tape.gradient(y, w)
 
 
+def test_an_optimizer_may_step_between_a_failed_call_and_the_first_use():
+    w = leaf(2, 3)
+    with GradientTape() as tape:
+        with pytest.raises(ShapeError):
+            w * np.ones(5)
+        w.grad = np.ones(3)
+        od.optim.SGD([w], 1.0).step()
+        y = (w * w).sum()
+    assert set(tape.gradient(y, w)) == {2.0}
+
+
 def test_a_leaf_of_a_failed_call_counts_from_its_first_use():
     w, v = leaf(2, 3), leaf(3, 4)
     with GradientTape() as tape:

@@ -345,3 +345,19 @@ def test_a_recorded_complex_gradient_is_the_same_wherever_it_is_first_looked_up(
     np.testing.assert_allclose(
         outer.gradient(total, w), 16 * np.abs(w.data) ** 2 * w.data, rtol=1e-14
     )
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_a_recorded_sweep_with_complex_values_records_on_its_own_tape(dtype):
+    w = Variable(np.array([1.0, 2.0], dtype), requires_grad=True)
+    outer, inner = GradientTape(), GradientTape()
+    with outer, inner:
+        y = w * (1 + 2j)
+        z = ops.real(y * y).sum()
+    outer.enable()
+    with GradientTape():
+        gradients = inner.backward(z)
+    # The gradient of Re((c w)^2) is conj(2 c^2 w), its real part where w is real; c^2 = -3 + 4j.
+    slope = np.conj(2 * (1 + 2j) ** 2 * np.array([1.0, 2.0]))
+    found = gradients[w].detach().numpy()
+    np.testing.assert_allclose(found, slope if dtype is complex else slope.real)

@@ -249,6 +249,22 @@ def test_forward_cannot_return_what_the_op_refuses():
         doubled(leaf(X + 1j))
 
 
+@pytest.mark.parametrize("residual", [None, 2.0, (X, None)], ids=["none", "number", "tuple"])
+def test_a_residual_may_be_a_number_or_missing(residual):
+    @od.op(
+        elementwise=True,
+        forward=lambda x: (x * 2, residual),
+        vjp={"x": lambda g, residual=None: ops.mul(g, 2.0)},
+    )
+    def doubled(x, /):
+        return x * 2
+
+    w = leaf()
+    with GradientTape() as tape:
+        y = doubled(w).sum()
+    assert_same(tape.gradient(y, w), np.full(3, 2.0))
+
+
 def test_a_residual_that_is_no_array_is_refused():
     @od.op(
         elementwise=True,

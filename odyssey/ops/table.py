@@ -31,6 +31,7 @@ from odyssey.ops import shortcuts
 from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of, takes_residual
 from odyssey.ops.rules import copying, picking
 from odyssey.ops.samples import Reject, Sample
+from odyssey.ops.values import NUMBERS
 from odyssey.spec import Spec
 
 __all__ = ["COMPOSITES", "OPS", "PASS", "REQUIRED", "Row", "asked", "composite", "op", "publish"]
@@ -296,10 +297,11 @@ def _forward_apart(
         if real and out.dtype.kind == "c":
             return None  # the kernel says why it refuses this
         parts = residual if type(residual) is tuple else (residual,)
-        if not all(isinstance(part, (np.ndarray, np.generic)) for part in parts):
+        known = (np.ndarray, np.generic, *NUMBERS, type(None))
+        if not all(isinstance(part, known) for part in parts):
             raise OdysseyError(
                 f"op {row.name}: forward left {type(residual).__name__} {residual!r}; the residual "
-                "must be an array or a tuple of arrays"
+                "must be an array, a number or a tuple of them"
             )
         own = tuple([_own(part, (*args, out)) for part in parts])
         return _own(out, args), own if type(residual) is tuple else own[0]

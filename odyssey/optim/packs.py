@@ -127,6 +127,7 @@ class Pack:
             self.steps.fill(steps[0] + 1)
             for p in self.params:
                 p._info.version += 1
+                p._placed = None  # see Variable.assign
             return
         for j, p in enumerate(self.params):
             if j not in self.missing:
@@ -134,6 +135,7 @@ class Pack:
                 self._run(rule, joined[part], part.start, steps[j])
                 self.steps[j] += 1
                 p._info.version += 1
+                p._placed = None
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -71,17 +72,18 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     hooks = dict(tape._hooks)
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
-    rest = _pull(tape, seeds, graph, keep, visit, reached)
+    rest, drained = _pull(tape, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
     if strange or graph or TRACE.get() is not None:
-        rest = _check(r, hooks, rest)
         # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
-        reached = {i: g if isinstance(g, _ARRAYS) else flip(g) for i, g in reached.items()}
+        with tape._recording_again() if graph else nullcontext():
+            rest = _check(r, hooks, rest)
+            reached = {i: _flip_recorded(g) for i, g in reached.items()}
     try:
         gradients = _deliver(r, rest, reached, strange)
     except BaseException:
-        if not r.nodes:  # NumPy was told to raise, and what was swept is gone
+        if drained:  # NumPy was told to raise, and what was swept is gone
             tape._consume()
         raise
     tape._hooks = hooks
@@ -123,7 +125,7 @@ def gradient(
         return g
 
     only_leaves = not hooks and asked <= r.leaves.keys()
-    rest = _pull(
+    rest, _ = _pull(
         tape,
         {i: g for i, g in seeds.items() if i in wanted},
         graph,
@@ -204,8 +206,8 @@ def _pull(
     reached: dict[int, Any] | None = None,
     wanted: set[int] | None = None,
     start: int = 0,
-) -> dict[int, Any]:
-    """Sweep backward from ``seeds``; return the cotangents of what no node produced.
+) -> tuple[dict[int, Any], bool]:
+    """Sweep backward from ``seeds``.
 
     Args:
         tape: Whose nodes to sweep over.
@@ -216,6 +218,9 @@ def _pull(
         reached: See ``pull``.
         wanted: See ``pull``.
         start: The number of the first node that matters.
+
+    Returns:
+        The cotangents of what no node produced, and whether the nodes are gone.
     """
     r = tape._recording
     rest = seeds  # what is left of them
@@ -224,7 +229,7 @@ def _pull(
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
             pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, r.masked)
-        return rest
+        return rest, False
     ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     # Nodes are freed on the way where nobody else has them.
     draining = ours and not (keep or r.careful or len(r.open) > 1)
@@ -243,7 +248,7 @@ def _pull(
             # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
             tape._consume()
         raise
-    return rest
+    return rest, draining
 
 
 def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
@@ -315,12 +320,18 @@ def _check(
     trace, checked = TRACE.get(), {}
     for i, leaf in r.leaves.items():
         if i in rest and leaf._recording is LEAF:
-            g = checked[i] = _called(hooks, i, rest[i])
+            g = _called(hooks, i, rest[i])
             _check_result(g, leaf)
+            checked[i] = g = _flip_recorded(g)
             _check_sum(leaf, g)
             if trace is not None:
                 trace.meet_grad(leaf)
     return checked
+
+
+def _flip_recorded(g: Any) -> Any:
+    """Conjugate Variables and Symbols only."""
+    return g if isinstance(g, _ARRAYS) else flip(g)
 
 
 def _deliver(
@@ -339,7 +350,7 @@ def _deliver(
     loan = weakref.ref(gradients)
     shared = len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
-    sums = []
+    added = []
     with ACCUMULATION:
         try:
             for i, leaf in r.leaves.items():
@@ -348,13 +359,15 @@ def _deliver(
                     continue
                 plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
                 if not plain or shared or strange:
-                    g = _own(flip(g), taken, strange)
+                    g = _own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
                 parts[leaf] = g
                 info = leaf._info
                 if info.grad is None:
                     info.grad, info.loan = g, loan
                 else:
-                    sums.append((info, settled(info.grad) + g))
+                    added.append((info, g))
+            # (To add to a Variable is an op, which may put it among the leaves.)
+            sums = [(info, settled(info.grad) + g) for info, g in added]
         except BaseException:
             # A sum may overflow where NumPy was told to raise: nobody has got anything then.
             for leaf, g in parts.items():

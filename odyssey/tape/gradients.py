@@ -13,6 +13,8 @@ from odyssey.variable import Variable
 
 __all__ = ["Gradients"]
 
+_ARRAYS = (np.ndarray, np.generic)
+
 
 class Gradients(Mapping[Variable, Any]):
     """The cotangents of one sweep.
@@ -33,25 +35,31 @@ class Gradients(Mapping[Variable, Any]):
 
     def __init__(self, reached: dict[int, Any], leaves: dict[Variable, Any]) -> None:
         self._reached = reached  # results by id; arrays among them are not yet conjugated
-        self._leaves = leaves
+        self._leaves: dict[Variable, Any] = leaves
         self._watched: tuple[Any, ...] = ()
-        # Ids of what is this mapping's alone: the cotangents of a sweep may share memory.
-        self._given: frozenset[int] = frozenset()
+        # What was handed out, by id: a sweep's cotangents may share memory, these do not. Where
+        # one is here, the entry above is None.
+        self._given: dict[int, Any] = {}
 
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
             raise KeyError(
                 f"{variable!r} was not reached by this sweep, or did not require a gradient"
             )
-        id, leaf = variable.id, variable in self._leaves
-        g = self._leaves[variable] if leaf else self._reached[id]
-        if id not in self._given and isinstance(g, (np.ndarray, np.generic)):
-            self._given |= {id}
+        id = variable.id
+        if id not in self._given:
+            # In this order, since other threads may look the same one up.
+            leaf = variable in self._leaves
+            g = self._leaves[variable] if leaf else self._reached[id]
+            if isinstance(g, _ARRAYS):
+                g = np.array(g if leaf else flip(g))
+            if g is not None:
+                self._given.setdefault(id, g)
             if leaf:
-                g = self._leaves[variable] = np.array(g)
+                self._leaves[variable] = None
             else:
-                g = self._reached[id] = np.array(flip(g))
-        return g
+                self._reached[id] = None
+        return self._given[id]
 
     def __contains__(self, variable: object) -> bool:
         if not isinstance(variable, Variable):

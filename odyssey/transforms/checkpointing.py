@@ -43,7 +43,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     that it names, the object that it is a method of, and in containers and objects there; and
     ``np.random`` itself where ``fn`` names it. In the sweep the results are compared with the
     first ones; where they differ, because ``fn`` drew from a source that was not found, or an
-    array that it closes over was written to, the sweep raises.
+    array that it closes over was written to, the sweep raises. It also raises where a trainable
+    leaf was assigned that ``fn`` only looks at, to compare it for instance.
 
     Args:
         fn: A function of arrays or trees of them, with such a result. Where nothing records it
@@ -125,9 +126,9 @@ class _Piece:
         self.new = {i for i, v in sources.items() if v._recording is LEAF and i > start}
         self.used = sources.keys() - self.new
         self.read = [
-            (leaf, segment.versions[i])
+            (leaf, leaf._info.version)
             for i, leaf in segment.leaves.items()
-            if i not in sources and i <= start
+            if i <= start and leaf._info is not None and not segment.uses(i)
         ]
         if self.every and sources:
             sources = {v._id: v for v in given if _moves(v)} | sources
