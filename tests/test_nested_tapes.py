@@ -361,3 +361,15 @@ def test_a_recorded_sweep_with_complex_values_records_on_its_own_tape(dtype):
     slope = np.conj(2 * (1 + 2j) ** 2 * np.array([1.0, 2.0]))
     found = gradients[w].detach().numpy()
     np.testing.assert_allclose(found, slope if dtype is complex else slope.real)
+
+
+def test_a_hook_of_a_recorded_sweep_may_use_a_leaf_that_is_new_to_the_tape():
+    w, scale = leaf(), leaf(2.0)
+    with GradientTape(persistent=True) as outer:
+        with GradientTape() as inner:
+            y = w * w
+            inner.on_gradient(w, lambda g: g * scale)
+        inner.backward(y)
+        z = w.grad * w.grad
+    # z = (scale * 2 w)**2, with w = 3 and scale = 2.
+    assert [float(g) for g in outer.gradient(z, [w, scale])] == [96.0, 144.0]

@@ -318,7 +318,7 @@ def _check(
 ) -> dict[int, Any]:
     """Do all that may fail in a delivery, and return the cotangents of the leaves."""
     trace, checked = TRACE.get(), {}
-    for i, leaf in r.leaves.items():
+    for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
         if i in rest and leaf._recording is LEAF:
             g = _called(hooks, i, rest[i])
             _check_result(g, leaf)
