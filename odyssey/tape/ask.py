@@ -350,7 +350,8 @@ def _deliver(
     loan = weakref.ref(gradients)
     shared = len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
-    added = []
+    added: list[tuple[Any, Any]] = []
+    sums: list[tuple[Any, Any]] = []
     with ACCUMULATION:
         try:
             for i, leaf in r.leaves.items():
@@ -366,8 +367,8 @@ def _deliver(
                     info.grad, info.loan = g, loan
                 else:
                     added.append((info, g))
-            # (To add to a Variable is an op, which may put it among the leaves.)
-            sums = [(info, settled(info.grad) + g) for info, g in added]
+            if added:  # after the loop: to add to a Variable is an op, which may bring a leaf
+                sums = [(info, settled(info.grad) + g) for info, g in added]
         except BaseException:
             # A sum may overflow where NumPy was told to raise: nobody has got anything then.
             for leaf, g in parts.items():

@@ -43,6 +43,8 @@ class GradientTape:
     6.0
     """
 
+    _recording: Recording = None  # type: ignore[assignment]  # if __init__ never ran
+
     def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
         self.persistent = persistent
         self._check = check
@@ -278,7 +280,7 @@ class GradientTape:
             r.spend(why)
 
     def __del__(self) -> None:
-        recording = getattr(self, "_recording", None)
+        recording = self._recording
         if recording is not None and not recording.dead:
             if self._enabled and not self._pauses:
                 recording.turn(-1)
