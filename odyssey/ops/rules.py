@@ -24,51 +24,43 @@ def picking(row: Row, rule: Rule | None) -> Rule | None:
     """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
     if rule is None or rule is PASS:
         return rule
-    if takes_residual(rule):
-        return _picking_residual(row, rule)
     positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
     of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
-    names = asked(rule)
+    names, count = asked(rule), len(positions)
+    # Out of what was saved and the specs, as one tuple.
+    pick = _picker([positions.get(n, count + of_specs.get(n, 0)) for n in names])
+    if takes_residual(rule):
+
+        def with_residual(g: Any, kept: Any, specs: Any) -> Any:
+            residual = kept[count] if len(kept) > count else None
+            return rule(g, *pick((*kept[:count], *(specs or ()))), residual)
+
+        return with_residual
     if not names:
         return lambda g, kept, specs: rule(g)
     if len(names) == 1 and names[0] in positions:
         a = positions[names[0]]
         return lambda g, kept, specs: rule(g, kept[a])
+    if len(names) == 1:
+        b = of_specs[names[0]]
+        return lambda g, kept, specs: rule(g, specs[b])
     if len(names) == 2 and set(names) <= set(positions):
         a, b = (positions[name] for name in names)
         return lambda g, kept, specs: rule(g, kept[a], kept[b])
     if len(names) == 2 and names[0] in positions and names[1] in of_specs:
         a, b = positions[names[0]], of_specs[names[1]]
         return lambda g, kept, specs: rule(g, kept[a], specs[b])
-    if len(names) == 1:
-        b = of_specs[names[0]]
-        return lambda g, kept, specs: rule(g, specs[b])
-    # Out of what was saved and the specs, as one tuple. Nodes of some ops save nothing: None.
-    count = len(positions)
-    pick = itemgetter(*[positions.get(n, count + of_specs.get(n, 0)) for n in names])
     if of_specs.keys().isdisjoint(names):
         return lambda g, kept, specs: rule(g, *pick(kept))
-    nothing = (None,) * count
+    nothing = (None,) * count  # nodes of some ops save None
     # (What is kept may have a residual behind the rest.)
     return lambda g, kept, specs: rule(g, *pick((*(kept or nothing)[:count], *specs)))
 
 
-def _picking_residual(row: Row, rule: Rule) -> Rule:
-    """Like ``picking``, for a rule that gets the residual as well where the node has one."""
-    names = [*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)]
-    count = len(row.arrays) + 1 + len(row.options)
-    positions = [names.index(name) for name in asked(rule)]
-    pick: Any = itemgetter(*positions) if len(positions) > 1 else _picker(positions)
-
-    def pull(g: Any, kept: Any, specs: Any) -> Any:
-        residual = kept[count] if len(kept) > count else None
-        return rule(g, *pick((*kept[:count], *(specs or ()))), residual)
-
-    return pull
-
-
 def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """An itemgetter that returns a tuple of none or one as well."""
+    """An itemgetter that returns a tuple, of none or one as well."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
     return lambda values: tuple([values[k] for k in positions])
 
 
