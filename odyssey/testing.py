@@ -98,7 +98,7 @@ def _inner(a: list[Any], b: list[Any]) -> float:
 
 
 def _value(x: Any) -> Any:
-    return np.asarray(x._data if isinstance(x, Value) else x)
+    return np.asarray(x._array if isinstance(x, Value) else x)
 
 
 class _Probe:

@@ -91,7 +91,7 @@ class Variable(Value, Operators):
             )
         if requires_grad:
             check_trainable(array.dtype)
-        self._data = array
+        self._array = array
         self._spec = spec_of(array)
         self._recording = LEAF if requires_grad else CONSTANT
         self._placed = None
@@ -105,16 +105,16 @@ class Variable(Value, Operators):
     @property
     def data(self) -> Array:
         """The array: a read-only view, but for constants, which are what was passed in."""
-        if isinstance(self._data, Symbol):
-            return self._data  # type: ignore[return-value]
+        if isinstance(self._array, Symbol):
+            return self._array  # type: ignore[return-value]
         if (trace := TRACE.get()) is not None:
             lifted: Array = trace.lift(self)
             return lifted
         if self._recording is CONSTANT:
-            self._data = np.asarray(self._data)
-            constant: Array = self._data
+            self._array = np.asarray(self._array)
+            constant: Array = self._array
             return constant
-        view: Array = np.asarray(self._data).view()
+        view: Array = np.asarray(self._array).view()
         view.flags.writeable = False
         return view
 
@@ -134,21 +134,21 @@ class Variable(Value, Operators):
         if not isinstance(self._recording, Mark) or self._recording is UNTRACKED:
             raise TapeError(f"assign: {self!r} is no leaf; build a new value with ops instead")
         if isinstance(value, Value):
-            value = value._data
+            value = value._array
         trace = TRACE.get()
         if trace is not None:
             trace.assign(self, value)
             return self
         array = np.asarray(value)
-        if not np.can_cast(array.dtype, self._data.dtype, "same_kind"):
+        if not np.can_cast(array.dtype, self._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
         try:
-            if not self._data.flags.writeable:
+            if not self._array.flags.writeable:
                 raise MutationError(
                     f"assign: the array of {self!r} is read-only, or a tape needs it unchanged; "
                     "sweep or clear that tape first"
                 )
-            np.copyto(self._data, array)
+            np.copyto(self._array, array)
         except ValueError:
             raise ShapeError(
                 f"assign: a value of shape {array.shape} does not fit {self!r}"
@@ -166,7 +166,7 @@ class Variable(Value, Operators):
         """The single element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
-        return np.asarray(self._data).item()
+        return np.asarray(self._array).item()
 
     # -------------------------------------------------------------- what it is
 
@@ -233,11 +233,11 @@ class Variable(Value, Operators):
             raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
-            self._data = np.array(self._data, order="C")
+            self._array = np.array(self._array, order="C")
             self._own_info()
         elif not flag and self._recording is LEAF:
             # A tape may hold the leaf's array, and that of a constant can be written to.
-            self._data = np.array(self._data)
+            self._array = np.array(self._array)
         self._recording = LEAF if flag else CONSTANT
 
     def _own_info(self) -> Info:
@@ -295,13 +295,13 @@ class Variable(Value, Operators):
 
     def detach(self) -> Variable:
         """The same value as a constant: no gradient flows back through it."""
-        data = self._data if isinstance(self._data, Symbol) else self.data
+        data = self._array if isinstance(self._array, Symbol) else self.data
         info = Info(self.name, note=("detach", (self._id,)))
         return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
 
     def detach_into(self, tape: GradientTape) -> Variable:
         """A trainable leaf of another tape with the same value; no gradient flows back."""
-        return tape.variable(np.array(self._data), self.name)
+        return tape.variable(np.array(self._array), self.name)
 
     # -------------------------------------------------------------- conversions
 
@@ -350,9 +350,9 @@ class Variable(Value, Operators):
                 f"a Variable of shape {self.shape} is no single number; use .any(), .all() or "
                 "an index"
             )
-        if isinstance(self._data, Symbol):
+        if isinstance(self._array, Symbol):
             raise TapeError("a value has no number while a graph is traced; use ops.where")
-        return np.asarray(self._data).reshape(())[()]
+        return np.asarray(self._array).reshape(())[()]
 
     def __bool__(self) -> bool:
         return bool(self._number())
@@ -390,10 +390,10 @@ class Variable(Value, Operators):
                     f"item assignment: {self!r} is a trainable leaf under a tape; "
                     "write y = ops.setitem(w, value, key), or assign() outside the tape"
                 )
-            self.assign(setitem(np.array(self._data), _plain(value), key))
+            self.assign(setitem(np.array(self._array), _plain(value), key))
             return
         result = setitem(self, value, key)
-        self._data, self._spec = result._data, result._spec
+        self._array, self._spec = result._array, result._spec
         self._recording, self._id = result._recording, result._id
         self._placed = None
 
@@ -441,11 +441,11 @@ class Variable(Value, Operators):
 
     def __deepcopy__(self, memo: Any) -> Variable:
         self._refuse_unless_leaf("copy")
-        return _rebuild(np.array(self._data), self._recording is LEAF, self.name)
+        return _rebuild(np.array(self._array), self._recording is LEAF, self.name)
 
     def __reduce__(self) -> Any:
         self._refuse_unless_leaf("pickle")
-        return _rebuild, (np.asarray(self._data), self._recording is LEAF, self.name)
+        return _rebuild, (np.asarray(self._array), self._recording is LEAF, self.name)
 
     def _refuse_unless_leaf(self, what: str) -> None:
         if not self.is_leaf or self._recording is UNTRACKED:
@@ -466,9 +466,9 @@ class Variable(Value, Operators):
         return f"Variable({self._values()}, {', '.join(facts)})"
 
     def _values(self) -> str:
-        if isinstance(self._data, Symbol):
-            return f"<{self._data!r}>"
-        return np.array2string(np.asarray(self._data), separator=", ", threshold=20, edgeitems=2)
+        if isinstance(self._array, Symbol):
+            return f"<{self._array!r}>"
+        return np.array2string(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
         for node in reversed(self._recording.nodes):
@@ -486,13 +486,13 @@ shortcuts.results_are(Variable)
 
 
 def _plain(value: Any) -> Any:
-    return value._data if isinstance(value, Value) else value
+    return value._array if isinstance(value, Value) else value
 
 
 def settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
     spent = isinstance(grad, Value) and getattr(grad._recording, "dead", None)
-    return grad._data if spent else grad
+    return grad._array if spent else grad
 
 
 def _rebuild(data: Array, requires_grad: bool, name: str | None) -> Variable:

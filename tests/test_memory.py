@@ -47,7 +47,7 @@ def test_an_intermediate_that_no_rule_asked_for_is_freed_under_a_live_tape():
     w = leaf()
     with GradientTape() as tape:
         h = w + 1.0
-        array = weakref.ref(h._data)
+        array = weakref.ref(h._array)
         y = (h + 2.0).sum()
         del h
         assert array() is None
@@ -58,7 +58,7 @@ def test_an_intermediate_that_a_rule_asked_for_lives_until_the_sweep():
     w = leaf()
     with GradientTape() as tape:
         h = w + 1.0
-        array = weakref.ref(h._data)
+        array = weakref.ref(h._array)
         y = (h * h).sum()
         del h
     assert array() is not None
@@ -100,9 +100,9 @@ def test_a_kept_loss_keeps_no_array_and_no_tape_alive_after_the_sweep():
     w = leaf()
     with GradientTape() as tape:
         h = ops.exp(w)
-        arrays = [weakref.ref(h._data)]
+        arrays = [weakref.ref(h._array)]
         z = h * h
-        arrays.append(weakref.ref(z._data))
+        arrays.append(weakref.ref(z._array))
         loss = (z * z).sum()
     del h, z
     assert all(ref() is not None for ref in arrays)
@@ -119,7 +119,7 @@ def test_a_kept_gradient_variable_keeps_nothing_alive_after_its_tapes():
     with GradientTape() as outer:
         with GradientTape() as inner:
             h = ops.exp(x)
-            array = weakref.ref(h._data)
+            array = weakref.ref(h._array)
             y = (h * h).sum()
             del h
         slope = inner.gradient(y, x)
@@ -137,7 +137,7 @@ def test_a_sweep_frees_saved_arrays_as_it_goes():
     with GradientTape() as tape:
         a = ops.exp(w)
         b = ops.exp(a)
-        held += [weakref.ref(a._data), weakref.ref(b._data)]
+        held += [weakref.ref(a._array), weakref.ref(b._array)]
         y = b.sum()
         del a, b
     row = od.ops.OPS["exp"]
@@ -182,8 +182,8 @@ def test_a_sweep_holds_the_cotangents_of_its_frontier_only(step):
     finally:
         tracemalloc.stop()
     # The gradients of two leaves at most; with their sources and an intermediate at the peak.
-    assert held < 2.5 * w._data.nbytes
-    assert peak < 6.5 * w._data.nbytes
+    assert held < 2.5 * w._array.nbytes
+    assert peak < 6.5 * w._array.nbytes
     assert len(gradients) >= 1
 
 
@@ -204,7 +204,7 @@ def test_a_sweep_with_foreign_ops_frees_all_at_its_end():
     line, w = foreign(), leaf()
     with GradientTape() as tape:
         a = line(ops.exp(w))
-        array = weakref.ref(a._data)
+        array = weakref.ref(a._array)
         y = a.sum()
         del a
     tape.backward(y)
@@ -219,7 +219,7 @@ def test_every_way_to_end_a_tape_empties_it_and_unlocks(how):
     try:
         with tape:
             h = ops.exp(w)
-            array = weakref.ref(h._data)
+            array = weakref.ref(h._array)
             y = (h * x).sum()
             del h
             assert not x.flags.writeable
@@ -266,7 +266,7 @@ def test_an_inner_tape_keeps_the_nodes_until_the_outer_one_ends_too():
     with GradientTape() as outer:
         with GradientTape() as inner:
             h = ops.exp(x)
-            array = weakref.ref(h._data)
+            array = weakref.ref(h._array)
             y = (h * h).sum()
             del h
         inner.gradient(y, x)

@@ -142,7 +142,7 @@ TREES = {
 
 def numbers(tree):
     return [
-        np.asarray(getattr(leaf, "_data", leaf))
+        np.asarray(getattr(leaf, "_array", leaf))
         for leaf in od.tree.leaves(tree)
         if leaf is not None
     ]

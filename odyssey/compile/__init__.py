@@ -93,7 +93,7 @@ def _is_recorded(args: tuple[Any, ...]) -> bool:
 def _array(leaf: Any) -> Any:
     """The array of an argument that becomes an input of the graph; None for what is static."""
     if isinstance(leaf, Variable):
-        return None if leaf.requires_grad else leaf._data
+        return None if leaf.requires_grad else leaf._array
     return leaf if isinstance(leaf, (np.ndarray, np.generic)) else None
 
 

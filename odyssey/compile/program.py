@@ -64,7 +64,7 @@ class Program:
 
 def _read(state: State) -> Any:
     if state.field == "data":
-        return state.variable._data
+        return state.variable._array
     grad = state.variable.grad
     if grad is None:
         raise MissingGradientError(
@@ -76,7 +76,7 @@ def _read(state: State) -> Any:
 
 def _write(state: State, value: Any) -> None:
     if state.field == "data":
-        np.copyto(state.variable._data, value)
+        np.copyto(state.variable._array, value)
         state.variable._own_info().version += 1
     else:
         state.variable.grad = value

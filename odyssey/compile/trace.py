@@ -61,7 +61,7 @@ class Trace:
         """Replace an array argument, or a constant Variable, by a Symbol; the rest is static."""
         if isinstance(value, Variable) and value.requires_grad:
             return value
-        data = value._data if isinstance(value, Variable) else value
+        data = value._array if isinstance(value, Variable) else value
         if not isinstance(data, (np.ndarray, np.generic)):
             return value
         symbol = self.symbol(spec_of(data))
@@ -95,7 +95,7 @@ class Trace:
     def lift(self, variable: Any, own: bool = False) -> Any:
         """The Symbol of a captured Variable's data; an array for one that the function made."""
         if variable._id > self._first_own_id and not own:
-            return self._current.get(variable._id, variable._data)
+            return self._current.get(variable._id, variable._array)
         if variable._id not in self._current:
             self._current[variable._id] = self._state(variable, "data", variable._spec)
         return self._current[variable._id]
@@ -142,7 +142,7 @@ class Trace:
             if left is None:
                 self.graph.clears.append(variable)
                 continue
-            left = left._data if isinstance(left, Value) else left
+            left = left._array if isinstance(left, Value) else left
             key = (variable._id, "grad")
             if key not in self._states:
                 self._states[key] = State(variable, "grad", -1, variable._spec)
@@ -150,7 +150,7 @@ class Trace:
             self._states[key].update = self._ref(left)
         for value in outputs:
             if isinstance(value, Value):
-                value = value._data if isinstance(value._data, Symbol) else self.lift(value)
+                value = value._array if isinstance(value._array, Symbol) else self.lift(value)
             is_data = isinstance(value, (Symbol, np.ndarray, np.generic))
             self.graph.outputs.append(self._ref(value) if is_data else value)
         return self.graph

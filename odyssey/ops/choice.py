@@ -160,7 +160,7 @@ def _bound(name: str, bound: Any) -> Any:
             f"clip: {name} is {bound!r}, but bounds are static; "
             "use minimum and maximum, which differentiate both operands"
         )
-    bound = bound._data if isinstance(bound, Value) else bound
+    bound = bound._array if isinstance(bound, Value) else bound
     if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
         return bound
     array = np.array(bound)

@@ -45,7 +45,7 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
             kind = kind or type(operand)
-            values.append(_symbol(operand) if tracing else operand._data)
+            values.append(_symbol(operand) if tracing else operand._array)
             home = operand._recording
             if type(home) is not Mark and home not in homes:
                 homes.append(home)
@@ -102,7 +102,7 @@ def record(
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
     recording.add(node, data)
     value = new(kind)  # make_value, spelled out
-    value._data = data
+    value._array = data
     value._spec = spec
     value._recording = recording
     value._id = id
@@ -170,7 +170,7 @@ def _converted(row: Row, k: int, operand: Any) -> Any:
 
 def _symbol(value: Value) -> Any:
     """What a Variable is in the graph that is traced now."""
-    return value._data if isinstance(value._data, Symbol) else TRACE.get().lift(value)
+    return value._array if isinstance(value._array, Symbol) else TRACE.get().lift(value)
 
 
 def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any:
@@ -231,7 +231,7 @@ def _unrecorded(
 ) -> Value:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if isinstance(data, np.ndarray) and (
-        data.base is not None or any(data is o._data for o in operands if isinstance(o, Value))
+        data.base is not None or any(data is o._array for o in operands if isinstance(o, Value))
     ):
         data = data.view()
         data.flags.writeable = False  # else a write to the result would reach an operand

@@ -42,7 +42,7 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, Symbol):
         raise DTypeError(f"getitem: the index {key!r} has no value while a graph is traced")
     if isinstance(key, Value):
-        key = plain_key(key._data)
+        key = plain_key(key._array)
     if isinstance(key, slice):
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, np.ndarray):

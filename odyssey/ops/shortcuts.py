@@ -59,7 +59,7 @@ def unary(row: Row) -> Callable[..., Any]:
             id = next(recording.block)
         except StopIteration:
             return general(row, (x,), ())
-        data = x._data
+        data = x._array
         try:
             out = kernel(data)
         except (TypeError, ValueError) as error:
@@ -69,7 +69,7 @@ def unary(row: Row) -> Callable[..., Any]:
         append = recording.append
         append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
         value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
-        value._data = out
+        value._array = out
         value._spec = spec
         value._recording = recording
         value._id = id
@@ -123,7 +123,7 @@ def binary(row: Row) -> Callable[..., Any]:
                 if recording is None:
                     recording = where
                 id = next(recording.block)
-                a = x._data
+                a = x._array
                 i = x._id
                 spec = x._spec
                 if where is not recording and (
@@ -142,7 +142,7 @@ def binary(row: Row) -> Callable[..., Any]:
             else:
                 return plainly(x, y)
             if kind_y is VARIABLE:
-                b = y._data
+                b = y._array
                 j = y._id
                 spec_y = y._spec
                 where = y._recording
@@ -183,7 +183,7 @@ def binary(row: Row) -> Callable[..., Any]:
         append = recording.append  # as a method call it would take twice as long to look up
         append((row, id, (i, j), kept, specs))
         value = new(VARIABLE)
-        value._data = out
+        value._array = out
         value._spec = spec
         value._recording = recording
         value._id = id
@@ -237,7 +237,7 @@ def with_options(row: Row) -> Callable[..., Any]:
                     where is not LEAF or operand._placed is not recording.mark
                 ):
                     return general(row, operands, options)
-                values.append(operand._data)
+                values.append(operand._array)
                 inputs.append(operand._id)
                 specs.append(operand._spec)
             elif type(operand) in PLAIN:

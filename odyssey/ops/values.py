@@ -86,9 +86,9 @@ class Value:
     others, and results of shortcuts lack it.
     """
 
-    __slots__ = ("__weakref__", "_data", "_id", "_info", "_placed", "_recording", "_spec")
+    __slots__ = ("__weakref__", "_array", "_id", "_info", "_placed", "_recording", "_spec")
 
-    _data: Any
+    _array: Any
     _spec: Spec
     _recording: Any
     _placed: Any
@@ -104,7 +104,7 @@ def make_value(
 ) -> V:
     """Build a Value without running its class's public constructor."""
     value = cls.__new__(cls)
-    value._data = data
+    value._array = data
     value._spec = spec_of(data) if spec is None else spec
     value._recording = recording
     value._placed = None

@@ -167,4 +167,4 @@ def _scale(p: Variable, factor: Any) -> None:
 
 
 def _plain(g: Any) -> Any:
-    return g._data if isinstance(g, Value) else g
+    return g._array if isinstance(g, Value) else g

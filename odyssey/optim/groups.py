@@ -73,7 +73,7 @@ class Group:
         super().__setattr__("_settings", settings)
         super().__setattr__("_rule", rule)
         if self._rate is not None:
-            self._rate._data[...] = settings["learning_rate"]
+            self._rate._array[...] = settings["learning_rate"]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings by name."""

@@ -205,7 +205,7 @@ class Optimizer:
             }
             for group in self.groups
         ]
-        state = [{name: np.array(v._data) for name, v in s.items()} for s in self._state]
+        state = [{name: np.array(v._array) for name, v in s.items()} for s in self._state]
         return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -254,4 +254,4 @@ class Optimizer:
             values = rule.init([p])[0] | values
             for name, variable in state.items():
                 if name in values:
-                    variable._data[...] = values[name]
+                    variable._array[...] = values[name]

@@ -64,8 +64,8 @@ class Pack:
         self.places: list[tuple[int, Variable, Array, Array | None]] = []
         for j, p in enumerate(params):
             view = self.cut(self.data, j)
-            view[...] = p._data
-            p._data = view
+            view[...] = p._array
+            p._array = view
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
         # Places, in this pack, of the parameters that had no gradient when last asked.
@@ -80,8 +80,8 @@ class Pack:
         for j, state in enumerate(states):
             places = {slot: self.cut(flat, j) for slot, flat in self.slots.items()}
             for name, view in (places | {"steps": self.steps[j : j + 1].reshape(())}).items():
-                view[...] = state[name]._data
-                state[name]._data = view
+                view[...] = state[name]._array
+                state[name]._array = view
 
     def gather(self, refuse: Callable[[int], None] | None) -> Array | None:
         """Return the gradients joined, or None where this pack is no longer what its group needs.
@@ -97,7 +97,7 @@ class Pack:
         self.missing = missing = []
         joined = self.grads
         for j, p, view, place in self.places:
-            if p._data is not view or p._recording is not LEAF:
+            if p._array is not view or p._recording is not LEAF:
                 return None
             g = p._info.grad
             if type(g) is not ndarray:
@@ -107,7 +107,7 @@ class Pack:
                         refuse(self.indices[j])
                     continue
                 if isinstance(g, Value):
-                    g = g._data
+                    g = g._array
             if place is None:
                 joined = self._flat(g)
             else:

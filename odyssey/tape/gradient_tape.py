@@ -246,7 +246,7 @@ class GradientTape:
         if not known:
             data = value.data if isinstance(value, Variable) else value
             if not isinstance(data, Symbol):
-                data = Variable(data)._data
+                data = Variable(data)._array
             check_trainable(data.dtype)
             # It needs no copy of the data: the identity below makes one.
             value = make_value(Variable, data, LEAF, free_id(), info=Info())

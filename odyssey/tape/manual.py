@@ -56,7 +56,7 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     id = _output(tape, row, given_ids, output)
     result = output if isinstance(output, Value) else r.known(id)
     if result is not None:
-        values.setdefault("out", result._data)
+        values.setdefault("out", result._array)
     kept, specs = _complete(row, ids, values, specs)
     node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, result, specs, kept)))
     if r.careful is not None:
@@ -66,7 +66,7 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     r.fixed.update(given_ids - set(ids))
     if result is not None:
         # Later nodes save it as it is, like any result, but this array is somebody else's.
-        result._data = r.hold(result._data)
+        result._array = r.hold(result._array)
         result._recording = r
 
 
@@ -90,7 +90,7 @@ def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, S
                 )
             return made, None, r.spec_of_id(made)
         given = known
-    return r.place(given), given._data, given._spec
+    return r.place(given), given._array, given._spec
 
 
 def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
@@ -157,7 +157,7 @@ def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], result: 
         return
     made = row.kernel(*(values[name] for name in row.arrays), *kept[len(row.arrays) + 1 :])
     claimed = [values["out"]] if "out" in values else []
-    for value in claimed if result is None else [result._data, *claimed]:
+    for value in claimed if result is None else [result._array, *claimed]:
         if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):
             raise TapeError(
                 f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"

@@ -137,7 +137,7 @@ def _one(dtype: np.dtype[Any]) -> Any:
 def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
     """Check a cotangent or tangent against the value that it belongs to, and cast it."""
     if isinstance(given, Variable) and not graph:
-        given = given._data
+        given = given._array
     if not isinstance(given, (Variable, Symbol)):
         given = np.asarray(given)
     if spec is None:

@@ -172,7 +172,7 @@ def _plain(leaf: Any, copy: bool) -> Any:
         return leaf
     if TRACE.get() is not None:
         return leaf.data
-    data = leaf._data
+    data = leaf._array
     if isinstance(data, np.ndarray):
         shared = isinstance(leaf._recording, Mark) or data.base is not None
         if copy or shared or not data.flags.writeable:

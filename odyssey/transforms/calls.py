@@ -156,8 +156,8 @@ def home_of(values: Sequence[Any]) -> Recording | None:
 def data_of(value: Variable) -> Any:
     """The array of a Variable; while a graph is traced, what stands for it there."""
     trace = TRACE.get()
-    if trace is None or isinstance(value._data, Symbol):
-        return value._data
+    if trace is None or isinstance(value._array, Symbol):
+        return value._array
     return trace.lift(value)
 
 

@@ -149,14 +149,14 @@ class _Piece:
         self.ids = list(sources)
         self.specs = [value._spec for value in sources.values()]
         self.results = [
-            (place, value._spec, fingerprint(value._data))
+            (place, value._spec, fingerprint(value._array))
             for place, value in zip(first.values(), values, strict=True)
         ]
         made = record_call(
             recording,
             self.name,
             list(sources.values()),
-            [value._data for value in values],
+            [value._array for value in values],
             self._pull,
             self._push,
             self._template(recording),
@@ -202,7 +202,7 @@ class _Piece:
             if (
                 not isinstance(value, Variable)
                 or value._spec != spec
-                or not same_print(old, fingerprint(value._data))
+                or not same_print(old, fingerprint(value._array))
             ):
                 raise self._changed("gave another result")
             results.append(value)
@@ -327,7 +327,7 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
         return value
     if value._id in results:
         return results[value._id]
-    return make_value(Variable, value._data, CONSTANT, free_id(), value._spec)
+    return make_value(Variable, value._array, CONSTANT, free_id(), value._spec)
 
 
 def _moves(value: Any) -> bool:

@@ -285,7 +285,7 @@ class _Call:
             return np.zeros(spec.shape, spec.dtype)
         g = g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
         if isinstance(g, Variable) and g._recording is CONSTANT:
-            g = g._data
+            g = g._array
         if g.shape != spec.shape:
             raise ShapeError(
                 f"{self.name}: backward returned a gradient of shape {g.shape} for "
@@ -304,7 +304,7 @@ class _Call:
 def _array(leaf: Any) -> Any:
     """A leaf of what a rule returned: Variables and numbers as arrays."""
     if isinstance(leaf, Variable):
-        return leaf._data
+        return leaf._array
     return np.asarray(leaf) if isinstance(leaf, (float, complex, np.generic)) else leaf
 
 
