@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Shape", "Spec", "duplicate", "intern", "spec_of"]
+__all__ = ["Array", "Shape", "Spec", "intern", "spec_of"]
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -79,15 +79,3 @@ def spec_of(array: Any) -> Spec:
     float64[2, 3]
     """
     return _INTERNED.get((array.shape, array.dtype)) or intern(array.shape, array.dtype)
-
-
-def duplicate(array: Array) -> Array:
-    """Copy an array, laid out in memory as it is: matrix products and sums round by the layout.
-
-    >>> duplicate(np.arange(3.0)[::-1]).strides
-    (-8,)
-    """
-    if array.flags.c_contiguous:
-        return array.copy()
-    same = tuple(slice(None, None, -1 if stride < 0 else None) for stride in array.strides)
-    return array[same].copy("K")[same]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from odyssey.devices.ownership import frozen
 from odyssey.errors import (
     DeviceError,
     DTypeError,
@@ -21,7 +22,7 @@ from odyssey.errors import (
 from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
-from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.scope import TRACE, Pause, innermost, recording_now
 from odyssey.ops.values import (
     CONSTANT,
     LEAF,
@@ -32,6 +33,7 @@ from odyssey.ops.values import (
     Value,
     free_id,
     make_value,
+    written,
 )
 from odyssey.spec import Array, Shape, spec_of
 
@@ -114,9 +116,7 @@ class Variable(Value, Operators):
             self._array = np.asarray(self._array)
             constant: Array = self._array
             return constant
-        view: Array = np.asarray(self._array).view()
-        view.flags.writeable = False
-        return view
+        return frozen(np.asarray(self._array))
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -148,14 +148,13 @@ class Variable(Value, Operators):
                     f"assign: the array of {self!r} is read-only, or a tape needs it unchanged; "
                     "sweep or clear that tape first"
                 )
-            np.copyto(self._array, array)
+            array = np.broadcast_to(array, self.shape)
         except ValueError:
             raise ShapeError(
                 f"assign: a value of shape {array.shape} does not fit {self!r}"
             ) from None
-        if self._info is not None:
-            self._info.version += 1
-            self._placed = None  # a tape that took it up, but has no use of it yet, looks again
+        written(self)
+        np.copyto(self._array, array)
         return self
 
     def numpy(self) -> Array:
@@ -324,7 +323,7 @@ class Variable(Value, Operators):
         """Whether a copy of the bare data would lose a gradient."""
         if self._recording is CONSTANT:
             return False
-        return not self.is_leaf or self._recording is UNTRACKED or _recording_now()
+        return not self.is_leaf or self._recording is UNTRACKED or recording_now() is not None
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.requires_grad:
@@ -385,7 +384,7 @@ class Variable(Value, Operators):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._recording is LEAF:
-            if _recording_now():
+            if recording_now() is not None:
                 raise TapeError(
                     f"item assignment: {self!r} is a trainable leaf under a tape; "
                     "write y = ops.setitem(w, value, key), or assign() outside the tape"
@@ -423,7 +422,7 @@ class Variable(Value, Operators):
 
     def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Self:
         """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
-        if self._recording is LEAF and _recording_now():
+        if self._recording is LEAF and recording_now() is not None:
             raise TapeError(
                 f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "
                 "or assign() outside the tape"
@@ -497,11 +496,6 @@ def settled(grad: Any) -> Any:
 
 def _rebuild(data: Array, requires_grad: bool, name: str | None) -> Variable:
     return Variable(data, requires_grad, name=name)
-
-
-def _recording_now() -> bool:
-    top = innermost()
-    return top is not None and not isinstance(top, Pause) and bool(top.on)
 
 
 def check_trainable(dtype: np.dtype[Any]) -> None:

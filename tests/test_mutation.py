@@ -8,10 +8,10 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.devices import locks
+from odyssey.devices.locks import locked_bytes
 from odyssey.errors import MutationError, ShapeError, TapeError
 from odyssey.optim import SGD
-from odyssey.tape import locks
-from odyssey.tape.locks import locked_bytes
 
 BIG = 4096  # elements: more bytes than a tape copies
 

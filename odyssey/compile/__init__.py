@@ -24,7 +24,7 @@ from odyssey.compile.graph import Graph
 from odyssey.compile.program import Program
 from odyssey.compile.trace import trace
 from odyssey.errors import DTypeError
-from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.scope import TRACE, find, homes_of
 from odyssey.ops.values import CONSTANT, Mark, free_id, make_value
 from odyssey.spec import spec_of
 from odyssey.tree import leaves, paths, unflatten
@@ -83,11 +83,9 @@ class Compiled:
 
 def _is_recorded(args: tuple[Any, ...]) -> bool:
     """Whether a tape is to differentiate through the call."""
-    top = innermost()
-    if top is not None:
-        return not isinstance(top, Pause) and bool(top.on)
-    homes = [leaf._recording for leaf in leaves(list(args)) if isinstance(leaf, Variable)]
-    return any(not isinstance(home, Mark) and home.on for home in homes)
+    values = leaves(list(args))
+    found = find("compile", values, homes_of(values))
+    return found is not None and not isinstance(found, Mark)
 
 
 def _array(leaf: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.compile.graph import Graph, Ref, State
 from odyssey.errors import MissingGradientError, ShapeError
+from odyssey.ops.values import written
 from odyssey.spec import spec_of
 
 __all__ = ["Program"]
@@ -76,8 +77,8 @@ def _read(state: State) -> Any:
 
 def _write(state: State, value: Any) -> None:
     if state.field == "data":
+        written(state.variable)
         np.copyto(state.variable._array, value)
-        state.variable._own_info().version += 1
     else:
         state.variable.grad = value
 

@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from odyssey.compile.graph import Graph, Instruction, Ref, State
+from odyssey.devices.ownership import duplicate
 from odyssey.errors import ShapeError, TapeError
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.ops.values import NUMBERS, Symbol, Value, free_id
-from odyssey.spec import duplicate, spec_of
+from odyssey.spec import spec_of
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
 

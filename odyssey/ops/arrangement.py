@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem, plain_key, setitem
 from odyssey.ops.samples import reject, sample
@@ -113,9 +114,9 @@ def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
     ndim = max(len(shape), len(times))
     times = (1,) * (ndim - len(times)) + times
     lengths = (1,) * (ndim - len(shape)) + shape
-    apart = tuple(m for n in lengths for m in (1, n))
+    between = tuple(m for n in lengths for m in (1, n))
     wide = tuple(m for pair in zip(times, lengths, strict=True) for m in pair)
-    repeated = broadcast_to(reshape(A, apart, tape=tape), wide, tape=tape)
+    repeated = broadcast_to(reshape(A, between, tape=tape), wide, tape=tape)
     return _fresh(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
 
 
@@ -131,8 +132,7 @@ def _counts(who: str, numbers: Any) -> tuple[int, ...]:
 
 def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
     """Under ``shape``, and no view of what was repeated, though nothing may have been."""
-    out = reshape(x, shape, tape=tape)
-    return out.copy() if isinstance(out, np.ndarray) and out.base is not None else out
+    return apart(reshape(x, shape, tape=tape))
 
 
 @composite(numpy=[np.repeat])

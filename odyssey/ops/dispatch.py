@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, TapeMismatchError
-from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.devices.ownership import frozen, is_shared
+from odyssey.errors import DTypeError
+from odyssey.ops.scope import TRACE, find, homes_of
 from odyssey.ops.values import (
     CONSTANT,
-    LEAF,
     NUMBERS,
     PLAIN,
     UNTRACKED,
@@ -41,19 +41,16 @@ __all__ = ["check_tape", "forward", "general", "record", "run"]
 def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None) -> Any:
     """Call ``row``: find the tape, run or trace on the plain values, record where one records."""
     kind, tracing = None, TRACE.get() is not None
-    values, homes = [], []
+    values = []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
             kind = kind or type(operand)
             values.append(_symbol(operand) if tracing else operand._array)
-            home = operand._recording
-            if type(home) is not Mark and home not in homes:
-                homes.append(home)
         else:
             values.append(operand if type(operand) in PLAIN else _converted(row, k, operand))
     if kind is None:
         return run(row, values, options)
-    recording = _find(row, operands, homes, tape)
+    recording = find(row.name, operands, homes_of(operands), tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
@@ -173,38 +170,6 @@ def _symbol(value: Value) -> Any:
     return value._array if isinstance(value._array, Symbol) else TRACE.get().lift(value)
 
 
-def _find(row: Row, operands: Sequence[Any], homes: list[Any], tape: Any) -> Any:
-    """The recording of this call, a Mark when results are to be constants, None when none records.
-
-    ``homes`` are the recordings that operands live on.
-    """
-    top = innermost()
-    if isinstance(top, Pause):
-        if top.refuse is not None:
-            for operand in operands:
-                top.refuse(row.name, operand)
-        return top
-    if tape is not None:
-        chosen = tape._recording
-        on, paused = tape.enabled, tape.paused
-    else:
-        if top is not None and homes and not (top.on or top.paused):
-            top = None
-        chosen = top or (homes[0] if homes else _home_of_leaf(operands))
-        if chosen is None:
-            return None
-        on, paused = chosen.on, chosen.paused
-    strangers = [home for home in homes if home is not chosen]
-    if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):
-        raise TapeMismatchError(
-            f"{row.name}: operands of two recordings, {strangers[0]!r} and {chosen!r}; "
-            "carry a value over with detach() or detach_into(tape)"
-        )
-    if on:
-        return chosen
-    return chosen.pause if paused else None
-
-
 def check_tape(row: Row, tape: Any) -> None:
     """Refuse as ``tape`` what is none, for instance NumPy's third operand, ``out``."""
     if not hasattr(tape, "enabled"):
@@ -216,25 +181,12 @@ def check_tape(row: Row, tape: Any) -> None:
         )
 
 
-def _home_of_leaf(operands: Sequence[Any]) -> Any:
-    """The recording of the tape that made a leaf by ``tape.variable``, while that tape lives."""
-    for operand in operands:
-        if isinstance(operand, Value) and operand._recording is LEAF:
-            tape = operand._info.home and operand._info.home()
-            if tape is not None:
-                return tape._recording
-    return None
-
-
 def _unrecorded(
     row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool
 ) -> Value:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
-    if isinstance(data, np.ndarray) and (
-        data.base is not None or any(data is o._array for o in operands if isinstance(o, Value))
-    ):
-        data = data.view()
-        data.flags.writeable = False  # else a write to the result would reach an operand
+    if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
+        data = frozen(data)  # else a write to the result would reach an operand
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.gathering import add_where_taken
@@ -85,7 +86,7 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 def getitem(x: Any, /, key: Any) -> Any:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
     part = x[key] if hasattr(x, "dtype") else np.asarray(x)[key]
-    return part.copy() if isinstance(part, np.ndarray) and part.base is not None else part
+    return apart(part)
 
 
 def _only_slices(key: Any) -> bool:

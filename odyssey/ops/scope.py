@@ -7,14 +7,27 @@ its position, because a suspended generator can leave its scopes in its caller's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from odyssey.ops.values import Mark
+from odyssey.errors import TapeMismatchError
+from odyssey.ops.values import LEAF, Mark, Value
 
-__all__ = ["TRACE", "Pause", "enter", "innermost", "leave", "no_grad", "replace", "scopes"]
+__all__ = [
+    "TRACE",
+    "Pause",
+    "enter",
+    "find",
+    "homes_of",
+    "innermost",
+    "leave",
+    "no_grad",
+    "recording_now",
+    "replace",
+    "scopes",
+]
 
 _SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=(None,))
 scopes = _SCOPES.get
@@ -73,6 +86,78 @@ def innermost() -> Any:
     alive = tuple(scope for scope in stack if scope is None or not scope.over)
     _SCOPES.set(alive)
     return alive[0]
+
+
+def recording_now() -> Any:
+    """Return the recording of the innermost tape that is entered, if it records now, else None."""
+    top = innermost()
+    return top if top is not None and not isinstance(top, Pause) and top.on else None
+
+
+def homes_of(operands: Sequence[Any]) -> list[Any]:
+    """The recordings that operands live on, each once."""
+    homes: list[Any] = []
+    for operand in operands:
+        home = operand._recording if isinstance(operand, Value) else None
+        if home is not None and type(home) is not Mark and home not in homes:
+            homes.append(home)
+    return homes
+
+
+def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) -> Any:
+    """Where a call is recorded: the one place that knows.
+
+    In this order: a ``no_grad`` block, the tape that was passed, the tape that is entered, that of
+    an operand, that which made a leaf.
+
+    Args:
+        who: The op, for messages.
+        operands: Of the call; what is no Value among them says nothing.
+        homes: The recordings that they live on, see ``homes_of``.
+        tape: The tape that was passed, or None.
+
+    Returns:
+        A recording that records now; a Mark where results are to be constants, because of a
+        pause; None where nothing records.
+
+    Raises:
+        TapeMismatchError: where operands live on another recording.
+    """
+    top = innermost()
+    if isinstance(top, Pause):
+        if top.refuse is not None:
+            for operand in operands:
+                top.refuse(who, operand)
+        return top
+    if tape is not None:
+        chosen = tape._recording
+        on, paused = tape.enabled, tape.paused
+    else:
+        if top is not None and not (top.on or top.paused):
+            top = None
+        chosen = top or (homes[0] if homes else _home_of_leaf(operands))
+        if chosen is None:
+            return None
+        on, paused = chosen.on, chosen.paused
+    strangers = [home for home in homes if home is not chosen]
+    if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):
+        raise TapeMismatchError(
+            f"{who}: operands of two recordings, {strangers[0]!r} and {chosen!r}; "
+            "carry a value over with detach() or detach_into(tape)"
+        )
+    if on:
+        return chosen
+    return chosen.pause if paused else None
+
+
+def _home_of_leaf(operands: Sequence[Any]) -> Any:
+    """The recording of the tape that made a leaf by ``tape.variable``, while that tape lives."""
+    for operand in operands:
+        if isinstance(operand, Value) and operand._recording is LEAF:
+            tape = operand._info.home and operand._info.home()
+            if tape is not None:
+                return tape._recording
+    return None
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import shortcuts
 from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of, takes_residual
@@ -281,7 +282,7 @@ def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
 
 def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-    return lambda *args: _own(kernel(*args), args)
+    return lambda *args: apart(kernel(*args), args)
 
 
 def _forward_apart(
@@ -289,7 +290,7 @@ def _forward_apart(
 ) -> Callable[..., tuple[Any, Any] | None]:
     """The same for a ``forward``: what it leaves must be its own too."""
 
-    def apart(*args: Any) -> tuple[Any, Any] | None:
+    def alone(*args: Any) -> tuple[Any, Any] | None:
         pair = forward(*args)
         if pair is None:
             return None
@@ -303,16 +304,10 @@ def _forward_apart(
                 f"op {row.name}: forward left {type(residual).__name__} {residual!r}; the residual "
                 "must be an array, a number or a tuple of them"
             )
-        own = tuple([_own(part, (*args, out)) for part in parts])
-        return _own(out, args), own if type(residual) is tuple else own[0]
+        own = tuple([apart(part, (*args, out)) for part in parts])
+        return apart(out, args), own if type(residual) is tuple else own[0]
 
-    return apart
-
-
-def _own(out: Any, args: Sequence[Any]) -> Any:
-    if isinstance(out, np.ndarray) and (out.base is not None or any(out is a for a in args)):
-        return out.copy()
-    return out
+    return alone
 
 
 def _infer_by_running(row: Row) -> Callable[..., Spec]:

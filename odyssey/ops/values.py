@@ -22,6 +22,7 @@ __all__ = [
     "Value",
     "free_id",
     "make_value",
+    "written",
 ]
 
 # Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
@@ -111,6 +112,17 @@ def make_value(
     value._id = id
     value._info = info
     return value
+
+
+def written(leaf: Value) -> None:
+    """Note that a leaf is about to be written to; every write to a leaf's array begins with this.
+
+    Before the write, so that no tape takes new data for the old one wherever the write may stop.
+    """
+    info = leaf._info
+    if info is not None:
+        info.version += 1
+        leaf._placed = None  # a tape that took it up, but has no use of it yet, looks again
 
 
 class Graph(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.ops.values import LEAF, Value
+from odyssey.ops.values import LEAF, Value, written
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
@@ -126,16 +126,14 @@ class Pack:
                 self._run(rule, joined, 0, steps[0])
             self.steps.fill(steps[0] + 1)
             for p in self.params:
-                p._info.version += 1
-                p._placed = None  # see Variable.assign
+                written(p)
             return
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 part = self.slices[j]
                 self._run(rule, joined[part], part.start, steps[j])
                 self.steps[j] += 1
-                p._info.version += 1
-                p._placed = None
+                written(p)
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odyssey.devices.ownership import duplicate
 from odyssey.errors import (
     DTypeError,
     ShapeError,
@@ -19,7 +20,7 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
-from odyssey.spec import Spec, duplicate
+from odyssey.spec import Spec
 from odyssey.tape.sweep import flip
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable

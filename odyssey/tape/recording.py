@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.locks import lock, unlock
+from odyssey.devices.ownership import duplicate
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
-from odyssey.spec import Spec, duplicate
-from odyssey.tape.locks import lock, unlock
+from odyssey.spec import Spec
 
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful

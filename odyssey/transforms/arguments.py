@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.scope import TRACE, Pause, innermost
+from odyssey.ops.scope import TRACE, recording_now
 from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, paths, unflatten
@@ -24,7 +24,6 @@ __all__ = [
     "hand_over",
     "is_live",
     "named_like",
-    "recording_around",
     "settled",
     "split_aux",
     "zeros_like",
@@ -119,15 +118,9 @@ class Watched:
         return made[0] if bare else tuple(made)
 
 
-def recording_around() -> bool:
-    """Whether a tape that is entered records now."""
-    top = innermost()
-    return top is not None and not isinstance(top, Pause) and bool(top.on)
-
-
 def settled(tree: Any) -> Any:
     """Where nothing records, take recorded Variables for their values."""
-    if recording_around() or not any(_is_recorded(leaf) for leaf in leaves(tree)):
+    if recording_now() is not None or not any(_is_recorded(leaf) for leaf in leaves(tree)):
         return tree
     return map_tree(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, tree)
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.ops.row import Row
-from odyssey.ops.scope import TRACE, Pause, innermost
-from odyssey.ops.values import LEAF, Mark, Symbol, make_value
+from odyssey.ops.scope import TRACE, find, homes_of
+from odyssey.ops.values import Mark, Symbol, make_value
 from odyssey.spec import Spec, spec_of
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
@@ -137,20 +137,11 @@ def kept_inputs(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tup
     return kept[:count], kept[count + 1 :]
 
 
-def home_of(values: Sequence[Any]) -> Recording | None:
+def home_of(who: str, values: Sequence[Any]) -> Recording | None:
     """The recording that an op on ``values`` would be recorded on; None where none records."""
-    top = innermost()
-    if isinstance(top, Pause):
-        return None
-    for value in values:
-        if isinstance(value, GradientTape):
-            return value._recording if value.enabled else None
-    homes = [top, *(_home(value) for value in values if isinstance(value, Variable))]
-    for home in homes:
-        if home is not None and (home.on or home.paused):
-            found: Recording = home
-            return found if found.on else None
-    return None
+    tape = next((v for v in values if isinstance(v, GradientTape)), None)
+    found = find(who, values, homes_of(values), tape)
+    return None if isinstance(found, Mark) else found
 
 
 def data_of(value: Variable) -> Any:
@@ -159,11 +150,3 @@ def data_of(value: Variable) -> Any:
     if trace is None or isinstance(value._array, Symbol):
         return value._array
     return trace.lift(value)
-
-
-def _home(value: Variable) -> Any:
-    """The recording of a Variable, or of the tape that made it as a leaf."""
-    if value._recording is LEAF:
-        tape = value._info.home and value._info.home()
-        return tape._recording if tape is not None else None
-    return None if isinstance(value._recording, Mark) else value._recording

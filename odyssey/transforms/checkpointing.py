@@ -67,7 +67,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def checkpointed(*args: Any, **named: Any) -> Any:
-        recording = home_of(leaves((args, named)))
+        recording = home_of("checkpoint", leaves((args, named)))
         if recording is None:
             return fn(*args, **named)
         return _Piece(fn, args, named).record(recording)
@@ -293,7 +293,7 @@ class _Piece:
 
     def _nested(self, rule: Callable[..., Any], *args: Any) -> list[Any]:
         """Apply a rule of this piece as a piece of its own, for derivatives of the next order."""
-        recording = home_of(leaves(args))
+        recording = home_of(self.name, leaves(args))
         if recording is None:
             return list(rule(*args))
         # The rule follows each input, also one that none of its results depends on.

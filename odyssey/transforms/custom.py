@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
 from odyssey.ops.scope import Pause, enter, innermost, leave, no_grad
@@ -85,7 +86,7 @@ class custom_vjp:
         if named:
             args = self._in_order(args, named)
         values = leaves(args)
-        recording = home_of(values)
+        recording = home_of(self.__name__, values)
         tracked = any(isinstance(v, Variable) and v._recording is not CONSTANT for v in values)
         if recording is not None and tracked:
             if self._rules is None:
@@ -157,7 +158,7 @@ class _Call:
         with _closed(self.name):
             out, residuals = self._pair(self.forward(*unflatten(self.args, arrays)))
         made = [_array(leaf) for leaf in leaves(out)]
-        made = [_own(leaf, arrays) for leaf in made]
+        made = [apart(leaf, arrays) for leaf in made]
         self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if _is_floating(leaf)}
         rest = [recording.hold(a) for k, a in enumerate(arrays) if k not in self.inputs]
         # What a Variable gave is kept as the Variable's own, with no lock or copy.
@@ -312,20 +313,9 @@ def _is_floating(leaf: Any) -> bool:
     return isinstance(leaf, (np.ndarray, np.generic, Symbol)) and leaf.dtype.kind in "fc"
 
 
-def _own(leaf: Any, arrays: Sequence[Any]) -> Any:
-    """A result that is an argument, or a part of something, as an array of its own."""
-    if isinstance(leaf, np.ndarray) and (leaf.base is not None or any(leaf is a for a in arrays)):
-        return leaf.copy()
-    return leaf
-
-
 def _read_only(g: Any) -> Any:
     """A cotangent that the rule cannot write to: other nodes may be given the same one."""
-    if not isinstance(g, np.ndarray):
-        return g
-    view = g.view()
-    view.flags.writeable = False
-    return view
+    return frozen(g) if isinstance(g, np.ndarray) else g
 
 
 @contextmanager

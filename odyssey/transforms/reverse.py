@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.scope import recording_now
 from odyssey.ops.values import NUMBERS
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
@@ -18,7 +19,6 @@ from odyssey.transforms.arguments import (
     hand_over,
     is_live,
     named_like,
-    recording_around,
     settled,
     split_aux,
 )
@@ -174,7 +174,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         """Return the gradients of the primals for ``cotangents`` in the tree of the result."""
         given = same_tree("vjp", "cotangents", out, cotangents)
-        if recording_around() and not tape._followed() and any(map(_requires, given)):
+        if recording_now() is not None and not tape._followed() and any(map(_requires, given)):
             # A tape that began later follows the cotangents only: make a pullback inside of it.
             point = map_tree(lambda v: v._array if isinstance(v, Variable) else v, watched.args)
             again: tuple[Any, ...] = vjp(fn, *point, has_aux=has_aux)[1](cotangents)

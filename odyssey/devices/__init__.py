@@ -1,0 +1,1 @@
+"""Where arrays live, whose they are, and who may write to them."""
