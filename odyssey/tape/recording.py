@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from odyssey.errors import MutationError, TapeError, TapeMismatchError, Untracke
 from odyssey.ops.scope import Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
 from odyssey.spec import Spec
+from odyssey.tape.liveness import holders, measured, unheld_in_a_list
 
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful
@@ -40,6 +40,9 @@ _CUTS = 64
 
 # Copying an array of this size costs less than locking and unlocking it.
 SMALL = 2048
+
+# Up to so many references to the id of a result, nobody holds it but its node.
+_ALONE = measured(unheld_in_a_list, places=2)
 
 _NO_IDS = Mark.block
 _PAUSED = Mark("no_recording")
@@ -176,7 +179,7 @@ class Recording:
         nodes, kept = self.nodes, []
         while nodes:
             node = nodes.pop()
-            if _holders(node) > _ALONE:
+            if holders(node) > _ALONE:
                 kept.append(node)
         nodes.extend(reversed(kept))
         if self.careful is not None:
@@ -337,15 +340,6 @@ class Recording:
     def __del__(self) -> None:
         if self.held:
             self.release()
-
-
-def _holders(node: Any) -> int:
-    output = node[1]
-    return getrefcount(output)
-
-
-# Measured, not written down: CPython's count of the same references differs between versions.
-_ALONE = _holders((None, object()))
 
 
 class TapeNode(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
 from odyssey.ops.table import PASS
 from odyssey.ops.values import make_value
+from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
 
@@ -66,7 +66,7 @@ def pull(
             continue
         if visit is not None:
             g = visit(id, g)
-        if reached is not None and getrefcount(id) > spare:
+        if reached is not None and references(id) > spare:
             reached[id] = g
         if bare:  # so no operand that is here lacks a rule
             rules, count = row.bare, row.short
@@ -192,36 +192,5 @@ def flip(g: Any) -> Any:
     return conj(g) if g is not None and g.dtype.kind == "c" else g
 
 
-# ------------------------------------------------------------------ whom a sweep still concerns
-
-
-def _measure_spare() -> int:
-    """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
-
-    class One:
-        pulls = bare = (PASS,)
-        short = spelled = 1
-
-    class Two:
-        pulls = bare = (PASS, PASS)
-        short = spelled = 2
-
-    for spare in range(16):
-        nodes: list[Any] = []
-        last = None
-        for row in (One, One, Two, Two, One):
-            inputs: tuple[Any, ...] = (last,) if row is One else (last, last)
-            last = object()
-            nodes.append((row, last, inputs, None, None))
-        reached: dict[Any, Any] = {}
-        seeds: dict[Any, Any] = {last: 0.0}
-        count, last, inputs = len(nodes), None, ()
-        pull(drain(nodes), seeds, reached=reached, spare=spare)
-        if not reached:
-            return spare
-        if len(reached) != count:
-            break
-    return 0  # they cannot be told apart on this interpreter: every result passes for living
-
-
-SPARE = _measure_spare()
+# Up to so many references to the id of a result, nobody holds it but this sweep.
+SPARE = measured(lambda: unheld_in_a_sweep(pull, drain, PASS), places=1)
