@@ -1,63 +1,76 @@
-"""Keeping the arrays of others unchanged while a tape needs them: counted read-only locks."""
+"""Keeping the arrays of others unchanged while a tape needs them: shared read-only locks.
+
+A lock lasts as long as the object that stands for it. Recordings hold it in a dictionary; when the
+last of them lets it go, a callback opens the array. All of that is done by C: it happens wherever
+Python code was interrupted, and needs no guard against other threads.
+"""
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from odyssey.spec import Array
 
-__all__ = ["lock", "locked_bytes", "unlock"]
+__all__ = ["lock", "locked_bytes"]
 
 
 class _Lock:
-    """An array, whether it was writable, and how many recordings hold it."""
+    """Stands for one locked array; process wide, because several tapes may save one array."""
 
-    __slots__ = ("array", "count", "writable")
+    __slots__ = ("__weakref__", "array")
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self.writable = array.flags.writeable
-        self.count = 0
 
 
-# By the array's id. Process wide, because two tapes may save one array, and the first to finish
-# must not open it.
-_HELD: dict[int, _Lock] = {}
-# The collector may end a tape, and so unlock, in the middle of any of these functions: hence
-# reentrant, and each count is changed in place and stored again.
-_GUARD = threading.RLock()
-
+# By the array's id: weak references to its lock, whose callbacks take the entry out of this table
+# and open the array. The second one holds the array, so an id stays whose it is.
+_HELD: dict[int, tuple[ref[_Lock], ref[_Lock]]] = {}
 
 # By position: with the argument's name the call would take twice as long.
 _set_writable: Any = np.ndarray.setflags
 
 
-def lock(array: Array) -> None:
-    """Make ``array`` read-only until it was unlocked as often as locked."""
-    key = id(array)
-    with _GUARD:
-        held = _HELD.get(key) or _Lock(array)
-        held.count += 1
-        _HELD[key] = held
-        _set_writable(array, False)
+def lock(array: Array, held: dict[int, Any]) -> None:
+    """Make ``array`` read-only until ``held``, and all others that it was locked for, let it go.
+
+    Args:
+        array: Stays as it is where its owner made it read-only.
+        held: Gets what stands for the lock, by the array's id.
+    """
+    # Not by way of a variable, which the traceback of an interrupt would keep alive.
+    held[id(array)] = _find(array)
+    _set_writable(array, False)
 
 
-def unlock(array: Array) -> None:
-    """Undo one ``lock`` of ``array``."""
-    key = id(array)
-    with _GUARD:
-        held = _HELD[key]
-        held.count -= 1
-        if held.count == 0:
-            _HELD.pop(key, None)
-            if held.writable:
-                _set_writable(array, True)
+def _find(array: Array) -> _Lock:
+    """What stands for the lock of ``array``: found, or made."""
+    key, flags = id(array), array.flags
+    while True:
+        writable = flags.writeable  # before the look-up: another thread may be locking it
+        entry = _HELD.get(key)
+        known = entry[0]() if entry is not None else None
+        if known is not None:
+            return known
+        made = _Lock(array)
+        if writable:
+            # Callbacks are called with the dead reference: to ``pop`` that is the default, to
+            # ``setflags`` it says that the array is aligned, and to ``setattr`` it is a truth.
+            forget = ref(made, partial(_HELD.pop, key))
+            if flags.aligned:
+                reopen = ref(made, partial(_set_writable, array, True))
+            else:
+                reopen = ref(made, partial(setattr, flags, "writeable"))
+            _HELD.setdefault(key, (forget, reopen))
+        elif not flags.writeable:
+            return made
 
 
 def locked_bytes() -> int:
     """Bytes of all arrays that tapes hold locked now."""
-    with _GUARD:
-        return sum(held.array.nbytes for held in list(_HELD.values()))
+    found = (forget() for forget, _ in list(_HELD.values()))
+    return sum(held.array.nbytes for held in found if held is not None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from odyssey.devices.locks import lock, unlock
+from odyssey.devices.locks import lock
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import Pause, scopes
@@ -192,7 +192,7 @@ class Recording:
         if self.held:
             needed = {id(value) for node in self.nodes for value in node[3] or ()}
             for key in [key for key in self.held if key not in needed]:
-                unlock(self.held.pop(key))
+                self.held.pop(key)
 
     # -------------------------------------------------------------- operands
 
@@ -244,9 +244,9 @@ class Recording:
         # A view stays writable through its base, which may not be ours to lock.
         if array.nbytes <= SMALL or array.base is not None:
             return array.copy() if array.flags.c_contiguous else duplicate(array)
-        if id(array) not in self.held:
-            lock(array)
-            self.held[id(array)] = array
+        # (It may be held and open, where an interrupt came in between.)
+        if id(array) not in self.held or array.flags.writeable:
+            lock(array, self.held)
         return array
 
     def add(self, node: RawNode, data: Any) -> None:
@@ -313,9 +313,8 @@ class Recording:
         return self.constants[id]() if id in self.constants else None
 
     def release(self) -> None:
-        """Give every locked array back."""
-        while self.held:
-            unlock(self.held.popitem()[1])
+        """Give every locked array back, as the end of this recording does by itself."""
+        self.held.clear()
 
     def spend(self, why: str) -> None:
         """Drop everything: what is left is a shell that says why it is empty."""
@@ -334,10 +333,6 @@ class Recording:
         self.fixed.clear()
         self.cuts.clear()
         self.careful = None
-        if self.held:
-            self.release()
-
-    def __del__(self) -> None:
         if self.held:
             self.release()
 

@@ -83,7 +83,7 @@ def memory(tape: GradientTape) -> Memory:
                 seen.add(id(owner))
                 size += owner.nbytes
         nodes.append((row.name, size))
-    locked = sum(array.nbytes for array in tape._recording.held.values())
+    locked = sum(held.array.nbytes for held in tape._recording.held.values())
     return Memory(sum(size for _, size in nodes), locked, nodes)
 
 
