@@ -70,9 +70,10 @@ class Objective:
         """Return the value at ``x``, and its gradient, (n,); parameters without a say have 0."""
         with GradientTape() as tape:
             params = tape.watch(self.unflatten(x))
+            sources = leaves(params)  # before the function may change its argument
             value = self._fn(params)
-        grads = tape.gradient(value, params, unused="zero")
-        return float(value), self._flat(grads)
+        grads = tape.gradient(value, sources, unused="zero")
+        return float(value.item()), self._flat(grads)
 
     def __call__(self, x: Any) -> tuple[float, Array]:
         """The same as ``value_and_grad``: for ``minimize(objective, x0, jac=True)``."""
@@ -84,9 +85,10 @@ class Objective:
             params = outer.watch(self.unflatten(x))
             with GradientTape() as inner:
                 watched = inner.watch(params)
+                sources = leaves(watched)
                 value = self._fn(watched)
-            grads = inner.gradient(value, watched, unused="zero")
-        pairs = zip(leaves(grads), leaves(self.unflatten(v)), strict=True)
+            grads = inner.gradient(value, sources, unused="zero")
+        pairs = zip(grads, leaves(self.unflatten(v)), strict=True)
         # A gradient that does not depend on the parameters is a constant: its derivative is 0.
         moving = [(g, w) for g, w in pairs if isinstance(g, Variable) and g.requires_grad]
         if not moving:

@@ -108,7 +108,7 @@ class _Probe:
         self.fn = fn
         self.point = point
         self.direction = [_random_like(x, rng) for x in leaves(point)]
-        self.outputs = [_value(y) for y in leaves(fn(*point))]
+        self.outputs = [_value(y) for y in leaves(fn(*map_tree(np.array, point)))]
         self.cotangent = [_random_like(y, rng) for y in self.outputs]
         # Relative to the size of the terms that were summed, which may cancel in the sum.
         self.scale = 0.0
@@ -136,8 +136,9 @@ class _Probe:
     def _record(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:
         with GradientTape(**options) as tape:
             watched = [tape.watch(arg) for arg in self.point]
+            sources = leaves(watched)  # before the function may change its arguments
             outputs = leaves(self.fn(*watched))
-        return tape, leaves(watched), outputs
+        return tape, sources, outputs
 
     def reverse(self) -> float:
         tape, sources, outputs = self._record()
@@ -167,6 +168,7 @@ class _Probe:
         def gradient(*args: Any) -> Any:
             with GradientTape() as tape:
                 watched = [tape.watch(arg) for arg in args]
+                sources = leaves(watched)
                 outputs = leaves(self.fn(*watched))
             pairs = [
                 (y, c)
@@ -174,9 +176,9 @@ class _Probe:
                 if isinstance(y, Variable) and y.requires_grad
             ]
             if not pairs:
-                return [np.zeros_like(_value(x)) for x in leaves(watched)]
+                return [np.zeros_like(_value(x)) for x in sources]
             return tape.gradient(
-                [y for y, _ in pairs], leaves(watched), [c for _, c in pairs], unused="zero"
+                [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
             )
 
         return gradient

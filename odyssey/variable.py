@@ -22,7 +22,7 @@ from odyssey.errors import (
 from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
-from odyssey.ops.scope import TRACE, Pause, innermost, recording_now
+from odyssey.ops.scope import TRACE, Pause, find, innermost, recording_now
 from odyssey.ops.values import (
     CONSTANT,
     LEAF,
@@ -283,8 +283,13 @@ class Variable(Value, Operators):
             self._info.grad = self._info.loan = None
 
     def backward(self, grad: Any = None) -> Any:
-        """Sweep the tape that recorded this value; see ``GradientTape.backward``."""
+        """Sweep the tape that recorded this value; see ``GradientTape.backward``.
+
+        A trainable leaf is asked of the tape that made it, else of the one that is entered.
+        """
         tape = self.tape
+        if tape is None and self._recording is LEAF and (home := find("backward", (self,), [])):
+            tape = None if isinstance(home, Mark) else home.tape_of(self._id)
         if tape is None:
             raise TapeError(
                 f"backward: {self!r} is on no tape; compute it inside "

@@ -86,11 +86,6 @@ REFUSED = {
         TapeError,
         r"is a constant \(it was made by detach\).*requires_grad=True",
     ),
-    "unused_leaf": (
-        lambda r: (wide(1.0, name="other"),),
-        TapeError,
-        "name='other'.* was not used on this tape",
-    ),
     "untracked": (
         lambda r: (r.w * 1.0,),
         UntrackedError,
@@ -109,6 +104,15 @@ def test_a_refused_sweep_changes_nothing(case, kind):
     with pytest.raises(error, match=rf"(?s){kind}: .*{words}"):
         sweep(kind, r.tape, output, r.w, *args)
     r.unchanged(kind)
+
+
+def test_the_gradient_of_a_leaf_that_the_tape_did_not_meet_is_refused_unless_it_is_the_source():
+    r = Recorded()
+    other = wide(1.0, name="other")
+    with pytest.raises(TapeError, match=r"gradient: .*name='other'.* was not used on this tape"):
+        r.tape.gradient(other, r.w)
+    assert r.state() == r.before
+    assert float(r.tape.gradient(other, other)) == 1.0
 
 
 @pytest.mark.parametrize("kind", SWEEPS)

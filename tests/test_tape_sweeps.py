@@ -168,13 +168,14 @@ def test_the_mapping_refuses_what_was_not_reached():
     assert other.grad is None
 
 
-def test_a_watched_variable_that_was_written_to_is_no_longer_iterated_over():
+def test_a_watched_variable_that_was_written_to_stands_for_what_was_watched():
     with GradientTape() as tape:
         v = tape.watch(np.ones(3))
         y = (v * 2.0).sum()
         v[0] = 5.0
     gradients = tape.backward(y)
-    assert list(gradients) == []
+    assert list(gradients) == [v]
+    assert gradients[v].tolist() == [2.0, 2.0, 2.0]
 
 
 def test_clear_grads_and_zero_grad_forget_all_and_one():

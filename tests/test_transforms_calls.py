@@ -231,7 +231,9 @@ def test_the_tape_says_what_its_forward_sweep_takes_for_unused():
         y, z = x * x, tape.watch(1.0) * 2.0
     with pytest.raises(TapeError, match="does not depend"):
         tape.jvp([y, z], x, 1.0)
-    with pytest.raises(TapeError, match="choose 'error' or 'zero'"):
-        tape.jvp([y, z], x, 1.0, unused="none")
+    with pytest.raises(TapeError, match="choose 'error', 'zero' or 'none'"):
+        tape.jvp([y, z], x, 1.0, unused="nothing")
     first, second = tape.jvp([y, z], x, 1.0, unused="zero")
     assert (float(first), float(second)) == (4.0, 0.0)
+    first, second = tape.jvp([y, z], x, 1.0, unused="none")
+    assert (float(first), second) == (4.0, None)

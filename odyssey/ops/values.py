@@ -66,9 +66,11 @@ class Info:
         version: How often ``assign`` wrote to the data.
         home: A weak reference to the tape that made the leaf, or None.
         note: Why a constant is one: a word and the ids that it was computed from.
+        watched: The id of the value that a tape gave this Variable when it was watched, or None;
+            an item assignment since gave the Variable another value, and so another id.
     """
 
-    __slots__ = ("grad", "home", "loan", "name", "note", "version")
+    __slots__ = ("grad", "home", "loan", "name", "note", "version", "watched")
 
     def __init__(self, name: str | None = None, note: tuple[str, tuple[int, ...]] | None = None):
         self.name = name
@@ -77,6 +79,7 @@ class Info:
         self.loan: Any = None
         self.home: Any = None
         self.version = 0
+        self.watched: int | None = None
 
 
 class Value:

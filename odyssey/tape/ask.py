@@ -20,13 +20,17 @@ from odyssey.errors import (
 from odyssey.ops.arithmetic import add
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value
+from odyssey.spec import Spec
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
     checked,
-    id_of,
+    output_of,
     reaches_trainable,
     refuse_consumed,
     seeds_of,
+    sources_of,
+    spec_of_either,
+    take_up,
     unreached,
 )
 from odyssey.tape.recording import RawNode, Recording
@@ -61,6 +65,8 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
     frozen = r.verify()
+    if type(output) is not Variable or output._recording is not r:
+        take_up(r, output)
     # Nothing else is recorded by itself, so every result depends on a trainable leaf.
     usual = r.leaves and not (frozen or r.manual)
     if not usual and not reaches_trainable(tape, seeds):
@@ -101,21 +107,21 @@ def gradient(
     graph = create_graph or tape._followed()
     refuse_consumed(tape, "gradient")
     flat, rebuild = flatten(sources)
-    ids = [id_of(tape, "gradient", source, leaf_may_be_new=True) for source in flat]
-    seeds = seeds_of(tape, "gradient", output, grad, graph, ids)
+    ids, specs = sources_of(tape, "gradient", flat, unused)
+    asked = {i for i in ids if i is not None}
+    seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
     r = tape._recording
     r.verify()
     keep = tape.persistent or create_graph
-    start = first_after(r, ids)
-    wanted = dependents(r.nodes[start:], ids)
+    start = first_after(r, asked)
+    wanted = dependents(r.nodes[start:], asked)
     lost = unreached(tape, ids, seeds, wanted, start) if unused == "error" else None
     if lost is not None:
         raise TapeError(
             f"gradient: the output does not depend on {flat[lost]!r}; tape.explain(output, source) "
             "says why; pass unused='zero' or 'none' if that is meant"
         )
-    found: dict[int, Any] = {}
-    asked = set(ids)
+    found: dict[int | None, Any] = {}
     hooks = dict(tape._hooks)
 
     def visit(i: int, g: Any) -> Any:
@@ -137,8 +143,8 @@ def gradient(
     found |= {i: _called(hooks, i, g) for i, g in rest.items() if i in asked}
     taken = {id(g) for g in seeds.values()}
     results = [
-        _answer(found.get(i), source, unused, taken, r.barrier)
-        for i, source in zip(ids, flat, strict=True)
+        _answer(found.get(i), spec, unused, taken, r.barrier)
+        for i, spec in zip(ids, specs, strict=True)
     ]
     if graph:
         results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
@@ -150,37 +156,39 @@ def gradient(
 
 def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
-    if unused not in ("error", "zero"):
-        raise TapeError(f"jvp: unused={unused!r}; choose 'error' or 'zero'")
+    if unused not in ("error", "zero", "none"):
+        raise TapeError(f"jvp: unused={unused!r}; choose 'error', 'zero' or 'none'")
     refuse_consumed(tape, "jvp")
     graph = tape._followed()
     outputs, rebuild = flatten(output)
-    out_ids = [id_of(tape, "jvp", value) for value in outputs]
+    out_ids = [output_of(tape, value, unused) for value in outputs]
+    out_specs = [spec_of_either(tape, "jvp", value) for value in outputs]
     flat = leaves(sources)
     given = same_tree("jvp", "tangents", sources, tangents)
     moving: dict[int, Any] = {}
-    ids = [id_of(tape, "jvp", source, leaf_may_be_new=True) for source in flat]
-    for i, source, t in zip(ids, flat, given, strict=True):
-        t = checked("jvp", "tangent", source._spec, t, graph)
-        moving[i] = add(moving[i], t) if i in moving else t
+    for i, spec, t in zip(*sources_of(tape, "jvp", flat, unused), given, strict=True):
+        t = checked("jvp", "tangent", spec, t, graph)
+        if i is not None:
+            moving[i] = add(moving[i], t) if i in moving else t
     r = tape._recording
     r.verify()
-    start = first_after(r, ids)
     # A source that is itself a result has the tangent that was asked for, not a computed one.
-    given_ids = set(ids)
+    given_ids = set(moving)
+    start = first_after(r, given_ids)
     nodes = (node for node in _seen(tape, iter(r.nodes[start:])) if node[1] not in given_ids)
     if graph:
         with tape._recording_again():
             push(recorded(list(nodes), r), moving)
     else:
         push(nodes, moving)
-    for i, value in zip(out_ids, outputs, strict=True):
-        if i not in moving:
-            if unused == "error":
-                raise TapeError(f"jvp: {value!r} does not depend on the sources")
-            moving[i] = np.zeros(value.shape, value.dtype)
+    lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in moving), None)
+    if unused == "error" and lost is not None:
+        raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
     taken: set[int] = {id(t) for t in given}
-    results = [_own(moving[i], taken, r.barrier) for i in out_ids]
+    results = [
+        _own(moving[i], taken, r.barrier) if i in moving else _nothing(spec, unused)
+        for i, spec in zip(out_ids, out_specs, strict=True)
+    ]
     if graph:
         results = [Variable(t) if isinstance(t, np.ndarray) else t for t in results]
     return rebuild(results)
@@ -284,20 +292,24 @@ def _own(g: Any, taken: set[int], strange: bool) -> Any:
     return g
 
 
-def _answer(g: Any, source: Any, unused: str, taken: set[int], strange: bool) -> Any:
+def _answer(g: Any, spec: Spec, unused: str, taken: set[int], strange: bool) -> Any:
     if g is None:
-        return np.zeros(source.shape, source.dtype) if unused == "zero" else None
-    _check_result(g, source)
+        return _nothing(spec, unused)
+    _check_result(g, spec)
     return _own(flip(g), taken, strange)
 
 
-def _check_result(g: Any, source: Value) -> None:
+def _nothing(spec: Spec, unused: str) -> Any:
+    """What stands for a derivative where nothing depends on anything."""
+    return np.zeros(spec.shape, spec.dtype) if unused == "zero" else None
+
+
+def _check_result(g: Any, spec: Spec) -> None:
     """A rule from outside may have returned anything."""
-    spec = source._spec
     if g.shape != spec.shape or g.dtype != spec.dtype:
         raise ShapeError(
-            f"a rule gave a gradient of {g.dtype}{list(g.shape)} for {source!r}; "
-            "check the rules of your own ops with od.testing.check_gradients"
+            f"a rule gave a gradient of {g.dtype}{list(g.shape)} for a value of shape {spec.shape} "
+            f"and {spec.dtype}; check rules of your own with od.testing.check_gradients"
         )
 
 
@@ -321,7 +333,7 @@ def _check(
     for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
         if i in rest and leaf._recording is LEAF:
             g = _called(hooks, i, rest[i])
-            _check_result(g, leaf)
+            _check_result(g, leaf._spec)
             checked[i] = g = _flip_recorded(g)
             _check_sum(leaf, g)
             if trace is not None:
@@ -379,7 +391,6 @@ def _deliver(
             info.grad, info.loan = total, None
     for i, ref in r.watched.items():
         watched = ref()
-        # An item assignment since gave the Variable another value, and so another id.
-        if watched is not None and watched._id == i and i in reached:
+        if watched is not None and i in reached:
             gradients._watched = (*gradients._watched, watched)
     return gradients

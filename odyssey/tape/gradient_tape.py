@@ -16,7 +16,7 @@ from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
 from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
-from odyssey.tape.question import id_of
+from odyssey.tape.question import source_of
 from odyssey.tape.recording import Recording, TapeNode
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
@@ -232,7 +232,9 @@ class GradientTape:
 
         Args:
             tree: Arrays, numbers or Variables in any nest of containers. They stay untouched;
-                what the gradient of a watched trainable leaf is, reaches the leaf as well.
+                what the gradient of a watched trainable leaf is, reaches the leaf as well. What
+                is asked of a watched Variable is answered for its value here, whatever is written
+                to it later.
 
         Raises:
             DTypeError: for integers, which have no gradient.
@@ -255,7 +257,8 @@ class GradientTape:
             # The stand-in leaf is nobody's: its own gradient is never asked for.
             self._recording.leaves.pop(value.id)
             self._recording.versions.pop(value.id)
-        self._recording.watched[watched.id] = weakref.ref(watched)
+        watched._own_info().watched = watched._id
+        self._recording.watched[watched._id] = weakref.ref(watched)
         return watched
 
     def clear(self) -> None:
@@ -313,7 +316,7 @@ class GradientTape:
         """Add the gradients of ``output`` to the ``.grad`` of every trainable leaf that it used.
 
         Args:
-            output: A Variable recorded here, or a tree of them.
+            output: A Variable recorded here, a trainable leaf, or a tree of them.
             grad: Its cotangent, of its shape; may be left out where there is one element.
             retain: Keep the nodes for another sweep.
 
@@ -339,10 +342,10 @@ class GradientTape:
 
         Args:
             output: A Variable recorded here, or a tree of them.
-            sources: A Variable (leaf, watched, or intermediate) or a tree of them.
+            sources: A Variable (leaf, watched, or intermediate), its id, or a tree of them.
             grad: The cotangent of ``output``; may be left out where there is one element.
-            unused: What a source gets that ``output`` does not depend on: ``"error"`` raises,
-                ``"zero"`` gives zeros, ``"none"`` gives None.
+            unused: What a source gets that ``output`` does not depend on, be it a constant or a
+                frozen leaf: ``"error"`` raises, ``"zero"`` gives zeros, ``"none"`` gives None.
             create_graph: Record the sweep, so that its results can be differentiated; keeps
                 the tape.
 
@@ -372,8 +375,9 @@ class GradientTape:
             output: A Variable recorded here, or a tree of them.
             sources: A Variable or a tree of them.
             tangents: Arrays of the shapes of ``sources``, in the same tree.
-            unused: What an output gets that depends on no source: ``"error"`` raises, ``"zero"``
-                gives zeros.
+            unused: What an output gets that depends on no source, or is a constant: ``"error"``
+                raises, ``"zero"`` gives zeros, ``"none"`` gives None. Unless it is ``"error"``,
+                sources may be constants or frozen leaves, which move nothing.
 
         Returns:
             Tangents in the shape of ``output``.
@@ -394,7 +398,8 @@ class GradientTape:
 
         What it returns, unless None, replaces the cotangent, and must have its shape.
         """
-        id = id_of(self, "on_gradient", variable)
+        id = source_of(self, "on_gradient", variable)
+        assert id is not None  # which only stands for constants, and those are refused here
         self._hooks.setdefault(id, []).append(fn)
 
     # -------------------------------------------------------------- what sweeps ask of a tape

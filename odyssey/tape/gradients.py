@@ -16,6 +16,13 @@ __all__ = ["Gradients"]
 _ARRAYS = (np.ndarray, np.generic)
 
 
+def _asked(variable: Variable) -> int:
+    """The id of what was watched, though the Variable was written to since; else its own."""
+    info = variable._info
+    watched: int | None = None if info is None else info.watched
+    return variable._id if watched is None else watched
+
+
 class Gradients(Mapping[Variable, Any]):
     """The cotangents of one sweep.
 
@@ -46,10 +53,10 @@ class Gradients(Mapping[Variable, Any]):
             raise KeyError(
                 f"{variable!r} was not reached by this sweep, or did not require a gradient"
             )
-        id = variable.id
+        leaf = variable in self._leaves
+        id = variable._id if leaf else _asked(variable)
         if id not in self._given:
             # In this order, since other threads may look the same one up.
-            leaf = variable in self._leaves
             g = self._leaves[variable] if leaf else self._reached[id]
             if isinstance(g, _ARRAYS):
                 g = np.array(g if leaf else flip(g))
@@ -64,7 +71,7 @@ class Gradients(Mapping[Variable, Any]):
     def __contains__(self, variable: object) -> bool:
         if not isinstance(variable, Variable):
             return False
-        return variable in self._leaves or variable.id in self._reached
+        return variable in self._leaves or _asked(variable) in self._reached
 
     def __iter__(self) -> Iterator[Variable]:
         return iter((*self._leaves, *self._watched))

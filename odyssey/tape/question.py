@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,20 @@ from odyssey.variable import Variable
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
+    from odyssey.tape.recording import Recording
 
-__all__ = ["checked", "id_of", "reaches_trainable", "refuse_consumed", "seeds_of", "unreached"]
+__all__ = [
+    "checked",
+    "output_of",
+    "reaches_trainable",
+    "refuse_consumed",
+    "seeds_of",
+    "source_of",
+    "sources_of",
+    "spec_of_either",
+    "take_up",
+    "unreached",
+]
 
 
 def refuse_consumed(tape: GradientTape, who: str) -> None:
@@ -81,20 +93,87 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
     raise TapeMismatchError(f"{who}: {value!r} lives on {where!r}, not on {r!r}")
 
 
+def source_of(
+    tape: GradientTape, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
+) -> int | None:
+    """The id of a source: of what was watched, though it was written to since; see ``id_of``.
+
+    None for a constant, on which nothing depends, unless that is an error.
+    """
+    r = tape._recording
+    if isinstance(source, int) and not isinstance(source, bool):
+        known = r.known(source)
+        source = source if known is None else known
+    if isinstance(source, Variable):
+        watched = r.asked(source)
+        if watched != source._id and tape._covers(watched):
+            return watched
+        if unused != "error" and source._recording is CONSTANT:
+            return None
+    return id_of(tape, who, source, leaf_may_be_new)
+
+
+def sources_of(
+    tape: GradientTape, who: str, sources: list[Any], unused: str
+) -> tuple[list[int | None], list[Spec]]:
+    """Ids and specs of sources; trainable leaves may be new to the tape."""
+    ids: list[int | None] = []
+    specs = []
+    for source in sources:
+        # The commonest ones, spelled out: a third of the time.
+        if type(source) is Variable and source._recording is LEAF and source._info.watched is None:
+            ids.append(source._id)
+            specs.append(source._spec)
+        else:
+            ids.append(source_of(tape, who, source, unused, leaf_may_be_new=True))
+            specs.append(spec_of_either(tape, who, source))
+    return ids, specs
+
+
+def output_of(tape: GradientTape, value: Any, unused: str) -> int | None:
+    """The id of an output of a forward sweep; None for a constant, unless that is an error."""
+    if unused != "error" and isinstance(value, Variable) and value._recording is CONSTANT:
+        return None
+    return id_of(tape, "jvp", value, leaf_may_be_new=True)
+
+
+def spec_of_either(tape: GradientTape, who: str, value: Any) -> Spec:
+    """The spec of a Variable, or of what an id on this tape means."""
+    spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
+    if spec is None:
+        raise ShapeError(f"{who}: the shape of id {value} is not known; pass its Variable")
+    return spec
+
+
+def take_up(recording: Recording, output: Any) -> None:
+    """Make trainable leaves that are outputs themselves known to a recording."""
+    for value in leaves(output):
+        if isinstance(value, Variable) and value._recording is LEAF:
+            recording.place(value, "backward")
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
 
 
 def seeds_of(
-    tape: GradientTape, who: str, output: Any, grad: Any, graph: bool, sources: Sequence[int] = ()
+    tape: GradientTape,
+    who: str,
+    output: Any,
+    grad: Any,
+    graph: bool,
+    sources: Collection[int] | None = None,
 ) -> dict[int, Any]:
-    """The cotangents that a sweep starts from, by id; an output may be a source itself."""
+    """The cotangents that a sweep starts from, by id.
+
+    An output may be a source itself; where no sources are named, every trainable leaf is one.
+    """
     if tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
         here = output._recording is tape._recording and not tape._gaps
-        id = output._id if here else id_of(tape, who, output, output._id in sources)
+        id = output._id if here else id_of(tape, who, output, _among(sources, output))
         own = output._spec
         if grad is None and own.shape == ():
             return {id: _one(own.dtype)}
@@ -102,7 +181,7 @@ def seeds_of(
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
-    ids = [id_of(tape, who, v, isinstance(v, Value) and v._id in sources) for v in outputs]
+    ids = [id_of(tape, who, v, _among(sources, v)) for v in outputs]
     none = [None] * len(outputs)
     grads = none if grad is None else same_tree(who, "cotangents", output, grad)
     seeds: dict[int, Any] = {}
@@ -111,6 +190,10 @@ def seeds_of(
         g = _seed(who, spec, given, graph)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds
+
+
+def _among(sources: Collection[int] | None, value: Any) -> bool:
+    return sources is None or (isinstance(value, Value) and value._id in sources)
 
 
 def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
@@ -155,7 +238,7 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
 
 
 def unreached(
-    tape: GradientTape, ids: list[int], seeds: dict[int, Any], wanted: set[int], start: int
+    tape: GradientTape, ids: list[int | None], seeds: dict[int, Any], wanted: set[int], start: int
 ) -> int | None:
     """The place of the first source that no seed depends on; a sweep over ids alone."""
     nodes = tape._recording.nodes

@@ -13,7 +13,7 @@ from odyssey.devices.locks import lock
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import Pause, scopes
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value
 from odyssey.spec import Spec
 from odyssey.tape.liveness import holders, measured, unheld_in_a_list
 
@@ -230,7 +230,9 @@ class Recording:
                 "constant"
             )
         if self.guests is not None:
-            self.guests[value._id] = value
+            if value._id not in self.guests:
+                # A Variable of its own: an item assignment to the other gives that another id.
+                self.guests[value._id] = make_value(type(value), value._array, where, value._id)
             return value._id
         raise TapeMismatchError(
             f"{who}: an operand lives on {where!r}, while {self!r} records; "
@@ -305,6 +307,14 @@ class Recording:
     def uses(self, id: int) -> bool:
         """Whether ``id`` is an operand of a node."""
         return any(id in node[2] for node in self.nodes)
+
+    def asked(self, value: Value) -> int:
+        """The id of what a question about ``value`` means: what was watched, else its value now."""
+        info = value._info
+        if info is not None and info.watched in self.watched:
+            watched: int = info.watched
+            return watched
+        return value._id
 
     def known(self, id: int) -> Value | None:
         """The leaf or the living constant of this id, or None."""

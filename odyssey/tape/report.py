@@ -23,10 +23,11 @@ def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
     if tape.consumed:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"
     by_output = {node[1]: node for node in r.nodes}
-    reached = dependents(r.nodes, [source.id])
+    start = r.asked(source)
+    reached = dependents(r.nodes, [start])
     if output._recording is r and output.id in reached:
         path = [output.id]
-        while path[-1] != source.id:
+        while path[-1] != start:
             inputs = by_output[path[-1]][2]
             path.append(next(i for i in inputs if i in reached))
         steps = [by_output[i][0].name for i in reversed(path[:-1])]

@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.scope import TRACE, recording_now
-from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol
+from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol, make_value
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, paths, unflatten
 from odyssey.variable import Variable
@@ -26,6 +26,7 @@ __all__ = [
     "named_like",
     "settled",
     "split_aux",
+    "twin_of",
     "zeros_like",
 ]
 
@@ -78,17 +79,23 @@ def as_arguments(who: str, primals: Any, tangents: Any) -> tuple[tuple[Any, ...]
 
 
 class Watched:
-    """Arguments of a call with those that are differentiated replaced by Variables of a tape."""
+    """Arguments of a call with those that are differentiated replaced by Variables of a tape.
 
-    __slots__ = ("args", "positions", "sources")
+    The function gets containers and Variables of its own, in ``args``: whatever it writes to
+    them, ``sources`` and ``forms`` stay what was passed in.
+    """
+
+    __slots__ = ("args", "forms", "positions", "sources")
 
     def __init__(self, who: str, tape: GradientTape, args: Sequence[Any], positions: Sequence[int]):
         self.args = list(args)
         self.positions = positions
         self.sources: list[Variable] = []
+        self.forms: list[Any] = []
         for n in positions:
             new = [self._watch(who, tape, *pair) for pair in paths(args[n], f"argument {n}")]
-            self.args[n] = unflatten(args[n], new)
+            self.forms.append(unflatten(args[n], new))
+            self.args[n] = unflatten(args[n], [v if v is None else twin_of(v) for v in new])
 
     def _watch(self, who: str, tape: GradientTape, path: str, leaf: Any) -> Any:
         if leaf is None:
@@ -110,12 +117,16 @@ class Watched:
         """Put one value for each source into trees like the arguments; None stays None."""
         supply = iter(values)
         made = []
-        for n in self.positions:
-            tree = self.args[n]
+        for form in self.forms:
             made.append(
-                unflatten(tree, [None if leaf is None else next(supply) for leaf in leaves(tree)])
+                unflatten(form, [None if leaf is None else next(supply) for leaf in leaves(form)])
             )
         return made[0] if bare else tuple(made)
+
+
+def twin_of(value: Variable) -> Variable:
+    """Another Variable for the same value, which may be written to in its place."""
+    return make_value(Variable, value._array, value._recording, value._id, value._spec)
 
 
 def settled(tree: Any) -> Any:

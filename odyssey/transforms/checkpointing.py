@@ -14,7 +14,7 @@ from odyssey.spec import Spec
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import drain, pull, push, recorded
-from odyssey.transforms.arguments import named_like
+from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.replay import (
     Print,
@@ -45,6 +45,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     first ones; where they differ, because ``fn`` drew from a source that was not found, or an
     array that it closes over was written to, the sweep raises. It also raises where a trainable
     leaf was assigned that ``fn`` only looks at, to compare it for instance.
+
+    What ``fn`` writes to an argument (``x[0] = 1.0``) stays inside; the caller's is as it was.
 
     Args:
         fn: A function of arrays or trees of them, with such a result. Where nothing records it
@@ -110,13 +112,15 @@ class _Piece:
         """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
         start, tape = free_id(), _tape_apart(recording.masked)
         segment = tape._recording
-        given = [tape if isinstance(v, GradientTape) else v for v in leaves(self.tree)]
+        passed = leaves(self.tree)
+        given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
         args, named = unflatten(self.tree, given)
         with tape:
             out = self.fn(*args, **named)
+        lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
             raise TapeError(f"{self.name}: the function records by hand, which cannot be repeated")
-        made, nodes = leaves(out), _nodes(tape)
+        made, nodes = [_returned(v, lenders) for v in leaves(out)], _nodes(tape)
         produced = {node[1] for node in nodes}
         first: dict[int, int] = {}
         for place, value in enumerate(made):
@@ -131,7 +135,7 @@ class _Piece:
             if i <= start and leaf._info is not None and not segment.uses(i)
         ]
         if self.every and sources:
-            sources = {v._id: v for v in given if _moves(v)} | sources
+            sources = {v._id: v for v in passed if _moves(v)} | sources
         self.masked = segment.masked
         results = self._append(recording, sources, [made[p] for p in first.values()], first)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
@@ -304,6 +308,17 @@ class _Piece:
         return [
             tangents[v._id] if v._id in tangents else np.zeros(v.shape, v.dtype) for v in results
         ]
+
+
+def _lent(value: Any) -> Any:
+    """What the function gets for an argument: it may write to it, but not to the caller's."""
+    return twin_of(value) if isinstance(value, Variable) and value._recording is not LEAF else value
+
+
+def _returned(value: Any, lenders: dict[int, Any]) -> Any:
+    """The caller's own Variable for one that was lent and not written to."""
+    lender = lenders.get(id(value))
+    return lender if isinstance(lender, Variable) and lender._id == value._id else value
 
 
 def _tape_apart(masked: bool) -> GradientTape:

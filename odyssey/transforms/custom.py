@@ -236,7 +236,8 @@ class _Call:
     def _residuals(self, kept: tuple[Any, ...]) -> Any:
         _, rest = kept_inputs(kept, len(self.inputs))
         others = len(self.paths) - len(self.inputs)
-        return unflatten(self.residuals, list(rest[others:]))
+        # Read-only, because the tape may be swept again.
+        return unflatten(self.residuals, [_read_only(value) for value in rest[others:]])
 
     def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
         """Run ``forward`` on Variables, so that what it keeps can be differentiated."""
@@ -314,7 +315,7 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _read_only(g: Any) -> Any:
-    """A cotangent that the rule cannot write to: other nodes may be given the same one."""
+    """What a rule cannot write to: other nodes may be given the same cotangent."""
     return frozen(g) if isinstance(g, np.ndarray) else g
 
 

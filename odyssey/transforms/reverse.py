@@ -176,7 +176,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = same_tree("vjp", "cotangents", out, cotangents)
         if recording_now() is not None and not tape._followed() and any(map(_requires, given)):
             # A tape that began later follows the cotangents only: make a pullback inside of it.
-            point = map_tree(lambda v: v._array if isinstance(v, Variable) else v, watched.args)
+            point = map_tree(lambda v: v._array if isinstance(v, Variable) else v, watched.forms)
             again: tuple[Any, ...] = vjp(fn, *point, has_aux=has_aux)[1](cotangents)
             return again
         trees: tuple[Any, ...] = watched.trees(
