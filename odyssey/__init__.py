@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from odyssey import backward, errors, losses, ops, optim
-from odyssey.compile import compile
+from odyssey.compiler import compile
 from odyssey.losses import (
     LossAndGrad,
     bce_loss_and_grad,

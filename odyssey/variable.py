@@ -165,6 +165,7 @@ class Variable(Value, Operators):
         """The single element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
+        self._refuse_in_trace("item() asks for the value of")
         return np.asarray(self._array).item()
 
     # -------------------------------------------------------------- what it is
@@ -230,6 +231,9 @@ class Variable(Value, Operators):
     def requires_grad(self, flag: bool) -> None:
         if self._recording is UNTRACKED or not self.is_leaf:
             raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
+        if flag == self.requires_grad:
+            return
+        self._refuse_in_trace("requires_grad of")
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
             self._array = np.array(self._array, order="C")
@@ -250,11 +254,11 @@ class Variable(Value, Operators):
     @property
     def grad(self) -> Any:
         """The accumulated gradient, an array that nobody else holds; None before a sweep."""
+        if (trace := TRACE.get()) is not None:
+            return trace.grad_of(self)
         info = self._info
         if info is None or info.grad is None:
             return None
-        if (trace := TRACE.get()) is not None:
-            return trace.meet_grad(self)
         if info.loan is not None:
             with ACCUMULATION:
                 # The mapping that the sweep returned still shows this array: get one of its own.
@@ -270,16 +274,17 @@ class Variable(Value, Operators):
             value = np.array(value, self.dtype)
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
-        info = self._own_info()
         if (trace := TRACE.get()) is not None:
-            trace.meet_grad(self)
+            trace.set_grad(self, value)
+            return
+        info = self._own_info()
         info.grad, info.loan = value, None
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
-        if self._info is not None:
-            if (trace := TRACE.get()) is not None:
-                trace.meet_grad(self)
+        if (trace := TRACE.get()) is not None:
+            trace.set_grad(self, None)
+        elif self._info is not None:
             self._info.grad = self._info.loan = None
 
     def backward(self, grad: Any = None) -> Any:
@@ -305,7 +310,7 @@ class Variable(Value, Operators):
 
     def detach_into(self, tape: GradientTape) -> Variable:
         """A trainable leaf of another tape with the same value; no gradient flows back."""
-        return tape.variable(np.array(self._array), self.name)
+        return tape.variable(np.array(self.data), self.name)
 
     # -------------------------------------------------------------- conversions
 
@@ -315,6 +320,7 @@ class Variable(Value, Operators):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        self._refuse_in_trace("an array is made of")
         if isinstance(top := innermost(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
         if self._carries_gradient():
@@ -331,6 +337,7 @@ class Variable(Value, Operators):
         return not self.is_leaf or self._recording is UNTRACKED or recording_now() is not None
 
     def __dlpack__(self, **options: Any) -> Any:
+        self._refuse_in_trace("an array is made of")
         if self.requires_grad:
             raise TapeError(f"__dlpack__: detach() {self!r} first")
         return self.data.__dlpack__(**options)
@@ -354,9 +361,13 @@ class Variable(Value, Operators):
                 f"a Variable of shape {self.shape} is no single number; use .any(), .all() or "
                 "an index"
             )
-        if isinstance(self._array, Symbol):
-            raise TapeError("a value has no number while a graph is traced; use ops.where")
+        self._refuse_in_trace("Python asks for the value of")
         return np.asarray(self._array).reshape(())[()]
+
+    def _refuse_in_trace(self, who: str) -> None:
+        """Raise where only the run of a traced function will know what is asked."""
+        if (trace := TRACE.get()) is not None and not trace.knows(self):
+            raise trace.no_value(who, self)
 
     def __bool__(self) -> bool:
         return bool(self._number())
@@ -372,6 +383,7 @@ class Variable(Value, Operators):
         return float(self._number())
 
     def __format__(self, spec: str) -> str:
+        self._refuse_in_trace("format() asks for the value of")
         return format(self.item(), spec) if spec else str(self)
 
     def __int__(self) -> int:
@@ -388,15 +400,22 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- writing
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        trace = TRACE.get()
         if self._recording is LEAF:
             if recording_now() is not None:
                 raise TapeError(
                     f"item assignment: {self!r} is a trainable leaf under a tape; "
                     "write y = ops.setitem(w, value, key), or assign() outside the tape"
                 )
+            if trace is not None:
+                trace.assign(self, setitem(trace.lift(self), _plain(value), key))
+                return
             self.assign(setitem(np.array(self._array), _plain(value), key))
             return
         result = setitem(self, value, key)
+        if trace is not None and not trace.is_own(self):
+            trace.assign(self, result._array)
+            return
         self._array, self._spec = result._array, result._spec
         self._recording, self._id = result._recording, result._id
         self._placed = None
@@ -452,6 +471,7 @@ class Variable(Value, Operators):
         return _rebuild, (np.asarray(self._array), self._recording is LEAF, self.name)
 
     def _refuse_unless_leaf(self, what: str) -> None:
+        self._refuse_in_trace(f"{what} asks for the value of")
         if not self.is_leaf or self._recording is UNTRACKED:
             raise UntrackedError(
                 f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first"

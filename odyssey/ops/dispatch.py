@@ -54,6 +54,8 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
+    if tracing:
+        TRACE.get().check_inside(recording)
     inputs, specs = [], []
     for operand, value in zip(operands, values, strict=True):
         known = isinstance(operand, Value)

@@ -17,6 +17,7 @@ from odyssey.ops.values import LEAF, Mark, Value
 
 __all__ = [
     "TRACE",
+    "Boundary",
     "Pause",
     "enter",
     "find",
@@ -52,6 +53,18 @@ class Pause(Mark):
         super().__init__("no_grad")
         self.over = False
         self.refuse = refuse
+
+
+class Boundary(Mark):
+    """The scope of a trace: no tape and no pause from before surrounds what runs inside of it."""
+
+    __slots__ = ()
+
+    over = False
+    on = paused = 0
+
+    def __init__(self) -> None:
+        super().__init__("trace")
 
 
 def enter(scope: Any) -> None:

@@ -125,7 +125,7 @@ def _with_gradients(who: str, params: Any) -> list[Variable]:
     for path, p in paths(params):
         if not isinstance(p, Variable):
             raise DTypeError(f"{who}: {path or 'params'} is {p!r}; pass Variables")
-        if p.requires_grad and p._info is not None and p._info.grad is not None:
+        if p.requires_grad and p.grad is not None:
             found.append(p)
     return found
 

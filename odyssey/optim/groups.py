@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, TapeError
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF
 from odyssey.optim.rule import Rule
@@ -25,7 +25,7 @@ class Group:
         params: The Variables of the group, in order.
     """
 
-    __slots__ = ("_make", "_rate", "_rule", "_settings", "params", "paths")
+    __slots__ = ("_make", "_rule", "_settings", "params", "paths")
 
     learning_rate: float
 
@@ -41,8 +41,6 @@ class Group:
         set_slot("paths", paths)
         set_slot("_make", make)
         set_slot("_settings", settings)
-        # The learning rate as a Variable, which a graph reads each time it runs.
-        set_slot("_rate", None)
         self.change()
 
     def change(self, **settings: Any) -> None:
@@ -57,7 +55,7 @@ class Group:
     def checked(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
         """Return all settings with some replaced, and the rule that they make."""
         if settings and TRACE.get() is not None:
-            raise TapeError(
+            raise TRACE.get().refuse(
                 f"{', '.join(settings)}: assigned while a graph is traced, which would happen once "
                 "and not at every run; assign it, or step the schedule, outside what is compiled"
             )
@@ -72,8 +70,6 @@ class Group:
         """Take over what ``checked`` returned."""
         super().__setattr__("_settings", settings)
         super().__setattr__("_rule", rule)
-        if self._rate is not None:
-            self._rate._array[...] = settings["learning_rate"]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings by name."""
@@ -86,13 +82,13 @@ class Group:
 
     def traced_rule(self, trace: Any) -> Rule:
         """The rule whose learning rate is read at each run of the graph that is traced."""
-        if self._rate is None:
-            rate = Variable(np.array(self._settings["learning_rate"], np.float64))
-            rate.name = "learning_rate"
-            super().__setattr__("_rate", rate)
-        rate = trace.lift(self._rate, own=True)
+        rate = trace.lift(trace.once(self, self._rate), own=True)
         rule: Rule = self._make(**self._settings | {"learning_rate": rate})
         return rule
+
+    def _rate(self) -> Variable:
+        """The learning rate as a Variable, which a graph reads each time it runs."""
+        return Variable(np.float64(self._settings["learning_rate"]), name="learning_rate")
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._settings:

@@ -130,13 +130,19 @@ class Optimizer:
 
     def _start(self) -> None:
         """Give every parameter the state that its rule begins with, where it has none."""
+        self._state = self._started()
+
+    def _started(self) -> list[dict[str, Variable]]:
         states = iter(self._state)
+        started = []
         for group in self.groups:
             for p in group.params:
-                state = next(states)
-                for name, value in group.rule().init([p])[0].items():
-                    if name not in state:
-                        state[name] = Variable(value, name=f"{p.name or p.id}.{name}")
+                new = {
+                    name: Variable(value, name=f"{p.name or p.id}.{name}")
+                    for name, value in group.rule().init([p])[0].items()
+                }
+                started.append(new | next(states))
+        return started
 
     def _pack(self) -> None:
         """Move the data and state of the parameters that are not frozen into packs."""
@@ -158,19 +164,20 @@ class Optimizer:
 
     def _step_traced(self, refuse: Callable[[int], None] | None) -> None:
         """The same update on Symbols: parameters and state are assigned as Variables."""
-        self._find_missing(refuse)
-        grads = [p._info.grad if p._recording is LEAF else None for p in self.params]
-        self._start()
         trace = TRACE.get()
+        grads = [p.grad if p._recording is LEAF else None for p in self.params]
+        for k, p in enumerate(self.params):
+            if refuse is not None and grads[k] is None and p._recording is LEAF:
+                refuse(k)
+        states = trace.once(self, self._started)  # the optimizer itself gets none by a trace
         rules = [group.traced_rule(trace) for group in self.groups for _ in group.params]
         with no_grad():
-            for p, g, state, rule in zip(self.params, grads, self._state, rules, strict=True):
+            for p, g, state, rule in zip(self.params, grads, states, rules, strict=True):
                 if g is None:
                     continue
                 for variable in state.values():
                     trace.lift(variable, own=True)
-                # Through the property: a gradient from before the trace is read at each run.
-                new_params, (new,) = rule.update([p.grad], [dict(state)], [p])
+                new_params, (new,) = rule.update([g], [dict(state)], [p])
                 p.assign(new_params[0])
                 for name, variable in state.items():
                     variable.assign(new[name])

@@ -87,7 +87,10 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
             rest = _check(r, hooks, rest)
             reached = {i: _flip_recorded(g) for i, g in reached.items()}
     try:
-        gradients = _deliver(r, rest, reached, strange)
+        if TRACE.get() is not None:
+            gradients = _deliver_traced(r, rest, reached)
+        else:
+            gradients = _deliver(r, rest, reached, strange)
     except BaseException:
         if drained:  # NumPy was told to raise, and what was swept is gone
             tape._consume()
@@ -231,6 +234,9 @@ def _pull(
         The cotangents of what no node produced, and whether the nodes are gone.
     """
     r = tape._recording
+    trace = TRACE.get()
+    if trace is not None:
+        trace.check_inside(r)
     rest = seeds  # what is left of them
     audit = r.careful.check_gradient if r.careful else None
     if graph:
@@ -245,7 +251,7 @@ def _pull(
     if tape._gaps:
         back = _seen(tape, back)
     # Whether the sweep meets nothing but arrays and numbers.
-    bare = ours and not (r.traced or r.manual or TRACE.get() is not None)
+    bare = ours and not (r.traced or r.manual or trace is not None)
     bare = bare and PLAIN.issuperset(map(type, rest.values()))
     # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
     spare = SPARE if draining else 0
@@ -329,15 +335,13 @@ def _check(
     r: Recording, hooks: dict[int, list[Callable[[Any], Any]]], rest: dict[int, Any]
 ) -> dict[int, Any]:
     """Do all that may fail in a delivery, and return the cotangents of the leaves."""
-    trace, checked = TRACE.get(), {}
+    checked = {}
     for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
         if i in rest and leaf._recording is LEAF:
             g = _called(hooks, i, rest[i])
             _check_result(g, leaf._spec)
             checked[i] = g = _flip_recorded(g)
             _check_sum(leaf, g)
-            if trace is not None:
-                trace.meet_grad(leaf)
     return checked
 
 
@@ -389,8 +393,27 @@ def _deliver(
             raise
         for info, total in sums:
             info.grad, info.loan = total, None
+    _show_watched(r, reached, gradients)
+    return gradients
+
+
+def _deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:
+    """The same in a graph: the leaves themselves stay as they are."""
+    trace = TRACE.get()
+    parts: dict[Any, Any] = {}
+    gradients = Gradients(reached, parts)
+    for i, leaf in r.leaves.items():
+        if i in rest and leaf._recording is LEAF:
+            g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
+            old = trace.grad_of(leaf)
+            parts[leaf] = g
+            trace.set_grad(leaf, g if old is None else old + g)
+    _show_watched(r, reached, gradients)
+    return gradients
+
+
+def _show_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
     for i, ref in r.watched.items():
         watched = ref()
         if watched is not None and i in reached:
             gradients._watched = (*gradients._watched, watched)
-    return gradients

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -14,12 +16,25 @@ import numpy as np
 from odyssey.ops.values import Symbol, Value
 from odyssey.tape import GradientTape
 
-__all__ = ["Print", "fingerprint", "generators_of", "same_print", "states_of", "with_states"]
+__all__ = [
+    "Print",
+    "fingerprint",
+    "generators_of",
+    "is_generator",
+    "names_in",
+    "reachable",
+    "same_print",
+    "same_states",
+    "set_states",
+    "states_of",
+    "with_states",
+]
 
 # ------------------------------------------------------------------ random generators
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, type, ModuleType)
+_STANDARD: Any = random.random.__self__  # type: ignore[attr-defined]  # what the module draws from
 # Looking through a data set that somebody closes over would cost more than the function.
 _MOST = 10_000
 
@@ -27,29 +42,45 @@ _MOST = 10_000
 def generators_of(*roots: Any) -> list[Any]:
     """Find NumPy's random generators in what a function is given and what it is made of.
 
-    Looks into containers, closures, defaults, the globals that a function names, bound methods,
-    ``functools.partial`` and the attributes of objects; not into this package and NumPy. A
-    function that names ``random`` may mean ``np.random``, so that module counts as one.
+    A function that names ``random`` may mean ``np.random``, so that module counts as one.
     """
-    found: list[Any] = []
+    return [thing for thing in reachable(*roots) if _is_numpys(thing)]
+
+
+def _is_numpys(thing: Any) -> bool:
+    return isinstance(thing, _GENERATORS) or thing is np.random
+
+
+def is_generator(thing: Any) -> bool:
+    """Whether this draws random numbers by a state: NumPy's, or the standard library's."""
+    if isinstance(thing, random.Random):
+        return not isinstance(thing, random.SystemRandom)
+    return _is_numpys(thing)
+
+
+def reachable(*roots: Any) -> Iterator[Any]:
+    """Yield what a function is given and what it is made of, each thing once.
+
+    Looks into containers, closures, defaults, the globals that a function names, bound methods,
+    ``functools.partial`` and the attributes of objects; not into this package and NumPy.
+    """
     waiting = list(roots)
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
     while waiting and len(seen) < _MOST:
         thing = waiting.pop()
         if id(thing) in seen or thing is None:
             continue
-        seen.add(id(thing))
-        if isinstance(thing, _GENERATORS) or thing is np.random:
-            found.append(thing)
-        elif not isinstance(thing, (*_OPAQUE, Value, Symbol, GradientTape)):
+        seen[id(thing)] = thing
+        yield thing
+        opaque = (*_OPAQUE, Value, Symbol, GradientTape)
+        if not (is_generator(thing) or isinstance(thing, opaque)):
             waiting.extend(_parts(thing))
-    return found
 
 
 def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, dict):
         return list(thing.values())
-    if isinstance(thing, (list, tuple, set, frozenset)):
+    if isinstance(thing, (list, tuple, set, frozenset, deque)):
         return list(thing)
     if isinstance(thing, FunctionType):
         return _parts_of_function(thing)
@@ -70,33 +101,51 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
         except ValueError:  # a name that was not bound yet
             continue
     if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        known, names = function.__globals__, set(_names(function.__code__))
+        known, names = function.__globals__, set(names_in(function.__code__))
         parts += [known[name] for name in names if name in known]
         # Its state is slow to take: 40 µs, so only where it may be in use.
-        parts += [np.random] if "random" in names else []
+        parts += [np.random, _STANDARD] if "random" in names else []
     return parts
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
     """The names that a function's code, and that of the functions within, may look up."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 def states_of(generators: list[Any]) -> list[Any]:
     """Where each generator stands."""
-    return [
-        g.get_state(legacy=False)
-        if hasattr(g, "get_state")
-        else deepcopy(getattr(g, "bit_generator", g).state)
-        for g in generators
-    ]
+    return [_state(generator) for generator in generators]
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "get_state"):
+        return generator.get_state(legacy=False)
+    return deepcopy(getattr(generator, "bit_generator", generator).state)
+
+
+def same_states(one: Any, other: Any) -> bool:
+    """Whether two states that ``states_of`` gave of one generator are the same."""
+    if isinstance(one, dict):
+        return all(same_states(value, other[name]) for name, value in one.items())
+    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)
+
+
+def set_states(generators: list[Any], states: list[Any]) -> None:
+    """Put generators where ``states_of`` found them."""
+    for generator, state in zip(generators, states, strict=True):
+        _set(generator, state)
 
 
 def _set(generator: Any, state: Any) -> None:
-    if hasattr(generator, "set_state"):
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "set_state"):
         generator.set_state(state)
     else:
         getattr(generator, "bit_generator", generator).state = state
@@ -106,13 +155,11 @@ def _set(generator: Any, state: Any) -> None:
 def with_states(generators: list[Any], states: list[Any]) -> Iterator[None]:
     """Put generators back to where they stood for a block; afterwards they go on from here."""
     now = states_of(generators)
-    for generator, state in zip(generators, states, strict=True):
-        _set(generator, state)
+    set_states(generators, states)
     try:
         yield
     finally:
-        for generator, state in zip(generators, now, strict=True):
-            _set(generator, state)
+        set_states(generators, now)
 
 
 # ------------------------------------------------------------------ the proof

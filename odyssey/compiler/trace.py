@@ -1,0 +1,258 @@
+"""Tracing: run a function on Symbols, so that its ops become the instructions of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import copy_context
+from typing import Any, NoReturn
+
+import numpy as np
+
+from odyssey.compiler.graph import Graph, Instruction, Ref, State
+from odyssey.devices.ownership import duplicate
+from odyssey.errors import ShapeError, TapeError
+from odyssey.ops.operators import Operators
+from odyssey.ops.scope import TRACE, Boundary, enter
+from odyssey.ops.shape import astype, broadcast_to
+from odyssey.ops.values import CONSTANT, LEAF, NUMBERS, Mark, Symbol, Value, free_id, make_value
+from odyssey.spec import spec_of
+from odyssey.tape.careful import user_line
+from odyssey.tree import leaves, map_tree
+from odyssey.variable import Variable
+
+__all__ = ["Trace", "TracedArray"]
+
+
+class TracedArray(Symbol, Operators):
+    """What an array argument is while its function is traced: a Symbol with operators."""
+
+    __slots__ = ()
+
+    graph: Trace
+
+    def _no_value(self, *args: Any, **named: Any) -> NoReturn:
+        raise self.graph.no_value("Python asks for the value of", self)
+
+    __bool__ = __float__ = __int__ = __complex__ = __index__ = __format__ = _no_value
+    __array__ = __setitem__ = item = tolist = tobytes = _no_value
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
+class Trace:
+    """A graph under construction, and what the function made of the Variables that it met.
+
+    A trace is a trial: everything is noted here, and no Variable changes.
+
+    Attributes:
+        graph: What was traced so far.
+        refusal: The error of something that no graph can hold, also where the function caught it.
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.refusal: TapeError | None = None
+        # Marked Variables with a later id were made by the traced function: they are no state.
+        self._first_own_id = free_id()
+        self._count = 0
+        self._states: dict[tuple[int, str], State] = {}
+        self._current: dict[int, Any] = {}
+        self._grads: dict[int, tuple[Variable, Any]] = {}
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    # -------------------------------------------------------------- refusals
+
+    def refuse(self, message: str) -> TapeError:
+        """Return the error of what no graph can hold, and keep it: NumPy may wrap it."""
+        error = TapeError(f"{message} ({user_line()})")
+        self.refusal = self.refusal or error
+        return error
+
+    def no_value(self, who: str, value: Any) -> TapeError:
+        """Return the error of a question for a value that only a run will know."""
+        return self.refuse(
+            f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
+            "branch on values, count or print them, or copy them into arrays: use ops, such as "
+            "ops.where, return the value, or leave this part uncompiled"
+        )
+
+    def check_inside(self, recording: Any) -> None:
+        """Raise for a recording that was there before the trace."""
+        if not recording.traced:
+            raise TapeError(
+                "while a graph is traced, a tape from before would record or be swept; lower the "
+                "function where that tape is not enabled"
+            )
+
+    # -------------------------------------------------------------- values
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def symbol(self, spec: Any) -> TracedArray:
+        """A new value of the graph."""
+        return TracedArray(spec, self, self._number())
+
+    def argument(self, value: Any) -> Any:
+        """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
+        if isinstance(value, Variable) and value._recording is LEAF:
+            return value
+        data = value._array if isinstance(value, Variable) else value
+        if not isinstance(data, (np.ndarray, np.generic)):
+            return value
+        symbol = self.symbol(spec_of(data))
+        self.graph.inputs.append((symbol.id, symbol.spec))
+        if isinstance(value, Variable):
+            return make_value(Variable, symbol, CONSTANT, free_id(), value._spec, value._info)
+        return symbol
+
+    def _ref(self, value: Any) -> Any:
+        """A value as an operand: Symbols and arrays by number, Python numbers as they are."""
+        if isinstance(value, Symbol):
+            if value.graph is not self:
+                raise TapeError(
+                    f"{value!r} belongs to another trace; pass it as an argument, and keep what is "
+                    "to last in a Variable, by assign"
+                )
+            return Ref(value.id)
+        if value is None or type(value) in NUMBERS:
+            return value
+        id = self._number()
+        self.graph.constants[id] = duplicate(np.asarray(value))
+        return Ref(id)
+
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:
+        """Append a call of ``row``; its shape rule says what comes out."""
+        if TRACE.get() is not self:
+            raise TapeError(
+                f"{row.name}: an operand was left behind by a trace that is over; return it from "
+                "the compiled function, or keep it in a Variable, by assign"
+            )
+        specs = [v.spec if isinstance(v, Symbol) else _spec(v) for v in values]
+        spec = row.infer(*specs, *options)
+        operands = tuple(self._ref(v) for v in values)
+        result: TracedArray = self.symbol(spec)
+        self.graph.instructions.append(Instruction(row, operands, options, result.id, spec))
+        return result
+
+    # -------------------------------------------------------------- Variables
+
+    def is_own(self, variable: Any) -> bool:
+        """Whether the traced function made this Variable."""
+        if isinstance(variable._recording, Mark):
+            return bool(variable._id > self._first_own_id)
+        return bool(variable._recording.traced)
+
+    def knows(self, variable: Any) -> bool:
+        """Whether a Variable's value is there to be looked at, the same in every run."""
+        return self.is_own(variable) and not isinstance(variable._array, Symbol)
+
+    def lift(self, variable: Any, own: bool = False) -> Any:
+        """The Symbol of a captured Variable's data; an array for one that the function made."""
+        if variable._id not in self._current:
+            if self.is_own(variable) and not own:
+                return variable._array
+            self._current[variable._id] = self._state(variable, "data", variable._spec)
+        return self._current[variable._id]
+
+    def _state(self, variable: Any, field: str, spec: Any) -> TracedArray:
+        symbol = self.symbol(spec)
+        state = State(variable, field, symbol.id, spec)
+        self._states[variable._id, field] = state
+        self.graph.states.append(state)
+        return symbol
+
+    def assign(self, variable: Any, value: Any) -> None:
+        """Note what a Variable's data becomes; later reads see it."""
+        self.lift(variable)
+        value = value if hasattr(value, "shape") else np.asarray(value)
+        try:
+            value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
+        except ShapeError:
+            raise ShapeError(
+                f"assign: a value of shape {value.shape} does not fit {variable!r}"
+            ) from None
+        if value.dtype != variable.dtype:
+            value = astype(value, variable.dtype)
+        if variable._id in self._current:
+            self._current[variable._id] = value
+        else:
+            variable._array = value
+
+    def grad_of(self, variable: Any) -> Any:
+        """A leaf's gradient: what the function made of it, or that from before, as a state."""
+        if variable._id not in self._grads:
+            grad = variable._info and variable._info.grad
+            if grad is not None and not self.is_own(variable):
+                grad = self._state(variable, "grad", spec_of(grad))
+            self._grads[variable._id] = (variable, grad)
+        return self._grads[variable._id][1]
+
+    def set_grad(self, variable: Any, grad: Any) -> None:
+        """Note what a leaf's gradient becomes."""
+        self._grads[variable._id] = (variable, grad)
+
+    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` gave when this was first asked for ``owner``."""
+        if id(owner) not in self._made:
+            self._made[id(owner)] = (owner, make())
+        return self._made[id(owner)][1]
+
+    # -------------------------------------------------------------- beginning and end
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call ``fn`` on Symbols, in a context of its own: nothing is left to be undone."""
+        return copy_context().run(self._run, fn, args, named)
+
+    def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        TRACE.set(self)
+        enter(Boundary())
+        np.seterr(all="ignore")  # the run will warn
+        args, named = map_tree(self.argument, (args, named))
+        result = fn(*args, **named)
+        self.finish(leaves(result))
+        return result
+
+    def close(self) -> None:
+        """Let go of the values, which point here."""
+        for held in (self._states, self._current, self._grads, self._made):
+            held.clear()
+
+    def finish(self, outputs: list[Any]) -> None:
+        """Settle what the function returned and what it left in the Variables."""
+        for (id, field), state in self._states.items():
+            if field == "data":
+                ref = self._ref(self._current[id])
+                state.update = ref if ref != Ref(state.id) else None
+        for variable, left in self._grads.values():
+            if not self.is_own(variable):
+                self._finish_grad(variable, left)
+        for value in outputs:
+            if isinstance(value, Value):
+                value = value._array if isinstance(value._array, Symbol) else self.lift(value)
+            is_data = isinstance(value, (Symbol, np.ndarray, np.generic))
+            self.graph.outputs.append(self._ref(value) if is_data else value)
+
+    def _finish_grad(self, variable: Variable, left: Any) -> None:
+        state = self._states.get((variable._id, "grad"))
+        if left is None:
+            self.graph.clears.append(variable)
+            return
+        if state is None:
+            state = self._states[variable._id, "grad"] = State(
+                variable, "grad", -1, variable._spec
+            )
+            self.graph.states.append(state)
+        ref = self._ref(left._array if isinstance(left, Value) else left)
+        state.update = ref if ref != Ref(state.id) else None
+
+
+def _spec(value: Any) -> Any:
+    return spec_of(value) if hasattr(value, "dtype") else value
