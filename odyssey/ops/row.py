@@ -34,6 +34,8 @@ REQUIRED = _Required()
 # Options that their owner may write to while a tape keeps them.
 _OPEN = frozenset({list, dict, set, np.ndarray})
 
+_MOST_PLANS = 64
+
 
 class Parameter(NamedTuple):
     """One parameter of a declared function: ``kind`` is "array", "option" or "named"."""
@@ -235,6 +237,8 @@ class Row:
         key = tuple(map(type, inputs))
         plan = self.plans.get(key)
         if plan is None:
+            if len(self.plans) >= _MOST_PLANS:  # of a hundred operands any may need a gradient
+                self.plans.clear()
             plan = self.plans[key] = self._plan([id is not None for id in inputs])
         dropped, constants = plan
         kept = [*values, *options]

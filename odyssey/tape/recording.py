@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from odyssey.devices.locks import lock
-from odyssey.devices.ownership import duplicate
+from odyssey.devices.ownership import (
+    LARGE,
+    SMALL,
+    address,
+    digest,
+    duplicate,
+    frozen,
+    same_bits,
+    spot,
+)
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value
@@ -37,9 +46,6 @@ _BLOCKS = itertools.count()
 
 # How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
 _CUTS = 64
-
-# Copying an array of this size costs less than locking and unlocking it.
-SMALL = 2048
 
 # Up to so many references to the id of a result, nobody holds it but its node.
 _ALONE = measured(unheld_in_a_list, places=2)
@@ -70,6 +76,7 @@ class Recording:
         "block",
         "careful",
         "constants",
+        "copies",
         "cuts",
         "dead",
         "entered",
@@ -86,6 +93,7 @@ class Recording:
         "on",
         "open",
         "paused",
+        "shown",
         "traced",
         "versions",
         "watched",
@@ -100,7 +108,13 @@ class Recording:
         self.versions: dict[int, int] = {}
         self.watched: dict[int, weakref.ref[Value]] = {}
         self.constants: dict[int, weakref.ref[Value]] = {}
+        # Arrays of others that are locked, by their ids.
         self.held: dict[int, Any] = {}
+        # What nodes keep of arrays of others without a copy: a view of each, what to compare
+        # before a sweep, and what that was. By id for those that are locked, by place for views.
+        self.shown: dict[Any, tuple[Any, Callable[[Any], bytes], bytes]] = {}
+        # Copies of views of others, by place, for when the same one comes again.
+        self.copies: dict[Any, weakref.ref[Any]] = {}
         self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.careful: Careful | None = None
         self.maker = maker
@@ -176,12 +190,13 @@ class Recording:
         for named in (self.watched, self.constants):
             for id in [id for id, ref in named.items() if ref() is None]:
                 del named[id]
-        nodes, kept = self.nodes, []
+        nodes, kept, node = self.nodes, [], None
         while nodes:
             node = nodes.pop()
             if holders(node) > _ALONE:
                 kept.append(node)
         nodes.extend(reversed(kept))
+        node = None  # it may be a dropped one, whose arrays go now
         if self.careful is not None:
             self.careful.forget_all_but(nodes)
         self._let_go()
@@ -189,10 +204,13 @@ class Recording:
 
     def _let_go(self) -> None:
         """Unlock the arrays of others that no node keeps any more."""
-        if self.held:
+        if self.shown:
             needed = {id(value) for node in self.nodes for value in node[3] or ()}
-            for key in [key for key in self.held if key not in needed]:
-                self.held.pop(key)
+            for key in [key for key, entry in self.shown.items() if id(entry[0]) not in needed]:
+                del self.shown[key]
+                self.held.pop(key, None)
+        if self.copies:
+            self.copies = {place: ref for place, ref in self.copies.items() if ref() is not None}
 
     # -------------------------------------------------------------- operands
 
@@ -243,13 +261,37 @@ class Recording:
         """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
         if type(array) is not np.ndarray:
             return array
-        # A view stays writable through its base, which may not be ours to lock.
-        if array.nbytes <= SMALL or array.base is not None:
+        if array.nbytes <= SMALL:
             return array.copy() if array.flags.c_contiguous else duplicate(array)
+        if array.base is not None:
+            return self._hold_view(array)
+        key = id(array)
+        shown = self.shown.get(key)
         # (It may be held and open, where an interrupt came in between.)
-        if id(array) not in self.held or array.flags.writeable:
+        if shown is None or array.flags.writeable:
             lock(array, self.held)
-        return array
+        if shown is None:
+            # A view of it, since its owner may give the array itself another shape or dtype.
+            shown = self.shown[key] = (frozen(array), spot, spot(array))
+        return shown[0]
+
+    def _hold_view(self, view: Any) -> Any:
+        """What the tape may keep of a view, which stays writable through its base.
+
+        A copy, or a large one as it is, with a digest; the same again where it came before.
+        """
+        place = address(view)
+        if view.nbytes >= LARGE:
+            shown = self.shown.get(place)
+            if shown is None:
+                shown = self.shown[place] = (frozen(view), digest, digest(view))
+            return shown[0]
+        known = self.copies.get(place)
+        copy = known() if known is not None else None
+        if copy is None or not same_bits(copy, view):
+            copy = duplicate(view)
+            self.copies[place] = weakref.ref(copy)
+        return copy
 
     def add(self, node: RawNode, data: Any) -> None:
         """Append a node, on the general path."""
@@ -281,9 +323,22 @@ class Recording:
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
                 )
+        for array, look, before in self.shown.values():
+            if look(array) != before:
+                self._refuse_overwritten(array)
         if self.careful is not None:
             self.careful.verify(self.nodes)
         return frozen
+
+    def _refuse_overwritten(self, array: Any) -> None:
+        """Raise where a node needs an array that its owner wrote to, past a lock or by its base."""
+        for row, _, _, kept, _ in self.nodes:
+            if any(value is array for value in kept or ()):
+                raise MutationError(
+                    f"{row.name} saved an array of shape {array.shape} and {array.dtype}, which "
+                    "was written to since, through a view or by a library that overwrites its "
+                    "arguments; pass a copy, or sweep before writing"
+                )
 
     def spec_of_id(self, id: int) -> Spec | None:
         """The spec of a value on this recording, found from the nodes; None where it is unknown."""
@@ -342,6 +397,8 @@ class Recording:
         self.manual.clear()
         self.fixed.clear()
         self.cuts.clear()
+        self.shown.clear()
+        self.copies.clear()
         self.careful = None
         if self.held:
             self.release()
