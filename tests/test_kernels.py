@@ -1,5 +1,6 @@
 """CPU kernels against NumPy in higher precision, and what the GPU door does without a GPU."""
 
+import importlib.util
 import math
 import os
 import re
@@ -14,6 +15,8 @@ from odyssey.errors import DeviceError, DTypeError, ShapeError
 from odyssey.kernels import T, cpu_loop, cpu_softmax, elementwise, softmax
 
 ROOT = Path(__file__).parents[1]
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+pytestmark = pytest.mark.skipif(not HAS_NUMBA, reason="numba, which compiles kernels, is missing")
 DTYPES = ["float32", "float64"]
 SPECIAL = [-np.inf, -1000.0, -2.5, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, 1000.0, np.inf, np.nan]
 

@@ -8,7 +8,8 @@
 | `bind` | rebuild a plain function for one dtype |
 
 numba takes most of a second to import and is of no use to a program that compiles nothing, so
-these modules import it inside the functions that build kernels.
+these modules import it inside the functions that build kernels, by way of `numba_module`.
+Without numba everything but kernels works.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["T", "bind", "cpu_loop", "cpu_softmax", "cuda_loop", "cuda_softmax"]
+from odyssey.errors import DeviceError
+
+__all__ = ["T", "bind", "cpu_loop", "cpu_softmax", "cuda_loop", "cuda_softmax", "numba_module"]
 
 T: Any = float
 """Stand-in for the dtype in scalar sources: kernels bind it to float32 or float64."""
@@ -35,3 +38,19 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"odyssey.kernels has no {name!r}")
     return getattr(import_module(f"odyssey.kernels.{_HOMES[name]}"), name)
+
+
+def numba_module(name: str = "") -> Any:
+    """Import numba, or a module of it.
+
+    Raises:
+        DeviceError: where that cannot be, for instance because it has no release for this Python.
+    """
+    # Not an import statement: numba declares itself typed, but some of its modules are not.
+    try:
+        return import_module(f"numba.{name}" if name else "numba")
+    except ImportError as error:
+        raise DeviceError(
+            f"kernels: numba cannot be imported ({error}), and compiles them; everything else "
+            "works without it; `pip install numba`, on a version of Python that it supports"
+        ) from error

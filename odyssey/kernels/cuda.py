@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from odyssey.errors import DeviceError
+from odyssey.kernels import numba_module
 
 __all__ = [
     "build",
@@ -42,14 +42,9 @@ _WHAT_TO_DO = (
 )
 
 
-def _numba(name: str) -> Any:
-    # Not an import statement: numba declares itself typed, but these of its modules are not.
-    return import_module(f"numba.{name}")
-
-
 def simulated() -> bool:
     """Whether numba.cuda is the simulator in this process."""
-    return bool(_numba("core.config").ENABLE_CUDASIM)
+    return bool(numba_module("core.config").ENABLE_CUDASIM)
 
 
 def require() -> None:
@@ -58,7 +53,7 @@ def require() -> None:
     Raises:
         DeviceError: there is neither a usable GPU nor the simulator.
     """
-    cuda = _numba("cuda")
+    cuda = numba_module("cuda")
     if simulated() or cuda.is_available():
         return
     driver_error = cuda.cuda_error()
@@ -73,7 +68,7 @@ def kernel_globals() -> dict[str, Any]:
     """The names a kernel's text may use beside its own: `cuda`."""
     # The simulator swaps the module for a block's own view of it by looking through the kernel's
     # globals, so `cuda` must be a global there: neither a closure's variable nor another name.
-    return {"cuda": _numba("cuda")}
+    return {"cuda": numba_module("cuda")}
 
 
 def build(kernel: Callable[..., None]) -> Kernel:
@@ -83,7 +78,7 @@ def build(kernel: Callable[..., None]) -> Kernel:
         DeviceError: there is neither a usable GPU nor the simulator.
     """
     require()
-    return _numba("cuda").jit(kernel)
+    return numba_module("cuda").jit(kernel)
 
 
 def threads_per_block() -> int:
@@ -108,7 +103,7 @@ def launch(
         out: a NumPy array, copied back, for which the host waits; or a device array.
         sizes: further integer arguments.
     """
-    cuda = _numba("cuda")
+    cuda = numba_module("cuda")
     arguments = [cuda.to_device(x) if isinstance(x, np.ndarray) else x for x in inputs]
     on_host = isinstance(out, np.ndarray)
     device_out = cuda.device_array(out.shape, out.dtype) if on_host else out
@@ -149,12 +144,12 @@ def ptx(
     """
     if simulated():
         raise DeviceError("ptx: the simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")
-    dispatcher = _numba("cuda.dispatcher")
+    dispatcher = numba_module("cuda.dispatcher")
     # compile_ptx has a parameter for the capability, but device functions ask the current device.
     current_device = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: _Device(capability)
     try:
-        text, _ = _numba("cuda").compile_ptx(kernel, signature, cc=capability)
+        text, _ = numba_module("cuda").compile_ptx(kernel, signature, cc=capability)
     except (ImportError, RuntimeError) as error:  # libnvvm is missing, or its libdevice
         reason = " ".join(str(error).split())
         raise DeviceError(

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.kernels import cuda
+from odyssey.kernels import cuda, numba_module
 
 __all__ = ["T", "bind", "compile_scalar", "cpu_loop", "cuda_loop", "cuda_ptx", "kernel_dtype"]
 
@@ -64,10 +64,9 @@ def bind(function: Callable[..., Any], dtype: DTypeLike, **names: Any) -> Callab
     Raises:
         DTypeError: the dtype is another, or `function` is no plain Python function.
     """
-    from numba import from_dtype
-
     function = _plain(function)
-    scope = {"math": math, "T": from_dtype(kernel_dtype(dtype)), **names}
+    element = numba_module().from_dtype(kernel_dtype(dtype))
+    scope = {"math": math, "T": element, **names}
     return FunctionType(function.__code__, scope, function.__name__)
 
 
@@ -144,25 +143,22 @@ def cuda_ptx(scalar: Scalar, dtype: DTypeLike) -> str:
         DTypeError: see `cpu_loop`.
         DeviceError: see `odyssey.kernels.cuda.ptx`.
     """
-    from numba import from_dtype, types
-
-    dtype = kernel_dtype(dtype)
-    array = types.Array(from_dtype(dtype), 1, "C")
+    dtype, numba = kernel_dtype(dtype), numba_module()
+    array = numba.types.Array(numba.from_dtype(dtype), 1, "C")
     return cuda.ptx(_cuda_kernel(scalar, dtype), (array,) * (_arity(scalar) + 1))
 
 
 @lru_cache(maxsize=_MEMO)
 def _cpu_loop(scalar: Scalar, dtype: np.dtype[Any]) -> Loop:
-    from numba import from_dtype, njit, types
-
-    element = from_dtype(dtype)
+    numba = numba_module()
+    element, types = numba.from_dtype(dtype), numba.types
     # Numba passes a writable array for a read-only parameter, but not the other way round; and
     # with the signature given, a float64 array cannot slip into a float32 program.
     readable = types.Array(element, 1, "C", readonly=True)
     writable = types.Array(element, 1, "C")
     signature = types.void(*[readable] * _arity(scalar), writable)
     loop = _from_source(_CPU_SOURCE, scalar, {"scalar": compile_scalar(scalar, dtype)})
-    compiled: Loop = njit([signature], error_model="numpy", nogil=True)(loop)
+    compiled: Loop = numba.njit([signature], error_model="numpy", nogil=True)(loop)
     return compiled
 
 
@@ -196,10 +192,9 @@ def compile_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
     and float32 arithmetic would round elsewhere. It is made here and not at the first call,
     which in the simulator comes from many threads at once.
     """
-    from numba import from_dtype, njit
-
-    element = from_dtype(dtype)
-    compiled = njit(error_model="numpy", nogil=True)(bind(scalar, dtype))
+    numba = numba_module()
+    element = numba.from_dtype(dtype)
+    compiled = numba.njit(error_model="numpy", nogil=True)(bind(scalar, dtype))
     compiled.compile((element,) * _arity(scalar))
     result = compiled.nopython_signatures[-1].return_type
     if dtype == np.float32 and result.name == "float64":

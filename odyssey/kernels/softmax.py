@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import cuda as device
+from odyssey.kernels import numba_module
 from odyssey.kernels.elementwise import T, bind, compile_scalar, kernel_dtype
 
 __all__ = ["cpu_softmax", "cuda_ptx", "cuda_softmax"]
@@ -78,11 +79,9 @@ def cuda_ptx(dtype: DTypeLike) -> str:
         DTypeError: see `bind`.
         DeviceError: see `odyssey.kernels.cuda.ptx`.
     """
-    from numba import from_dtype, types
-
-    dtype = kernel_dtype(dtype)
-    array = types.Array(from_dtype(dtype), 1, "C")
-    return device.ptx(_cuda_kernel(dtype), (array, array, types.int64, types.int64))
+    dtype, numba = kernel_dtype(dtype), numba_module()
+    array, size = numba.types.Array(numba.from_dtype(dtype), 1, "C"), numba.types.int64
+    return device.ptx(_cuda_kernel(dtype), (array, array, size, size))
 
 
 def _check(who: str, x: Any, out: Any) -> None:
@@ -164,13 +163,12 @@ def _cuda_rows_kernel(x: Any, out: Any, rows: Any, columns: Any) -> None:
 
 @lru_cache(maxsize=2)
 def _cpu_rows(dtype: np.dtype[Any]) -> Any:
-    from numba import from_dtype, njit, types
-
-    element = from_dtype(dtype)
+    numba = numba_module()
+    element, types = numba.from_dtype(dtype), numba.types
     readable = types.Array(element, 2, "C", readonly=True)
     writable = types.Array(element, 2, "C")
     kernel = bind(_cpu_kernel, dtype, exp_below=compile_scalar(exp_below, dtype))
-    return njit([types.void(readable, writable)], error_model="numpy", nogil=True)(kernel)
+    return numba.njit([types.void(readable, writable)], error_model="numpy", nogil=True)(kernel)
 
 
 @lru_cache(maxsize=2)

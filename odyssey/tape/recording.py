@@ -323,11 +323,11 @@ class Recording:
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
                 )
+        if self.careful is not None:  # which knows the line
+            self.careful.verify(self.nodes)
         for array, look, before in self.shown.values():
             if look(array) != before:
                 self._refuse_overwritten(array)
-        if self.careful is not None:
-            self.careful.verify(self.nodes)
         return frozen
 
     def _refuse_overwritten(self, array: Any) -> None:

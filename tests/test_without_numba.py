@@ -1,0 +1,43 @@
+"""Where numba cannot be imported, everything but kernels works, and they say what is missing."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+sys.modules["numba"] = None  # an import of it fails now
+import numpy as np
+import odyssey as od
+from odyssey.errors import DeviceError
+from odyssey.kernels import cpu_loop, cpu_softmax, cuda_loop, cuda_softmax
+
+w = od.Variable(np.ones((3, 2)), requires_grad=True)
+optimizer = od.optim.Adam([w], learning_rate=0.1)
+for _ in range(3):
+    with od.GradientTape() as tape:
+        loss = od.losses.cross_entropy(np.eye(3) @ w, np.array([0, 1, 0]))
+    tape.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+assert od.hessian(lambda x: (x * x).sum())(np.ones(2)).shape == (2, 2)
+x = np.ones((2, 3))
+calls = {
+    "cpu_loop": lambda: cpu_loop(lambda x: x, np.float64),
+    "cpu_softmax": lambda: cpu_softmax(x, x.copy()),
+    "cuda_loop": lambda: cuda_loop(lambda x: x, np.float64),
+    "cuda_softmax": lambda: cuda_softmax(x, x.copy()),
+}
+for name, call in calls.items():
+    try:
+        call()
+    except DeviceError as error:
+        assert "numba cannot be imported" in str(error), (name, error)
+    else:
+        raise AssertionError(name)
+print("done")
+"""
+
+
+def test_everything_but_kernels_works_without_numba_and_kernels_say_what_is_missing():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr
