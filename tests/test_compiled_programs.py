@@ -43,9 +43,14 @@ def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones
         assert_same_bits(od.compile(values)(*program.leaves), values(*program.leaves))
         compiled = od.compile(derivatives)
         assert_same_bits(compiled(cotangents, tangents), derivatives(cotangents, tangents))
+        graph = compiled.lower(cotangents, tangents)
         for leaf in leaves:
             leaf.assign(0.9 * leaf.numpy())
-        assert_same_bits(compiled(cotangents, tangents), derivatives(cotangents, tangents))
+        expected = derivatives(cotangents, tangents)
+        assert_same_bits(compiled(cotangents, tangents), expected)
+        found, left = graph.evaluate(cotangents, tangents)
+        assert_same_bits(found, expected)
+        assert not left
 
 
 @pytest.mark.parametrize("rule", [od.optim.SGD, od.optim.AdamW], ids=["SGD", "AdamW"])
@@ -70,3 +75,51 @@ def test_steps_on_parameters_that_came_column_by_column_have_the_same_bits(rule)
         return [*(step(x) for _ in range(10)), *params]
 
     assert_same_bits(trained(compiled=True), trained(compiled=False))
+
+
+CASES = {
+    "SGD": lambda p: od.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+    "Adam": lambda p: od.optim.Adam(p, 0.01),
+    "AdamW": lambda p: od.optim.AdamW(p, 0.01, amsgrad=True),
+    "Lion": lambda p: od.optim.Lion(p, 0.01),
+    "RMSprop": lambda p: od.optim.RMSprop(p, 0.01, momentum=0.9),
+    "LARS": lambda p: od.optim.LARS(p, 0.1),
+}
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("zeroing", [True, False], ids=["zeroed", "added up"])
+def test_the_graph_of_a_step_says_what_the_step_leaves(make, zeroing):
+    rng = np.random.default_rng(0)
+    w = Variable(rng.normal(size=(4, 3)), requires_grad=True, name="w")
+    mean = Variable(np.zeros(3), name="mean")
+    optimizer = make([w])
+
+    def step(x, y):
+        with GradientTape() as tape:
+            loss = od.mean_squared_error(ops.tanh(x @ w), y)
+        tape.backward(loss)
+        od.optim.clip_grad_global_norm([w], 0.5)
+        optimizer.step()
+        if zeroing:
+            optimizer.zero_grad()
+        mean.assign(mean * 0.9 + ops.mean(y, 0) * 0.1)
+        mean[0] = mean[1]
+        return {"loss": loss, "batch": [x]}
+
+    for _ in range(3):
+        x, y = rng.normal(size=(8, 4)), rng.normal(size=(8, 3))
+        result, left = od.compile(step).lower(x, y).evaluate(x, y)
+        before = w.numpy().copy()
+        expected = step(x, y)
+        assert not np.array_equal(before, w.numpy())
+        np.testing.assert_allclose(result["loss"], expected["loss"].item(), rtol=1e-14)
+        np.testing.assert_array_equal(result["batch"][0], x)
+        seen = {"w": w.numpy(), "mean": mean.numpy(), "w.grad": w.grad}
+        seen |= {f"w.{k}": v for k, v in optimizer.state_dict()["state"][0].items()}
+        assert left.keys() == seen.keys()
+        for name, value in seen.items():
+            if value is None:
+                assert left[name] is None
+            else:
+                np.testing.assert_allclose(left[name], value, rtol=1e-12, atol=1e-15)

@@ -17,9 +17,7 @@ __all__ = ["check_specs", "run"]
 def check_specs(graph: Graph, arrays: list[Any]) -> None:
     """Raise unless ``arrays`` are as many as the inputs of ``graph``, and of their specs."""
     if len(arrays) != len(graph.inputs):
-        raise ShapeError(
-            f"{len(arrays)} arrays came, and this was lowered for {len(graph.inputs)}"
-        )
+        raise ShapeError(f"{len(arrays)} arrays came, and this was lowered for {len(graph.inputs)}")
     for (id, spec), array in zip(graph.inputs, arrays, strict=True):
         if spec_of(array) != spec:
             raise ShapeError(

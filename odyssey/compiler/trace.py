@@ -246,9 +246,7 @@ class Trace:
             self.graph.clears.append(variable)
             return
         if state is None:
-            state = self._states[variable._id, "grad"] = State(
-                variable, "grad", -1, variable._spec
-            )
+            state = self._states[variable._id, "grad"] = State(variable, "grad", -1, variable._spec)
             self.graph.states.append(state)
         ref = self._ref(left._array if isinstance(left, Value) else left)
         state.update = ref if ref != Ref(state.id) else None
