@@ -18,7 +18,7 @@ _Array: TypeAlias = NDArray[Any]
 
 TABLE: Mapping[str, Callable[..., Any]]
 
-def absolute(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array:
+def absolute(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``absolute`` in x."""
 abs = absolute
 
@@ -90,6 +90,9 @@ def broadcast_to(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 def cbrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``cbrt`` in x."""
 
+def ceil(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``ceil`` in x."""
+
 def clip(g: ArrayLike, x: ArrayLike, a_min: Any = None, a_max: Any = None) -> _Array:
     """The gradients of ``clip`` in x."""
 
@@ -122,6 +125,9 @@ def cumsum(
 ) -> _Array:
     """The gradients of ``cumsum`` in x."""
 
+def direction(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``direction`` in x, y."""
+
 def divide(
     g: ArrayLike,
     y: ArrayLike,
@@ -150,6 +156,15 @@ def exp2(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 def expm1(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``expm1`` in x."""
 
+def fix(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``fix`` in x."""
+
+def floor(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``floor`` in x."""
+
+def floor_divide(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
+    """The gradients of ``floor_divide`` in x, y."""
+
 def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array:
     """The gradients of ``gelu`` in x."""
 
@@ -168,7 +183,7 @@ def hard_tanh(g: ArrayLike, x: ArrayLike, min_val: float = -1.0, max_val: float 
     """The gradients of ``hard_tanh`` in x."""
 hardtanh = hard_tanh
 
-def hypot(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
+def hypot(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``hypot`` in x, y."""
 
 def identity(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
@@ -281,9 +296,15 @@ def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``negative`` in x."""
 neg = negative
 
-def power(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
+def power(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power`` in x, y."""
 pow = power
+
+def power_log(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``power_log`` in x, y."""
+
+def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``power_slope`` in x, y."""
 
 def prelu(
     g: ArrayLike,
@@ -317,6 +338,9 @@ def relu6(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 def reshape(g: ArrayLike, x_spec: Spec = ..., order: str = "C", *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``reshape`` in x."""
 
+def rint(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``rint`` in x."""
+
 def roll(
     g: ArrayLike,
     shift: Any,
@@ -325,6 +349,9 @@ def roll(
     x: ArrayLike = ...,
 ) -> _Array:
     """The gradients of ``roll`` in x."""
+
+def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``round`` in x."""
 
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array:
     """The gradients of ``rsqrt`` in x."""
@@ -463,6 +490,9 @@ def transpose(
     x: ArrayLike = ...,
 ) -> _Array:
     """The gradients of ``transpose`` in x."""
+
+def trunc(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``trunc`` in x."""
 
 def var(
     g: ArrayLike,

@@ -45,6 +45,7 @@ every_sample = walk(CASES)
 every_differentiable_sample = walk(SMOOTH)
 every_row = pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
 
+
 def draw(sample, dtype=np.float64, seed=0):
     """The operands of a sample, the same for the same seed."""
     return sample.arrays(np.random.default_rng(seed), dtype)

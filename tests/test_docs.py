@@ -107,8 +107,8 @@ def test_a_derivative_reads_as_it_is_written(name, operand, text):
 
 
 def test_a_rule_of_several_statements_is_shown_whole():
-    shown = rule_text(OPS["power"].vjp["y"])
-    assert shown == inspect.getsource(OPS["power"].vjp["y"]).rstrip()
+    shown = rule_text(OPS["gelu"].vjp["x"])
+    assert shown == inspect.getsource(OPS["gelu"].vjp["x"]).rstrip()
 
 
 def test_an_entry_says_what_a_node_keeps_and_which_numpy_function_finds_it():

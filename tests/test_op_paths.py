@@ -77,9 +77,7 @@ def test_strides_change_neither_value_nor_derivatives(row, sample, layout):
 def subsets(positions):
     """Every choice of one or more of ``positions``."""
     count = len(positions)
-    return [
-        [positions[k] for k in range(count) if bits >> k & 1] for bits in range(1, 1 << count)
-    ]
+    return [[positions[k] for k in range(count) if bits >> k & 1] for bits in range(1, 1 << count)]
 
 
 def recorded_call(call, operands, positions, intermediate):

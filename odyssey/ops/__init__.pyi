@@ -399,7 +399,7 @@ def cbrt(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def ceil(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
-    """Elementwise smallest integer that is not below ``x``; not differentiable."""
+    """Elementwise smallest integer that is not below ``x``."""
 @overload
 def ceil(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
@@ -506,6 +506,16 @@ def cumsum(
 ) -> _Array: ...
 
 @overload
+def direction(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
+@overload
+def direction(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def direction(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def direction(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def divide(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise quotient, ``x / y``; integers divide to floats."""
 @overload
@@ -599,6 +609,14 @@ def expm1(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 def expm1(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def fix(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise integer part, as ``trunc``: NumPy has both names."""
+@overload
+def fix(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def fix(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def flip(
     m: Variable,
     axis: int | tuple[int, ...] | None = None,
@@ -616,7 +634,7 @@ def flip(
 
 @overload
 def floor(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
-    """Elementwise largest integer that is not above ``x``; not differentiable."""
+    """Elementwise largest integer that is not above ``x``."""
 @overload
 def floor(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
@@ -624,7 +642,7 @@ def floor(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def floor_divide(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
-    """Elementwise quotient rounded down, ``x // y``; not differentiable."""
+    """Elementwise quotient rounded down, ``x // y``."""
 @overload
 def floor_divide(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
@@ -1259,6 +1277,26 @@ def power(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Arra
 pow = power
 
 @overload
+def power_log(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise derivative of a power in its exponent, ``x ** y * log(x)``; 0 at ``x = 0``."""
+@overload
+def power_log(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def power_log(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def power_log(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def power_slope(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
+@overload
+def power_slope(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def power_slope(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def power_slope(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def prelu(x: Variable, weight: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x`` where positive, ``weight * x`` elsewhere; a weight for each channel."""
 @overload
@@ -1363,6 +1401,14 @@ def reshape(
 ) -> _Array: ...
 
 @overload
+def rint(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise nearest integer, ties to even."""
+@overload
+def rint(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def rint(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def roll(
     x: Variable,
     /,
@@ -1384,7 +1430,7 @@ def roll(
 
 @overload
 def round(x: Variable, /, decimals: int = 0, *, tape: GradientTape | None = None) -> Variable:
-    """Elementwise nearest number of ``decimals`` digits, ties to even; not differentiable."""
+    """Elementwise nearest number of ``decimals`` digits, ties to even."""
 @overload
 def round(x: _Scalar, /, decimals: int = 0, *, tape: GradientTape | None = None) -> Any: ...
 @overload
@@ -1896,6 +1942,14 @@ def transpose(
     *,
     tape: GradientTape | None = None,
 ) -> _Array: ...
+
+@overload
+def trunc(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise integer part: ``x`` without its fraction."""
+@overload
+def trunc(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def trunc(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def unstack(

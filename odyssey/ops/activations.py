@@ -15,10 +15,9 @@ import numpy as np
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import clip
 from odyssey.ops.complex_numbers import absolute
 from odyssey.ops.elementary import tanh
-from odyssey.ops.error_function import bell, erfc, error_function
+from odyssey.ops.error_function import bell, erfc, error_function, within
 from odyssey.ops.operands import numbers, real_floating
 from odyssey.ops.samples import reject, sample, singles
 from odyssey.ops.table import op, publish
@@ -44,6 +43,7 @@ def _sigmoid(x: Any) -> Any:
         T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x))
     ),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
+    kinks="exact to the rounding of 1: 0 where the result has rounded to 0 or 1",
     samples=singles(),
 )
 def sigmoid(x: Any, /) -> Any:
@@ -93,7 +93,7 @@ def softplus(x: Any, /, *, beta: float = 1.0) -> Any:
 
 def _silu_rule(g: Any, x: Any) -> Any:
     s = sigmoid(x)
-    bend = mul(mul(clip(x, -1000.0, 1000.0), s), sigmoid(neg(x)))
+    bend = mul(mul(within(x, 1000.0), s), sigmoid(neg(x)))
     return mul(g, add(s, bend))
 
 
@@ -113,7 +113,7 @@ def silu(x: Any, /) -> Any:
 
 def _mish_rule(g: Any, x: Any) -> Any:
     w = tanh(softplus(x))
-    bend = mul(mul(clip(x, -1000.0, 1000.0), sigmoid(x)), sub(1, square(w)))
+    bend = mul(mul(within(x, 1000.0), sigmoid(x)), sub(1, square(w)))
     return mul(g, add(w, bend))
 
 
@@ -145,7 +145,7 @@ def mish(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: x / (T(1) + math.fabs(x)),
+    scalar=lambda x: math.copysign(T(1), x) if math.isinf(x) else x / (T(1) + math.fabs(x)),
     vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
     samples=singles(low=0.5),
     rejects=[_COMPLEX],
@@ -153,7 +153,10 @@ def mish(x: Any, /) -> Any:
 def softsign(x: Any, /) -> Any:
     """Elementwise ``x / (1 + |x|)``."""
     x = real_floating(x)
-    return x / (1 + np.abs(x))
+    size = np.abs(x)
+    # The largest number stands for infinity, which over itself were NaN.
+    size = np.minimum(size, np.finfo(x.dtype).max)
+    return np.copysign(size, x) / (1 + size)
 
 
 def _over_square(g: Any, length: Any) -> Any:
@@ -178,7 +181,7 @@ def _gelu_options(approximate: Any) -> tuple[str]:
 
 
 def _gelu_rule(g: Any, x: Any, approximate: str) -> Any:
-    c = clip(x, -_END, _END)
+    c = within(x, _END)
     if approximate == "none":
         z = mul(c, _SQRT_HALF)
         chance = mul(0.5, erfc(neg(z)))

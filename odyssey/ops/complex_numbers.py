@@ -9,14 +9,13 @@ import numpy as np
 
 from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.choice import equal, where
+from odyssey.ops.creation import zeros_like
 from odyssey.ops.samples import singles
 from odyssey.ops.table import PASS, op, publish
 
 
-def _absolute_rule(g: Any, x: Any, out: Any) -> Any:
-    if x.dtype.kind != "c":
-        return mul(g, sign(x))
-    return mul(g, div(conj(x), where(equal(out, 0), 1, out)))
+def _absolute_rule(g: Any, x: Any) -> Any:
+    return mul(g, conj(sign(x)) if x.dtype.kind == "c" else sign(x))
 
 
 @op(
@@ -26,8 +25,8 @@ def _absolute_rule(g: Any, x: Any, out: Any) -> Any:
     aliases=["abs"],
     scalar=lambda x: math.fabs(x),
     vjp={"x": _absolute_rule},
-    jvp={"x": lambda t, x, out: real(_absolute_rule(t, x, out))},
-    kinks="0 at 0",
+    jvp={"x": lambda t, x: real(_absolute_rule(t, x))},
+    kinks="0 at 0, where the second derivative is 0 too for real numbers and NaN for complex ones",
     samples=singles(),
 )
 def absolute(x: Any, /) -> Any:
@@ -35,28 +34,42 @@ def absolute(x: Any, /) -> Any:
     return np.absolute(x)
 
 
+def _sign(x: Any) -> Any:
+    out = np.sign(x)
+    if out.dtype.kind == "c" and (far := np.isinf(np.absolute(x))).any():
+        # Here NumPy's sign takes any number for imaginary whose size overflows.
+        near = x * 0.25
+        with np.errstate(invalid="ignore"):
+            finite = near / np.absolute(near)
+        both = np.isinf(np.real(x)) & np.isinf(np.imag(x))
+        out = np.where(far & np.isfinite(x), finite, np.where(both, np.nan, out))[()]
+    return out
+
+
 def _sign_rule(g: Any, x: Any, out: Any) -> Any:
     if x.dtype.kind != "c":
-        return mul(g, 0)
-    radius = absolute(x)
-    turn = sub(g, mul(real(mul(g, out)), conj(out)))
-    return div(turn, where(equal(radius, 0), 1, radius))
+        return zeros_like(g)
+    return _per_radius(sub(g, mul(real(mul(g, out)), conj(out))), x)
 
 
 def _sign_forward(t: Any, x: Any, out: Any) -> Any:
     if x.dtype.kind != "c":
-        return mul(t, 0)
+        return zeros_like(t)
+    return _per_radius(sub(t, mul(real(mul(t, conj(out))), out)), x)
+
+
+def _per_radius(turn: Any, x: Any) -> Any:
     radius = absolute(x)
-    turn = sub(t, mul(real(mul(t, conj(out))), out))
-    return div(turn, where(equal(radius, 0), 1, radius))
+    return div(turn, where(equal(radius, 0), np.nan, radius))
 
 
 @op(
     elementwise=True,
     ufunc=np.sign,
+    kernel=_sign,
     vjp={"x": _sign_rule},
     jvp={"x": _sign_forward},
-    kinks="0 everywhere, at 0 too, for real numbers",
+    kinks="0 everywhere for real numbers, at 0 too; NaN at 0 for complex numbers",
     samples=singles(),
 )
 def sign(x: Any, /) -> Any:

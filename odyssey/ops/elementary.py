@@ -9,24 +9,13 @@ import numpy as np
 
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, greater_equal, logical_and, where
+from odyssey.ops.choice import equal, greater_equal, logical_and, logical_or, where
 from odyssey.ops.samples import APART, PAIRS, sample, singles
-from odyssey.ops.shape import astype
 from odyssey.ops.table import op, publish
+from odyssey.ops.values import NUMBERS
 
 
-def _power_base(g: Any, x: Any, y: Any) -> Any:
-    # An exponent of 0 is replaced inside: 0 * x**-1 would be NaN at x = 0 where 0 is meant.
-    inner = power(x, sub(where(equal(y, 0), 1, y), 1))
-    return mul(g, mul(y, inner))
-
-
-def _power_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
-    at_zero = logical_and(equal(x, 0), greater_equal(y, 0))
-    base = where(at_zero, 1, x)
-    if base.dtype != out.dtype:  # where x is a Python number, or y alone is complex
-        base = astype(base, out.dtype)
-    return mul(g, mul(out, log(base)))
+_POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
 
 
 @op(
@@ -34,15 +23,98 @@ def _power_exponent(g: Any, x: Any, y: Any, out: Any) -> Any:
     ufunc=np.power,
     aliases=["pow"],
     scalar=lambda x, y: math.pow(x, y),
-    vjp={"x": _power_base, "y": _power_exponent},
+    vjp={
+        "x": lambda g, x, y: mul(g, power_slope(x, y)),
+        "y": lambda g, x, y: mul(g, power_log(x, y)),
+    },
     kinks="at y = 0 the derivative in x is 0, also for 0**0; at x = 0 and y >= 0 that in y is 0; "
-    "at x < 0 that in y is NaN",
-    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
+    "at x < 0 that in y is NaN, and that in x if y is infinite; at 0**0 the second derivatives but "
+    "that in x alone are NaN",
+    samples=_POWERS,
     rejects=[APART],
 )
 def power(x: Any, y: Any, /) -> Any:
     """Elementwise power, ``x ** y``."""
     return np.power(x, y)
+
+
+def _slope_bend(g: Any, x: Any, y: Any) -> Any:
+    slope = power_slope(x, sub(y, 1))
+    nothing = logical_or(equal(y, 0), equal(slope, 0))  # whose other factor may be infinite
+    return mul(g, where(nothing, 0, mul(y, slope)))
+
+
+def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
+    """``g`` times the derivative of a power in both, ``x**(y - 1) (1 + y log x)``."""
+    x = add(x, 0)  # which has no -0.0
+    below = power(x, sub(y, 1))
+    fallen = logical_and(equal(below, 0), greater_equal(x, 0))
+    return mul(g, where(fallen, 0, mul(below, add(1, mul(y, log(x))))))
+
+
+def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
+    bend = where(equal(out, 0), 0, mul(out, log(x)))
+    return mul(g, where(logical_and(equal(x, 0), equal(y, 0)), np.nan, bend))
+
+
+def _power_slope(x: Any, y: Any) -> Any:
+    if type(y) in NUMBERS and y == 2:
+        return x + x
+    y = y.astype(np.int8) if getattr(y, "dtype", None) == bool else y  # else y - 1 were int64
+    below = y - 1
+    flat = np.equal(y, 0)
+    if flat.any():
+        x = np.where(flat, 1, x)
+    p = np.power(x, below)
+    with np.errstate(invalid="ignore"):
+        slope = y * p
+    return slope if np.isfinite(slope).all() else _power_slope_far(x, y, p, slope)
+
+
+def _power_slope_far(x: Any, y: Any, p: Any, slope: Any) -> Any:
+    """The same where ``p``, the power below, has overflowed, or ``y`` is infinite."""
+    with np.errstate(all="ignore"):
+        near = np.isfinite(x) & np.not_equal(x, 0)
+        slope = np.where(near & np.isinf(p), y * np.power(x, y) / x, slope)
+        slope = np.where(np.isinf(y) & np.less(x, 0), np.nan, slope)
+        return np.where(np.equal(p, 0), p, slope)[()]
+
+
+@op(
+    elementwise=True,
+    kernel=_power_slope,
+    vjp={"x": _slope_bend, "y": _mixed_bend},
+    kinks="as of power, of which it is the derivative",
+    samples=_POWERS,
+    rejects=[APART],
+)
+def power_slope(x: Any, y: Any, /) -> Any:
+    """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
+    return _power_slope(x, y)
+
+
+def _power_log(x: Any, y: Any) -> Any:
+    out = np.power(x + 0, y)  # which has no -0.0
+    at_zero = np.equal(x, 0) & np.greater_equal(y, 0)
+    # (x may be a Python number, or y alone complex.)
+    base = np.where(at_zero, 1, x).astype(out.dtype)
+    with np.errstate(invalid="ignore"):
+        # Where the power has fallen to 0 the logarithm may be infinite.
+        fallen = np.equal(out, 0) & np.greater_equal(x, 0)
+        return np.where(fallen, out, out * np.log(base))[()]
+
+
+@op(
+    elementwise=True,
+    kernel=_power_log,
+    vjp={"x": _mixed_bend, "y": _log_bend},
+    kinks="as of power, of which it is the derivative",
+    samples=_POWERS,
+    rejects=[APART],
+)
+def power_log(x: Any, y: Any, /) -> Any:
+    """Elementwise derivative of a power in its exponent, ``x ** y * log(x)``; 0 at ``x = 0``."""
+    return _power_log(x, y)
 
 
 @op(
@@ -62,7 +134,7 @@ def exp(x: Any, /) -> Any:
     ufunc=np.log,
     scalar=lambda x: math.log(x),
     vjp={"x": lambda g, x: div(g, x)},
-    kinks="inf at 0",
+    kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
 )
 def log(x: Any, /) -> Any:
@@ -101,7 +173,7 @@ def expm1(x: Any, /) -> Any:
     ufunc=np.log2,
     scalar=lambda x: math.log2(x),
     vjp={"x": lambda g, x: div(g, mul(math.log(2), x))},
-    kinks="inf at 0",
+    kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
 )
 def log2(x: Any, /) -> Any:
@@ -114,7 +186,7 @@ def log2(x: Any, /) -> Any:
     ufunc=np.log10,
     scalar=lambda x: math.log10(x),
     vjp={"x": lambda g, x: div(g, mul(math.log(10), x))},
-    kinks="inf at 0",
+    kinks="inf at 0, -inf at -0.0; below 0, where the result is NaN, that of the logarithm of -x",
     samples=singles(low=0.5),
 )
 def log10(x: Any, /) -> Any:
@@ -127,7 +199,7 @@ def log10(x: Any, /) -> Any:
     ufunc=np.log1p,
     scalar=lambda x: math.log1p(x),
     vjp={"x": lambda g, x: div(g, add(1, x))},
-    kinks="inf at -1",
+    kinks="inf at -1; below, where the result is NaN, still 1 / (1 + x)",
     samples=singles(low=-0.5),
 )
 def log1p(x: Any, /) -> Any:
@@ -140,7 +212,7 @@ def log1p(x: Any, /) -> Any:
     ufunc=np.sqrt,
     scalar=lambda x: math.sqrt(x),
     vjp={"x": lambda g, out: div(mul(g, 0.5), out)},
-    kinks="inf at 0",
+    kinks="inf at 0, -inf at -0.0",
     samples=singles(low=0.5),
 )
 def sqrt(x: Any, /) -> Any:
@@ -163,7 +235,8 @@ def rsqrt(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.cbrt,
-    vjp={"x": lambda g, out: div(g, mul(3, square(out)))},
+    # One after the other: the square falls to 0 where the derivative is a number.
+    vjp={"x": lambda g, out: div(div(mul(g, 1 / 3), out), out)},
     kinks="inf at 0",
     samples=[*singles(low=0.5), sample((3,), low=-2.0, high=-0.5)],
 )
@@ -190,6 +263,7 @@ def reciprocal(x: Any, /) -> Any:
     ufunc=np.tanh,
     scalar=lambda x: math.tanh(x),
     vjp={"x": lambda g, out: mul(g, sub(1, mul(out, out)))},
+    kinks="exact to the rounding of 1: 0 where the result has rounded to -1 or 1",
     samples=singles(),
 )
 def tanh(x: Any, /) -> Any:

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops.arithmetic import mul, neg, square
-from odyssey.ops.choice import clip
+from odyssey.ops.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementary import exp
 from odyssey.ops.operands import real_floating
 from odyssey.ops.samples import reject, singles
@@ -125,9 +124,14 @@ def error_function(x: Any, complement: bool) -> Array:
     return out if out.ndim else out[()]
 
 
+def within(x: Any, end: float) -> Any:
+    """``x`` by ops, stopped at ``-end`` and ``end``; unlike ``clip`` it has no slope for NaN."""
+    return minimum(maximum(x, -end), end)
+
+
 def bell(x: Any) -> Any:
     """``e**-(x**2)`` by ops; beyond 30 it is 0, and the square could overflow."""
-    return exp(neg(square(clip(x, -30.0, 30.0))))
+    return exp(neg(square(within(x, 30.0))))
 
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")

@@ -1,8 +1,7 @@
 """Rounding, and division with remainder, element by element.
 
-What rounds is a step function: its derivative is 0 where it exists, which is never meant. It has
-no rule, so differentiating through it raises; round a detached value where a constant is meant,
-or add ``(round(x) - x)`` detached to let the gradient pass straight through.
+What rounds is a step function: its derivative is 0, and 0 at the steps too, as that of ``sign``
+is. To let the gradient pass straight through, add ``(round(x) - x)`` detached.
 """
 
 from __future__ import annotations
@@ -12,32 +11,55 @@ from typing import Any
 import numpy as np
 
 from odyssey.ops.arithmetic import mul, neg
+from odyssey.ops.creation import zeros_like
 from odyssey.ops.samples import APART, PAIRS, sample, singles
-from odyssey.ops.scope import no_grad
 from odyssey.ops.table import PASS, op, publish
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
+_STEPS = "0 everywhere, at the steps too"
+# Not g times 0, which is NaN where g is infinite.
+_FLAT = {"x": lambda g: zeros_like(g)}
 
 
-@op(elementwise=True, ufunc=np.floor, samples=singles())
+@op(elementwise=True, ufunc=np.floor, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def floor(x: Any, /) -> Any:
-    """Elementwise largest integer that is not above ``x``; not differentiable."""
+    """Elementwise largest integer that is not above ``x``."""
     return np.floor(x)
 
 
-@op(elementwise=True, ufunc=np.ceil, samples=singles())
+@op(elementwise=True, ufunc=np.ceil, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def ceil(x: Any, /) -> Any:
-    """Elementwise smallest integer that is not below ``x``; not differentiable."""
+    """Elementwise smallest integer that is not below ``x``."""
     return np.ceil(x)
+
+
+@op(elementwise=True, ufunc=np.rint, vjp=_FLAT, kinks=_STEPS, samples=singles())
+def rint(x: Any, /) -> Any:
+    """Elementwise nearest integer, ties to even."""
+    return np.rint(x)
+
+
+@op(elementwise=True, ufunc=np.trunc, vjp=_FLAT, kinks=_STEPS, samples=singles())
+def trunc(x: Any, /) -> Any:
+    """Elementwise integer part: ``x`` without its fraction."""
+    return np.trunc(x)
+
+
+@op(elementwise=True, numpy=[np.fix], vjp=_FLAT, kinks=_STEPS, samples=singles())
+def fix(x: Any, /) -> Any:
+    """Elementwise integer part, as ``trunc``: NumPy has both names."""
+    return np.trunc(x)
 
 
 @op(
     elementwise=True,
     numpy=[np.round, np.around],
+    vjp=_FLAT,
+    kinks=_STEPS,
     samples=[*singles(), sample((2, 3), decimals=2), sample((3,), decimals=-1, low=-40, high=40)],
 )
 def round(x: Any, /, decimals: int = 0) -> Any:
-    """Elementwise nearest number of ``decimals`` digits, ties to even; not differentiable."""
+    """Elementwise nearest number of ``decimals`` digits, ties to even."""
     return np.round(x, decimals)
 
 
@@ -45,18 +67,14 @@ def round(x: Any, /, decimals: int = 0) -> Any:
     elementwise=True,
     ufunc=np.floor_divide,
     scalar=lambda x, y: x // y,
+    vjp={"x": lambda g: zeros_like(g), "y": lambda g: zeros_like(g)},
+    kinks="0 everywhere in both, at the steps too",
     samples=_DIVISIONS,
     rejects=[APART],
 )
 def floor_divide(x: Any, y: Any, /) -> Any:
-    """Elementwise quotient rounded down, ``x // y``; not differentiable."""
+    """Elementwise quotient rounded down, ``x // y``."""
     return np.floor_divide(x, y)
-
-
-def _mod_divisor(g: Any, x: Any, y: Any) -> Any:
-    with no_grad():  # between its jumps the quotient is a constant, of derivative 0
-        quotient = floor_divide(x, y)
-    return neg(mul(g, quotient))
 
 
 @op(
@@ -64,7 +82,7 @@ def _mod_divisor(g: Any, x: Any, y: Any) -> Any:
     ufunc=np.remainder,
     aliases=["remainder"],
     scalar=lambda x, y: x % y,
-    vjp={"x": PASS, "y": _mod_divisor},
+    vjp={"x": PASS, "y": lambda g, x, y: neg(mul(g, floor_divide(x, y)))},
     kinks="at its jumps, where x is a multiple of y, still 1 in x and -x / y in y",
     samples=_DIVISIONS,
     rejects=[APART],

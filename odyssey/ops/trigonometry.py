@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, where
+from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
 from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.table import op, publish
@@ -92,7 +92,7 @@ def _one_less_square(x: Any) -> Any:
     aliases=["asin"],
     scalar=lambda x: math.asin(x),
     vjp={"x": lambda g, x: div(g, sqrt(_one_less_square(x)))},
-    kinks="inf at -1 and 1",
+    kinks="inf at -1 and 1, the second derivative there NaN",
     samples=singles(low=-0.8, high=0.8),
 )
 def arcsin(x: Any, /) -> Any:
@@ -106,7 +106,7 @@ def arcsin(x: Any, /) -> Any:
     aliases=["acos"],
     scalar=lambda x: math.acos(x),
     vjp={"x": lambda g, x: neg(div(g, sqrt(_one_less_square(x))))},
-    kinks="-inf at -1 and 1",
+    kinks="-inf at -1 and 1, the second derivative there NaN",
     samples=singles(low=-0.8, high=0.8),
 )
 def arccos(x: Any, /) -> Any:
@@ -158,7 +158,7 @@ def arcsinh(x: Any, /) -> Any:
     ufunc=np.arccosh,
     aliases=["acosh"],
     scalar=lambda x: math.acosh(x),
-    vjp={"x": lambda g, x: div(g, mul(sqrt(sub(x, 1)), sqrt(add(x, 1))))},
+    vjp={"x": lambda g, x: div(div(g, sqrt(sub(x, 1))), sqrt(add(x, 1)))},
     kinks="inf at 1",
     samples=singles(low=1.5, high=4.0),
 )
@@ -173,7 +173,8 @@ def arccosh(x: Any, /) -> Any:
     aliases=["atanh"],
     scalar=lambda x: math.atanh(x),
     vjp={"x": lambda g, x: div(g, _one_less_square(x))},
-    kinks="inf at -1 and 1",
+    kinks="inf at -1 and 1, the second derivative there NaN; beyond, where the result is NaN, "
+    "still 1 / (1 - x**2)",
     samples=singles(low=-0.8, high=0.8),
 )
 def arctanh(x: Any, /) -> Any:
@@ -184,9 +185,44 @@ def arctanh(x: Any, /) -> Any:
 # ------------------------------------------------------------------ the plane
 
 
-def _per_length(g: Any, x: Any, length: Any) -> Any:
-    """``g x / length``, and 0 where the length is 0."""
-    return mul(g, div(x, where(equal(length, 0), 1, length)))
+_ANGLES = [sample(*s.operands, low=0.5) for s in PAIRS]
+
+
+def _direction(x: Any, y: Any) -> Any:
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.asarray(x * x + y * y)
+    limits = np.finfo(squares.dtype)
+    low, high = limits.tiny * 2.0**limits.nmant, limits.max
+    if not squares.size or (squares.min() > low and squares.max() <= high):
+        return np.divide(x, np.sqrt(squares))  # hypot took five times as long as all of this
+    # Bring what is too large or too small to the middle, and what is infinite to its limit.
+    length = np.hypot(x, y)
+    scale = np.where(
+        length < 1, length.dtype.type(2.0 ** (limits.nmant + 2)), length.dtype.type(0.25)
+    )
+    far = np.isinf(x) & np.isfinite(y)
+    with np.errstate(invalid="ignore"):
+        middle = np.where(far, np.sign(x), x * scale)
+        length = np.where(far, 1, np.hypot(x * scale, y * scale))
+        out = np.where(length == 0, 0, middle / np.where(length == 0, 1, length))
+    return out.astype(limits.dtype)[()]
+
+
+@op(
+    real=True,
+    elementwise=True,
+    kernel=_direction,
+    vjp={
+        "x": lambda g, x, y: div(mul(g, square(direction(y, x))), hypot(x, y)),
+        "y": lambda g, x, y, out: neg(div(mul(g, mul(out, direction(y, x))), hypot(x, y))),
+    },
+    kinks="NaN at (0, 0)",
+    samples=_ANGLES,
+    rejects=[APART],
+)
+def direction(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
+    return _direction(x, y)
 
 
 @op(
@@ -194,11 +230,11 @@ def _per_length(g: Any, x: Any, length: Any) -> Any:
     ufunc=np.hypot,
     scalar=lambda x, y: math.hypot(x, y),
     vjp={
-        "x": lambda g, x, out: _per_length(g, x, out),
-        "y": lambda g, y, out: _per_length(g, y, out),
+        "x": lambda g, x, y: mul(g, direction(x, y)),
+        "y": lambda g, x, y: mul(g, direction(y, x)),
     },
-    kinks="0 at (0, 0)",
-    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
+    kinks="0 at (0, 0), the second derivatives there NaN; NaN at two infinities",
+    samples=_ANGLES,
     rejects=[APART],
 )
 def hypot(x: Any, y: Any, /) -> Any:
@@ -206,11 +242,12 @@ def hypot(x: Any, y: Any, /) -> Any:
     return np.hypot(x, y)
 
 
-def _turn(g: Any, across: Any, y: Any, x: Any) -> Any:
-    """``g across / (x**2 + y**2)``, and 0 at the origin."""
-    length = hypot(y, x)
+def _turn(g: Any, across: Any, along: Any) -> Any:
+    """``g across / (across**2 + along**2)``, and 0 at the origin and at infinity."""
+    length = hypot(across, along)
     length = where(equal(length, 0), 1, length)
-    return div(mul(g, div(across, length)), length)
+    far = logical_and(isinf(across), isinf(along))
+    return mul(g, where(far, 0, div(direction(across, along), length)))
 
 
 @op(
@@ -219,11 +256,11 @@ def _turn(g: Any, across: Any, y: Any, x: Any) -> Any:
     aliases=["atan2"],
     scalar=lambda y, x: math.atan2(y, x),
     vjp={
-        "y": lambda g, y, x: _turn(g, x, y, x),
-        "x": lambda g, y, x: neg(_turn(g, y, y, x)),
+        "y": lambda g, y, x: _turn(g, x, y),
+        "x": lambda g, y, x: neg(_turn(g, y, x)),
     },
-    kinks="0 at (0, 0)",
-    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
+    kinks="0 at (0, 0), the second derivatives there NaN",
+    samples=_ANGLES,
     rejects=[APART],
 )
 def arctan2(y: Any, x: Any, /) -> Any:

@@ -1,0 +1,581 @@
+"""What the elementwise rows and their derivatives are, from calculus, in many digits.
+
+A reference is the function and its partial derivatives of first and second order in mpmath. Where
+a formula has no value the limit stands: at infinity, or from the side that the sign of a zero
+says. Where there is no derivative, ``stated`` says what the row's ``kinks`` promise.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import mpmath
+from mpmath import mp, mpf
+
+DIGITS = 120
+log, exp, sqrt, tanh = mpmath.log, mpmath.exp, mpmath.sqrt, mpmath.tanh
+INF, NAN = math.inf, math.nan
+
+
+class Unary(NamedTuple):
+    """A function of one number with its two derivatives; ``stated``: point to both."""
+
+    f: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+    bend: Callable[[Any], Any]
+    stated: Mapping[float, tuple[float, float]] = MappingProxyType({})
+    options: Mapping[str, Any] = MappingProxyType({})
+    # Of the derivatives: they are differences of numbers around 1, and so exact to its rounding.
+    absolute: bool = False
+    # Of the numbers: how many units of rounding.
+    rounding: int = 64
+    # Beyond the domain, where the result is NaN, the derivatives go on as these formulas.
+    beyond: bool = False
+    # NaN may choose a side: what its slope is then, is stated with the choices.
+    chooses: bool = False
+    # Where the second derivative may be NaN though there is a limit.
+    no_bend: frozenset[float] = frozenset()
+    # At -0.0 infinite with the sign of the zero.
+    signed_zero: bool = False
+
+
+# ------------------------------------------------------------------ limits
+
+
+def value(function, *numbers):
+    """``function`` at ``numbers`` as a real number, NaN where it has no value there."""
+    try:
+        out = function(*numbers)
+    except (ZeroDivisionError, ValueError, OverflowError):
+        return mp.nan
+    if isinstance(out, mpmath.mpc):
+        return out.real if out.imag == 0 else mp.nan
+    return mpf(out)
+
+
+def trend(near, far):
+    """Where a sequence goes of which two members are known, the second much farther on."""
+    if mpmath.isnan(near) or mpmath.isnan(far):
+        return mp.nan
+    if near == far or abs(near - far) <= mpf(10) ** -20 * abs(far):
+        return far
+    if abs(far) <= abs(near) / 1.5:
+        return mpf(0)
+    if abs(far) >= 1.5 * abs(near) and near * far > 0:
+        return mp.inf * mpmath.sign(far)
+    return mp.nan
+
+
+def approach(x, step):
+    """A number close to ``x`` on the side that a zero's sign says, or far out if it is infinite."""
+    sign = mpf(math.copysign(1, x))
+    if math.isinf(x):
+        return sign * mpf(10) ** step
+    return mpf(x) + (abs(mpf(x)) or sign) * mpf(10) ** -step
+
+
+def limit(function, x, domain=None):
+    """``function`` at ``x`` or, where that has no value, as its argument goes there.
+
+    From the side where ``domain`` is a number, if it is one on one side only.
+    """
+    if math.isnan(x):  # what does not depend on it is a number after all
+        return value(function, mp.nan)
+    if math.isfinite(x):
+        direct = value(function, mpf(x))
+        if mpmath.isfinite(direct):
+            return direct
+    near, far = (approach(x, step) for step in (25, 50))
+    if math.isfinite(x) and mpmath.isnan(value(domain or function, near)):
+        near, far = 2 * mpf(x) - near, 2 * mpf(x) - far
+    return trend(value(function, near), value(function, far))
+
+
+def of_one(reference, x):
+    """What a function of one number and its two derivatives are to be at ``x``."""
+    f, slope, bend, stated = reference[:4]
+
+    def inside(derivative):
+        if reference.beyond:
+            return derivative
+        return lambda v: mp.nan if mpmath.isnan(value(f, v)) and v == v else derivative(v)
+
+    wanted = limit(f, x), limit(inside(slope), x, f), limit(inside(bend), x, f)
+    return (wanted[0], *map(mpf, stated[x])) if x in stated else wanted
+
+
+# ------------------------------------------------------------------ functions of one number
+
+
+def sigmoid(x):
+    return 1 / (1 + mpmath.exp(-x)) if x >= 0 else mpmath.exp(x) / (1 + mpmath.exp(x))
+
+
+def logistic_slope(x):
+    return sigmoid(x) * sigmoid(-x)
+
+
+def softplus(x):
+    return max(x, mpf(0)) + mpmath.log1p(mpmath.exp(-abs(x)))
+
+
+def mish_parts(x):
+    """``tanh(softplus(x))`` and its derivatives."""
+    w, s, fall = tanh(softplus(x)), sigmoid(x), mpmath.sech(softplus(x)) ** 2
+    return w, fall * s, fall * (logistic_slope(x) - 2 * w * s * s)
+
+
+def normal_parts(x):
+    """The chance that a standard normal number is below ``x``, and its derivatives."""
+    far = mpf(10) ** 6  # beyond which erfc takes very long to find that it is 0 or 2
+    chance = mpmath.erfc(-x / mpmath.sqrt(2)) / 2 if abs(x) < far else mpf(x > 0) + 0 * x
+    density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+    return chance, density, -x * density
+
+
+def by_tanh_parts(x):
+    """The same chance as GELU approximates it."""
+    k, cubic = 2 * mpmath.sqrt(2 / mpmath.pi), mpf(0.044715)
+    u, steep, bent = k * (x + cubic * x**3), k * (1 + 3 * cubic * x * x), 6 * k * cubic * x
+    slope = logistic_slope(u)
+    return sigmoid(u), slope * steep, slope * (bent - tanh(u / 2) * steep * steep)
+
+
+def logistic_parts(x):
+    return sigmoid(x), logistic_slope(x), logistic_slope(x) * -tanh(x / 2)
+
+
+def gated(parts, **more):
+    """``x`` times a function that is given with its derivatives."""
+
+    def slope(x):
+        gate, rise, _ = parts(x)
+        return gate + x * rise
+
+    def bend(x):
+        _, rise, turn = parts(x)
+        return 2 * rise + x * turn
+
+    return Unary(lambda x: x * parts(x)[0], slope, bend, **more)
+
+
+def pieces(x, *borders_and_functions):
+    """The function of the piece that ``x`` lies in: f0, border, f1, border, f2 ..."""
+    functions, borders = borders_and_functions[::2], borders_and_functions[1::2]
+    return functions[sum(x > border for border in borders)](x)
+
+
+def zero(x):
+    return mpf(0)
+
+
+def one(x):
+    return mpf(1)
+
+
+def straight(*slopes_and_borders):
+    """A function made of straight pieces has these slopes between the borders, and no bend."""
+    given = [lambda x, s=s: mpf(s) for s in slopes_and_borders]
+    given[1::2] = slopes_and_borders[1::2]
+    return lambda x: pieces(x, *given)
+
+
+SELU_SCALE, SELU_LEFT = mpf(1.0507009873554805), mpf(1.7580993408473766)
+
+
+def softsign(x):
+    return x / (1 + abs(x))
+
+
+def bell(x):
+    return 2 / mpmath.sqrt(mpmath.pi) * mpmath.exp(-x * x)
+
+
+def cbrt(x):
+    return mpmath.sign(x) * mpmath.cbrt(abs(x))
+
+
+def elu(x, scale, left):
+    return scale * x if x > 0 else left * mpmath.expm1(x)
+
+
+def elu_reference(scale, left, **options):
+    """The slope at 0, and its slope, are those from the left."""
+
+    def below(x):
+        return left * mpmath.exp(x)
+
+    return Unary(
+        lambda x: elu(x, scale, left),
+        lambda x: mpf(scale) if x > 0 else below(x),
+        lambda x: mpf(0) if x > 0 else below(x),
+        options=options,
+        chooses=True,
+    )
+
+
+def hard_swish(x):
+    return pieces(x, zero, -3, lambda x: x * (x + 3) / 6, 3, lambda x: x)
+
+
+def ends(slope, *places):
+    """The slope, and no bend, at some places."""
+    return dict.fromkeys(places, (slope, 0.0))
+
+
+def chosen(f, slopes, stated, **options):
+    return Unary(f, straight(*slopes), zero, stated, options, chooses=True)
+
+
+def steps(f):
+    return Unary(f, zero, zero)
+
+
+FLAT = {0.0: (0.0, 0.0)}
+
+UNARY = {
+    "negative": Unary(lambda x: -x, lambda x: -one(x), zero),
+    "square": Unary(lambda x: x * x, lambda x: 2 * x, lambda x: 2 * one(x)),
+    "absolute": Unary(abs, mpmath.sign, zero, FLAT),
+    "sign": Unary(mpmath.sign, zero, zero, FLAT),
+    "conj": Unary(lambda x: x, one, zero),
+    "real": Unary(lambda x: x, one, zero),
+    "imag": Unary(zero, zero, zero),
+    "exp": Unary(exp, exp, exp),
+    "log": Unary(log, lambda x: 1 / x, lambda x: -1 / x**2, signed_zero=True, beyond=True),
+    "exp2": Unary(
+        lambda x: mpf(2) ** x, lambda x: mpf(2) ** x * log(2), lambda x: mpf(2) ** x * log(2) ** 2
+    ),
+    "expm1": Unary(mpmath.expm1, exp, exp),
+    "log2": Unary(
+        lambda x: log(x) / log(2),
+        lambda x: 1 / x / log(2),
+        lambda x: -1 / x**2 / log(2),
+        signed_zero=True,
+        beyond=True,
+    ),
+    "log10": Unary(
+        mpmath.log10,
+        lambda x: 1 / x / log(10),
+        lambda x: -1 / x**2 / log(10),
+        signed_zero=True,
+        beyond=True,
+    ),
+    "log1p": Unary(mpmath.log1p, lambda x: 1 / (1 + x), lambda x: -1 / (1 + x) ** 2, beyond=True),
+    "sqrt": Unary(
+        sqrt, lambda x: 1 / (2 * sqrt(x)), lambda x: -1 / (4 * sqrt(x) ** 3), signed_zero=True
+    ),
+    "rsqrt": Unary(
+        lambda x: 1 / sqrt(x),
+        lambda x: -1 / (2 * sqrt(x) ** 3),
+        lambda x: mpf(3) / 4 / sqrt(x) ** 5,
+        signed_zero=True,
+    ),
+    "cbrt": Unary(cbrt, lambda x: 1 / (3 * cbrt(x) ** 2), lambda x: -2 / (9 * cbrt(x) ** 5)),
+    "reciprocal": Unary(lambda x: 1 / x, lambda x: -1 / x**2, lambda x: 2 / x**3),
+    "tanh": Unary(
+        tanh,
+        lambda x: mpmath.sech(x) ** 2,
+        lambda x: -2 * tanh(x) * mpmath.sech(x) ** 2,
+        absolute=True,
+    ),
+    "erf": Unary(mpmath.erf, bell, lambda x: -2 * x * bell(x)),
+    "erfc": Unary(
+        lambda x: mpmath.erfc(x) if abs(x) < 10**6 else mpf(2 * (x < 0)) + 0 * x,
+        lambda x: -bell(x),
+        lambda x: 2 * x * bell(x),
+    ),
+    "sigmoid": Unary(
+        sigmoid, logistic_slope, lambda x: logistic_slope(x) * -tanh(x / 2), absolute=True
+    ),
+    "log_sigmoid": Unary(
+        lambda x: -softplus(-x), lambda x: sigmoid(-x), lambda x: -logistic_slope(x), absolute=True
+    ),
+    "softplus": Unary(softplus, sigmoid, logistic_slope, absolute=True),
+    "softplus, beta": Unary(
+        lambda x: softplus(x * 2.5) / 2.5,
+        lambda x: sigmoid(2.5 * x),
+        lambda x: 2.5 * logistic_slope(2.5 * x),
+        options={"beta": 2.5},
+        absolute=True,
+    ),
+    "silu": gated(logistic_parts, absolute=True),
+    "mish": gated(mish_parts, absolute=True),
+    "softsign": Unary(
+        softsign,
+        lambda x: 1 / (1 + abs(x)) ** 2,
+        lambda x: -2 * mpmath.sign(x) / (1 + abs(x)) ** 3,
+        {0.0: (1.0, 0.0)},
+    ),
+    "gelu": gated(normal_parts, rounding=2048),
+    "gelu, tanh": gated(by_tanh_parts, absolute=True, options={"approximate": "tanh"}),
+    "sin": Unary(mpmath.sin, mpmath.cos, lambda x: -mpmath.sin(x)),
+    "cos": Unary(mpmath.cos, lambda x: -mpmath.sin(x), lambda x: -mpmath.cos(x)),
+    "tan": Unary(
+        mpmath.tan, lambda x: mpmath.sec(x) ** 2, lambda x: 2 * mpmath.tan(x) * mpmath.sec(x) ** 2
+    ),
+    "sinh": Unary(mpmath.sinh, mpmath.cosh, mpmath.sinh),
+    "cosh": Unary(mpmath.cosh, mpmath.sinh, mpmath.cosh),
+    "arcsin": Unary(
+        mpmath.asin,
+        lambda x: 1 / sqrt(1 - x * x),
+        lambda x: x / sqrt(1 - x * x) ** 3,
+        no_bend=frozenset({1.0}),
+        absolute=True,
+    ),
+    "arccos": Unary(
+        mpmath.acos,
+        lambda x: -1 / sqrt(1 - x * x),
+        lambda x: -x / sqrt(1 - x * x) ** 3,
+        no_bend=frozenset({1.0}),
+        absolute=True,
+    ),
+    "arctan": Unary(mpmath.atan, lambda x: 1 / (1 + x * x), lambda x: -2 * x / (1 + x * x) ** 2),
+    "arcsinh": Unary(
+        mpmath.asinh, lambda x: 1 / sqrt(1 + x * x), lambda x: -x / sqrt(1 + x * x) ** 3
+    ),
+    "arccosh": Unary(
+        mpmath.acosh,
+        lambda x: 1 / (sqrt(x - 1) * sqrt(x + 1)),
+        lambda x: -x / (sqrt(x - 1) * sqrt(x + 1)) ** 3,
+    ),
+    "arctanh": Unary(
+        mpmath.atanh,
+        lambda x: 1 / (1 - x * x),
+        lambda x: 2 * x / (1 - x * x) ** 2,
+        beyond=True,
+        no_bend=frozenset({1.0}),
+        absolute=True,
+    ),
+}
+UNARY |= {
+    "floor": steps(mpmath.floor),
+    "ceil": steps(mpmath.ceil),
+    "round": steps(mpmath.nint),
+    "rint": steps(mpmath.nint),
+    "trunc": steps(lambda x: mpmath.sign(x) * mpmath.floor(abs(x))),
+    "fix": steps(lambda x: mpmath.sign(x) * mpmath.floor(abs(x))),
+    "relu": chosen(lambda x: max(x, mpf(0)), (0, 0, 1), ends(0.0, 0.0)),
+    "relu6": chosen(lambda x: min(max(x, mpf(0)), mpf(6)), (0, 0, 1, 6, 0), ends(0.0, 0.0, 6.0)),
+    "leaky_relu": chosen(
+        lambda x: x * (1 if x > 0 else 0.25), (0.25, 0, 1), ends(0.25, 0.0), negative_slope=0.25
+    ),
+    "elu": elu_reference(1.0, 0.5, alpha=0.5),
+    "selu": elu_reference(SELU_SCALE, SELU_LEFT),
+    "hard_sigmoid": chosen(
+        lambda x: min(max(x + 3, mpf(0)), mpf(6)) / 6,
+        (0, -3, mpf(1) / 6, 3, 0),
+        ends(0.0, -3.0, 3.0),
+    ),
+    "hard_swish": Unary(
+        hard_swish,
+        lambda x: pieces(x, zero, -3, lambda x: (2 * x + 3) / 6, 3, one),
+        lambda x: pieces(x, zero, -3, lambda x: mpf(1) / 3, 3, zero),
+        ends(0.0, -3.0) | ends(1.0, 3.0),
+        chooses=True,
+    ),
+    "hard_tanh": chosen(
+        lambda x: min(max(x, mpf(-1)), mpf(1)), (0, -1, 1, 1, 0), ends(0.0, -1.0, 1.0)
+    ),
+    "clip": chosen(
+        lambda x: min(max(x, mpf(-1)), mpf(2)),
+        (0, -1, 1, 2, 0),
+        ends(1.0, -1.0, 2.0),
+        a_min=-1.0,
+        a_max=2.0,
+    ),
+}
+
+
+# ------------------------------------------------------------------ functions of two numbers
+
+
+class Binary(NamedTuple):
+    """The partial derivatives: in x, in y, twice in x, in both, twice in y."""
+
+    x: Callable[[Any, Any], Any]
+    y: Callable[[Any, Any], Any]
+    xx: Callable[[Any, Any], Any]
+    xy: Callable[[Any, Any], Any]
+    yy: Callable[[Any, Any], Any]
+    stated: Callable[[float, float], dict[str, float]] = lambda x, y: {}
+    # The powers of ten that stand for infinity, and their inverses for 0.
+    reach: tuple[int, int] = (400, 400)
+    # Of the second derivatives: each is a difference of numbers like the largest of them.
+    together: bool = False
+    chooses: bool = False
+
+
+# How fast two numbers go to their limits: a limit is one only if it is the same on each way.
+RATES = (1, 1), (1, 3), (3, 1)
+
+
+def limit_of_two(function, x, y, reach=(400, 400)):
+    """``function`` at ``(x, y)``; where that has no value, as both go there in any way.
+
+    Infinite operands always go; one that is 0 goes where there is no value without.
+    """
+    if math.isnan(x) or math.isnan(y):
+        return independent(function, x, y, reach)
+    infinite = math.isinf(x), math.isinf(y)
+    for zero in ((False, False), (x == 0, False), (False, y == 0), (x == 0, y == 0)):
+        found = along(function, (x, y), tuple(map(max, infinite, zero)), reach)
+        if not mpmath.isnan(found):
+            return found
+    if x == 0 and math.copysign(1, x) < 0:  # the domain may lie on the other side
+        return limit_of_two(function, 0.0, y, reach)
+    return mp.nan
+
+
+def independent(function, x, y, reach):
+    """The value where an operand is NaN: a number only if it does not depend on the operand."""
+    places = [tuple(known if math.isnan(v) else v for v in (x, y)) for known in (1.25, 2.5)]
+    one, other = (limit_of_two(function, *place, reach) for place in places)
+    return one if one == other else mp.nan
+
+
+def along(function, numbers, moving, reach):
+    if not any(moving):
+        direct = value(function, *map(mpf, numbers))
+        return direct if mpmath.isfinite(direct) else mp.nan
+    found = []
+    for rates in RATES if all(moving) else RATES[:1]:
+        near, far = (
+            value(
+                function,
+                *(
+                    approach(v, n * r * far) if m else mpf(v)
+                    for v, r, m, far in zip(numbers, rates, moving, reach, strict=True)
+                ),
+            )
+            for n in (1, 2)
+        )
+        found.append(trend(near, far))
+    same = all(f == found[0] or abs(f - found[0]) < 1e-20 for f in found)
+    return found[0] if same else mp.nan
+
+
+def c(number):
+    return lambda x, y: mpf(number)
+
+
+def radius(x, y):
+    return mpmath.sqrt(x * x + y * y)
+
+
+def power_log(x, y, n=1):
+    return x**y * log(x) ** n
+
+
+def mixed_power(x, y):
+    return x ** (y - 1) * (1 + y * log(x))
+
+
+def power_stated(x, y):
+    """What ``kinks`` of power says, and what is 0 because x**0 is 1 everywhere."""
+    found = {}
+    if y == 0:
+        found |= {"x": 0.0, "xx": 0.0}
+    if x == 0 and y >= 0:
+        found["y"] = 0.0
+    if x == 0 and y == 0:
+        found |= {"xy": NAN, "yy": NAN}
+    if x < 0:
+        found |= {"y": NAN, "xy": NAN, "yy": NAN}
+        if math.isinf(y):
+            found |= {"x": NAN, "xx": NAN}
+    if x == -math.inf and math.isfinite(y) and y % 1:
+        found |= {"x": 0.0, "xx": 0.0}  # (-inf)**y is then inf**y, as in C, and y < 1 here
+    if x == 1 and math.isinf(y):
+        found["xy"] = NAN
+    if math.isnan(x) and y == 1:
+        found |= {"x": 1.0, "xx": 0.0}
+    return found
+
+
+def larger(x, y):
+    """The slope of the larger of two in the first."""
+    return mpf(x > y)
+
+
+def tie(x, y):
+    return {"x": 0.5, "y": 0.5} if x == y else {}
+
+
+NO_BEND = {"xx": NAN, "xy": NAN, "yy": NAN}
+
+
+def hypot_stated(x, y):
+    if x == y == 0:
+        return {"x": 0.0, "y": 0.0, **NO_BEND}
+    if math.isinf(x) and math.isinf(y):
+        return {"x": NAN, "y": NAN, **NO_BEND}
+    return {}
+
+
+def turned(f):
+    """The same in the other order of operands."""
+    return lambda x, y: f(y, x)
+
+
+TURN = {
+    "x": lambda x, y: -y / (x * x + y * y),
+    "y": lambda x, y: x / (x * x + y * y),
+    "xx": lambda x, y: 2 * x * y / (x * x + y * y) ** 2,
+    "xy": lambda x, y: (y - x) * (y + x) / (x * x + y * y) ** 2,
+    "yy": lambda x, y: -2 * x * y / (x * x + y * y) ** 2,
+}
+
+BINARY = {
+    "add": Binary(c(1), c(1), c(0), c(0), c(0)),
+    "subtract": Binary(c(1), c(-1), c(0), c(0), c(0)),
+    "multiply": Binary(lambda x, y: y, lambda x, y: x, c(0), c(1), c(0)),
+    "divide": Binary(
+        lambda x, y: 1 / y,
+        lambda x, y: -x / y**2,
+        c(0),
+        lambda x, y: -1 / y**2,
+        lambda x, y: 2 * x / y**3,
+    ),
+    "power": Binary(
+        lambda x, y: y * x ** (y - 1),
+        power_log,
+        lambda x, y: y * (y - 1) * x ** (y - 2),
+        mixed_power,
+        lambda x, y: power_log(x, y, 2),
+        power_stated,
+        reach=(400, 6),
+    ),
+    "hypot": Binary(
+        lambda x, y: x / radius(x, y),
+        lambda x, y: y / radius(x, y),
+        lambda x, y: y * y / radius(x, y) ** 3,
+        lambda x, y: -x * y / radius(x, y) ** 3,
+        lambda x, y: x * x / radius(x, y) ** 3,
+        hypot_stated,
+    ),
+    # Its first operand is y.
+    "arctan2": Binary(
+        turned(TURN["y"]),
+        turned(TURN["x"]),
+        turned(TURN["yy"]),
+        turned(TURN["xy"]),
+        turned(TURN["xx"]),
+        lambda x, y: {"x": 0.0, "y": 0.0, **NO_BEND} if x == y == 0 else {},
+        together=True,
+    ),
+    "mod": Binary(c(1), lambda x, y: -mpmath.floor(x / y), c(0), c(0), c(0)),
+    "floor_divide": Binary(c(0), c(0), c(0), c(0), c(0)),
+    "binary_entropy_with_logits": Binary(
+        lambda x, y: sigmoid(x) - y, lambda x, y: -x, lambda x, y: logistic_slope(x), c(-1), c(0)
+    ),
+    "maximum": Binary(larger, turned(larger), c(0), c(0), c(0), tie, chooses=True),
+    "minimum": Binary(turned(larger), larger, c(0), c(0), c(0), tie, chooses=True),
+}
+# Rows that are derivatives of others: their own first derivatives are those others' second ones.
+SLOPES = {
+    "power_slope": ("power", "xx", "xy"),
+    "power_log": ("power", "xy", "yy"),
+    "direction": ("hypot", "xx", "xy"),
+}

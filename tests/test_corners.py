@@ -1,0 +1,244 @@
+"""Derivatives at zero, infinity and NaN, of huge and of tiny numbers: right, or NaN, never made up.
+
+Every row of the table walks the corners: in reverse and forward mode, in two orders, in float64
+and float32, against references in many digits. A new elementwise row needs one in mp_reference.
+"""
+
+import itertools
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from odyssey import GradientTape, Variable
+from odyssey.ops import OPS
+
+pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
+import mp_reference as reference
+import mpmath
+from mp_reference import BINARY, SLOPES, UNARY
+from mpmath import mp, mpf
+
+INF, NAN = np.inf, np.nan
+DTYPES = ["float64", "float32"]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+@pytest.fixture(autouse=True)
+def many_digits():
+    with mp.workdps(reference.DIGITS), np.errstate(all="ignore"):
+        yield
+
+
+def both_signs(numbers, dtype):
+    return np.array([s * n for n in numbers for s in (1, -1)] + [NAN], dtype)
+
+
+def corners(dtype):
+    """Zero, infinity and NaN, the ends of domains, borders of pieces, the huge and the tiny."""
+    limits = np.finfo(dtype)
+    tiny, most = float(limits.tiny), float(limits.max)
+    ends = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0, INF, np.nextafter(limits.dtype.type(1), 2)]
+    sizes = [float(limits.smallest_subnormal), 4 * tiny, 3 * tiny**0.5, 1e-8, 20.0, 89.0, 710.0]
+    return both_signs([*ends, *sizes, 1e8, 3 * most**0.5, most / 4, most], dtype)
+
+
+def few_corners(dtype):
+    limits = np.finfo(dtype)
+    tiny, most = float(limits.tiny), float(limits.max)
+    return both_signs([0.0, 0.5, 1.0, 2.0, 4 * tiny, most / 4, INF], dtype)
+
+
+# ------------------------------------------------------------------ what a rule gives
+
+
+def plain(v):
+    return v.numpy() if isinstance(v, Variable) else v
+
+
+def slopes(tape, y, leaf, ones):
+    """The derivative of each element in its own operand, by both modes."""
+    if not y.requires_grad:
+        return {"reverse": np.zeros_like(ones), "forward": np.zeros_like(ones)}
+    return {
+        "reverse": tape.gradient(y, leaf, ones, unused="zero"),
+        "forward": tape.jvp(y, leaf, ones) if depends(tape, y, leaf) else np.zeros_like(ones),
+    }
+
+
+def depends(tape, y, leaf):
+    return tape.gradient(y, leaf, np.ones_like(y.numpy()), unused="none") is not None
+
+
+def derivatives(call, *operands):
+    """The value, the partial derivatives, and those of these: by operand, by modes."""
+    leaves = [Variable(x, requires_grad=True) for x in operands]
+    ones = np.ones_like(operands[0])
+    with GradientTape(persistent=True) as outer:
+        with GradientTape(persistent=True) as inner:
+            out = call(*leaves)
+        first = [slopes(inner, out, leaf, ones) for leaf in leaves]
+    second = {}
+    for (k, found), (n, leaf) in itertools.product(enumerate(first), enumerate(leaves)):
+        for mode, slope in found.items():
+            if isinstance(slope, Variable):
+                bends = slopes(outer, slope, leaf, ones)
+            else:
+                bends = {"reverse": np.zeros_like(ones), "forward": np.zeros_like(ones)}
+            second |= {(k, n, f"{other} over {mode}"): plain(b) for other, b in bends.items()}
+    firsts = {(k, mode): plain(s) for k, found in enumerate(first) for mode, s in found.items()}
+    return out.numpy(), firsts, second
+
+
+def fits(got, wanted, limits, rounding, spread=0):
+    """Whether ``got`` is ``wanted`` but for rounding, of it and of numbers of size ``spread``."""
+    got, most = float(got), float(limits.max)
+    if mpmath.isnan(wanted) or np.isnan(got):
+        return bool(mpmath.isnan(wanted)) and np.isnan(got)
+    if np.isinf(got):
+        return abs(wanted) > most * (1 - 1e-6) and mpmath.sign(wanted) == np.sign(got)
+    if abs(wanted) > most:
+        return False
+    error = rounding * float(limits.eps) * (abs(wanted) + spread) + 4 * float(limits.tiny)
+    return abs(mpf(got) - wanted) <= error
+
+
+def complaint(found):
+    return "\n".join(found[:10]) + (f"\nand {len(found) - 10} more" if len(found) > 10 else "")
+
+
+# ------------------------------------------------------------------ functions of one number
+
+
+def call_of(name, options):
+    row = OPS[name.partition(",")[0]]
+    return lambda *operands: row.call(*operands, **options)
+
+
+@every_dtype
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_number_have_their_derivatives_at_the_corners(name, dtype):
+    wanted = UNARY[name]
+    x = corners(dtype)
+    x = x[~np.isnan(x)] if wanted.chooses else x
+    out, first, second = derivatives(call_of(name, wanted.options), x)
+    limits, wrong = np.finfo(dtype), []
+    for k, point in enumerate(x.tolist()):
+        f, slope, bend = reference.of_one(wanted, point)
+        spread = 1 if wanted.absolute else 0
+        given = [("value", out, f, 0), *((m, s, slope, spread) for (_, m), s in first.items())]
+        given += [(m, s, bend, spread) for (*_, m), s in second.items()]
+        for mode, got, want, size in given:
+            if unsettled(wanted, point, want, got[k], " over " in mode):
+                continue
+            if not fits(got[k], want, limits, wanted.rounding, size):
+                wrong.append(f"{mode} at {point}: {got[k]}, wanted {mpmath.nstr(want, 17)}")
+    assert not wrong, complaint(wrong)
+
+
+def unsettled(wanted, point, want, got, is_second):
+    """What ``kinks`` leaves open: second derivatives at the ends, the sign of a zero of a root."""
+    if is_second and abs(point) in wanted.no_bend:
+        return np.isnan(got)
+    if is_second and wanted.beyond and np.isnan(got):
+        return mpmath.isnan(reference.limit(wanted.f, point))
+    return wanted.signed_zero and point == 0 and abs(got) == abs(want)
+
+
+# ------------------------------------------------------------------ functions of two numbers
+
+
+def partials(name):
+    """The names of the partial derivatives of a row in a reference, by operands."""
+    if name in SLOPES:
+        owner, first, second = SLOPES[name]
+        return BINARY[owner], {(0,): first, (1,): second}
+    named = {(0,): "x", (1,): "y", (0, 0): "xx", (0, 1): "xy", (1, 0): "xy", (1, 1): "yy"}
+    return BINARY[name], named
+
+
+def pairs(name, numbers):
+    """All pairs of numbers; but for those of a power that mpmath cannot follow to the limit."""
+    wanted, _ = partials(name)
+    x, y = (v.ravel() for v in np.meshgrid(numbers, numbers))
+    keep = ~(np.isnan(x) | np.isnan(y)) if wanted.chooses else np.full(x.shape, True)
+    if "power" in name:
+        size = np.abs(y)
+        keep &= ~((size > 0) & (size < 1e-30)) & ~(np.signbit(x) & (size > 1e15))
+    return x[keep], y[keep]
+
+
+def overflown(got, want, point, limits):
+    """Whether a second derivative of tiny numbers is NaN, or infinite and not just huge.
+
+    Their squares and inverses are no numbers of the dtype any more.
+    """
+    if np.isfinite(got) or not any(0 < abs(v) < float(limits.tiny) ** 0.5 for v in point):
+        return False
+    return np.isnan(got) or mpmath.sign(want) == np.sign(got)
+
+
+@lru_cache(maxsize=100_000)
+def exact(name, part, *point):
+    """A partial derivative at a point that is given in words, for 0.0 and -0.0 are equal."""
+    x, y = map(float, point)
+    stated = BINARY[name].stated(x, y)
+    if part in stated:
+        return mpf(stated[part])
+    with mp.workdps(60):
+        return reference.limit_of_two(getattr(BINARY[name], part), x, y, BINARY[name].reach)
+
+
+def walk_pairs(name, dtype, numbers):
+    wanted, parts = partials(name)
+    owner = SLOPES[name][0] if name in SLOPES else name
+    x, y = pairs(name, numbers)
+    out, first, second = derivatives(OPS[name].call, x, y)
+    given = {((k,), mode): v for (k, mode), v in first.items()}
+    given |= {((k, n), mode): v for (k, n, mode), v in second.items()}
+    limits, wrong = np.finfo(dtype), []
+    for ((key, mode), values), i in itertools.product(given.items(), range(x.size)):
+        if key not in parts:
+            continue
+        got, point = values[i], (float(x[i]), float(y[i]))
+        want = exact(owner, parts[key], *map(repr, point))
+        is_second = parts[key] not in ("x", "y")
+        if np.isnan(got) and (np.isnan(out[i]) or np.isnan(point).any()):
+            continue
+        if is_second and overflown(got, want, point, limits):
+            continue
+        spread = (
+            1 / size**2
+            if is_second and wanted.together and (size := abs(mpmath.mpc(*point)))
+            else 0
+        )
+        if not fits(got, want, limits, 64, spread):
+            shown = mpmath.nstr(want, 17)
+            wrong.append(f"{parts[key]}, {mode}, at {point}: {got}, wanted {shown}")
+    assert not wrong, complaint(wrong)
+
+
+@every_dtype
+@pytest.mark.parametrize("name", [*BINARY, *SLOPES])
+def test_functions_of_two_numbers_have_their_derivatives_at_the_corners(name, dtype):
+    walk_pairs(name, dtype, few_corners(dtype))
+
+
+@pytest.mark.soak
+@every_dtype
+@pytest.mark.parametrize("name", [*BINARY, *SLOPES])
+def test_functions_of_two_numbers_have_their_derivatives_at_all_corners(name, dtype):
+    walk_pairs(name, dtype, corners(dtype))
+
+
+# ------------------------------------------------------------------ the table is walked
+
+
+ELSEWHERE = {"where", "binary_entropy"}
+
+
+def test_every_elementwise_row_has_a_reference():
+    known = {name.partition(",")[0] for name in UNARY} | {*BINARY, *SLOPES} | ELSEWHERE
+    rows = {row.name for row in OPS.values() if row.elementwise and any(row.vjp.values())}
+    missing = sorted(rows - known)
+    assert not missing, f"add {missing} to UNARY or BINARY in tests/mp_reference.py"
