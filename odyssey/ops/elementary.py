@@ -14,7 +14,6 @@ from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.table import op, publish
 from odyssey.ops.values import NUMBERS
 
-
 _POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
 
 
@@ -60,7 +59,8 @@ def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
 def _power_slope(x: Any, y: Any) -> Any:
     if type(y) in NUMBERS and y == 2:
         return x + x
-    y = y.astype(np.int8) if getattr(y, "dtype", None) == bool else y  # else y - 1 were int64
+    if getattr(y, "dtype", y) == np.dtype(bool):
+        y = y.astype(np.int8)  # else y - 1 were an int64, and float32 to its power float64
     below = y - 1
     flat = np.equal(y, 0)
     if flat.any():
