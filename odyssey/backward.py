@@ -17,54 +17,86 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError
+from odyssey.checks import STUMBLES, kind_of, shown
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.fit import fit
 from odyssey.ops.table import OPS, REQUIRED, Row, asked
-from odyssey.spec import spec_of
+from odyssey.spec import Spec, spec_of
 
 __all__ = ["TABLE"]
 
 
 def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     """The value of every name that a rule asks for: as given, found from it, or by default."""
+    who = f"backward.{row.name}"
     values = dict(zip(row.options, row.defaults, strict=True)) | given
+    signature = f"the signature is ({', '.join(('g', *names))})"
+    known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
+    if unknown := given.keys() - known:
+        raise DTypeError(f"{who}: asks for no {', '.join(sorted(unknown))}; {signature}")
     for name in (*row.arrays, "out"):
-        if name in given:
-            values[name] = np.asarray(given[name])
+        spec = values.get(f"{name}_spec")
+        if spec is not None and not isinstance(spec, Spec):
+            raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
+        if name in given and not (given[name] is None and name in row.optional):
+            values[name] = _array(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
     missing = [name for name in names if values.get(name, REQUIRED) is REQUIRED]
     if missing:
-        raise DTypeError(
-            f"backward.{row.name}: needs {', '.join(missing)}; "
-            f"the signature is ({', '.join(('g', *names))})"
-        )
-    return values
+        raise DTypeError(f"{who}: needs {', '.join(missing)}; {signature}")
+    # An option that came is checked as the op checks it.
+    if any(values[name] is REQUIRED for name in row.options):
+        return values
+    options = row.prepared(tuple(values[name] for name in row.options))
+    return values | dict(zip(row.options, options, strict=True))
+
+
+def _array(who: str, name: str, value: Any) -> Any:
+    """An argument as an array of numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DTypeError(f"{who}: {name} is not an array: {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise DTypeError(f"{who}: {name} is of dtype {array.dtype}; pass an array of numbers")
+    return array
 
 
 def _backward_of(row: Row) -> Callable[..., Any]:
     names = row.asks
+    who = f"backward.{row.name}"
     differentiable = [name for name in row.arrays if row.vjp[name] is not None]
 
     def function(g: Any, *args: Any, **named: Any) -> Any:
-        if len(args) > len(names):
-            raise DTypeError(f"backward.{row.name}: the signature is ({', '.join(('g', *names))})")
+        if len(args) > len(names) or named.keys() & set(names[: len(args)]):
+            raise DTypeError(f"{who}: the signature is ({', '.join(('g', *names))})")
         values = _values(row, names, dict(zip(names, args, strict=False)) | named)
-        seed = np.conj(g) if np.iscomplexobj(g) else np.asarray(g)
-        results = []
-        for name in differentiable:
-            rule = row.vjp[name]
-            assert rule is not None
-            r = rule(seed, *(values[n] for n in asked(rule)))
-            if f"{name}_spec" in values:
-                r = fit(np.asarray(r), values[f"{name}_spec"])
-            results.append(np.array(np.conj(r) if np.iscomplexobj(r) else r))
-        return results[0] if len(results) == 1 else tuple(results)
+        seed = _array(who, "g", g)
+        seed = np.conj(seed) if seed.dtype.kind == "c" else seed
+        try:
+            found = [_gradient(row, name, seed, values) for name in differentiable]
+        except (OdysseyError, FloatingPointError):
+            raise
+        except STUMBLES as error:
+            came = ", ".join(f"{n}={shown(values.get(n))}" for n in names)
+            raise kind_of(error)(f"{who}: {error}; came a g of {spec_of(seed)}, {came}") from error
+        return found[0] if len(found) == 1 else tuple(found)
 
     function.__name__ = function.__qualname__ = row.name
     function.__doc__ = (
         f"``{row.name}({', '.join(('g', *names))})``: the gradients of {', '.join(differentiable)}."
     )
     return function
+
+
+def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
+    """What the rule of one operand makes of the cotangent, in that operand's shape."""
+    rule = row.vjp[name]
+    assert rule is not None
+    g = rule(seed, *(values[n] for n in asked(rule)))
+    if f"{name}_spec" in values:
+        g = fit(np.asarray(g), values[f"{name}_spec"])
+    return np.array(np.conj(g) if np.iscomplexobj(g) else g)
 
 
 class _Table(Mapping[str, Callable[..., Any]]):

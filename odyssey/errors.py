@@ -10,10 +10,13 @@ __all__ = [
     "NotDifferentiableError",
     "OdysseyError",
     "OutOfRangeError",
+    "SettingError",
     "ShapeError",
     "TapeConsumedError",
     "TapeError",
     "TapeMismatchError",
+    "UnknownOpError",
+    "UnreachedError",
     "UntrackedError",
 ]
 
@@ -30,6 +33,10 @@ class OutOfRangeError(ShapeError, IndexError):
     """An index points outside of its axis."""
 
 
+class SettingError(OdysseyError, ValueError):
+    """A number, word or format that is out of range, or unknown, where it was given."""
+
+
 class DTypeError(OdysseyError, TypeError):
     """A type of number, or of object, that has no meaning here."""
 
@@ -44,6 +51,16 @@ class TapeMismatchError(TapeError):
 
 class TapeConsumedError(TapeError):
     """The tape's nodes were already spent by an earlier sweep."""
+
+
+class UnknownOpError(TapeError, AttributeError):
+    """There is no op of this name."""
+
+
+class UnreachedError(TapeError, KeyError):
+    """The sweep that made these gradients did not come by this Variable."""
+
+    __str__ = Exception.__str__  # that of a KeyError would put the message in quotes
 
 
 class UntrackedError(TapeError):

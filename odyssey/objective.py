@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import function
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Array
 from odyssey.tape import GradientTape
@@ -28,7 +29,7 @@ class Objective:
     """
 
     def __init__(self, fn: Callable[[Any], Any], params: Any) -> None:
-        self._fn = fn
+        self._fn = function("scipy_objective", fn)
         for path, leaf in paths(params):
             if not hasattr(leaf, "dtype") or leaf.dtype.kind not in "fc":
                 raise DTypeError(

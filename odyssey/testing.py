@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import OdysseyError
+from odyssey.checks import flag, function, number, shown, whole, word
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.table import OPS
 from odyssey.ops.values import Value
 from odyssey.tape import GradientTape
@@ -56,9 +57,9 @@ def check_gradients(
     >>> check_gradients(lambda x: od.ops.exp(x).sum(), np.array([0.0, 1.0])) < 1e-6
     True
     """
-    unknown = set(modes) - {"reverse", "forward"}
-    if unknown or order < 1:
-        raise OdysseyError(f"check_gradients: modes={modes!r}, order={order}; see its docstring")
+    order, modes, tolerance, step, complex_step, seed = _settings(
+        fn, order, modes, tolerance, step, complex_step, seed
+    )
     rng = np.random.default_rng(seed)
     point = [map_tree(_double, arg) for arg in args]
     worst = 0.0
@@ -76,6 +77,25 @@ def check_gradients(
             worst = max(worst, error)
         fn = probe.gradient_function()
     return worst
+
+
+def _settings(
+    fn: Any, order: Any, modes: Any, tolerance: Any, step: Any, complex_step: Any, seed: Any
+) -> tuple[int, list[str], float, float, bool, int]:
+    """The settings of ``check_gradients``, checked."""
+    who = "check_gradients"
+    function(who, fn)
+    if not isinstance(modes, (list, tuple, set)):
+        raise DTypeError(f"{who}: modes={shown(modes)}; pass a list of words")
+    return (
+        # Each order costs several times what the one before costs.
+        int(number(who, "order", whole(who, "order", order), "[1, 9]")),
+        [word(who, "modes", mode, ("reverse", "forward")) for mode in modes],
+        number(who, "tolerance", tolerance, "[0, inf]"),
+        number(who, "step", step, "(0, inf)"),
+        flag(who, "complex_step", complex_step),
+        whole(who, "seed", seed, 0),
+    )
 
 
 def _double(x: Any) -> Any:

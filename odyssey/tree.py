@@ -2,38 +2,122 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
-from odyssey.errors import OdysseyError, ShapeError
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
 
 __all__ = ["flatten", "leaves", "map_tree", "paths", "same_tree", "unflatten"]
 
+# Each container takes a call or two, and Python allows a thousand by default, which are not all
+# ours. Nobody's parameters are nested so deep; what is deeper usually holds itself.
+_DEEPEST = 200
 
-def _children(node: Any) -> list[tuple[str, Any]] | None:
-    """The named children of a container, or None for a leaf. Dictionaries keep their order."""
+
+# ------------------------------------------------------------------ one container
+
+
+def _values(node: Any) -> list[Any] | None:
+    """The children of a container, or None for a leaf. Dictionaries keep their order."""
     if isinstance(node, dict):
-        return [(f"[{key!r}]", value) for key, value in node.items()]
-    if isinstance(node, tuple) and hasattr(node, "_fields"):
-        return [(f".{key}", getattr(node, key)) for key in node._fields]
+        return list(node.values())
     if isinstance(node, (list, tuple)):
-        return [(f"[{i}]", value) for i, value in enumerate(node)]
+        return list(node)
     if hasattr(type(node), "__dataclass_fields__"):
-        return [(f".{name}", getattr(node, name)) for name in _field_names(node)]
+        return [getattr(node, name) for name in _field_names(node)]
     return None
 
 
-def _rebuild(node: Any, values: list[Any]) -> Any:
+def _keys(node: Any) -> list[Any]:
+    """What a container calls its children, in their order."""
     if isinstance(node, dict):
-        same = dict(zip(node, values, strict=True))
-        return same if type(node) is dict else type(node)(same)
-    if isinstance(node, tuple) and hasattr(node, "_fields"):
-        return type(node)(*values)
+        return list(node)
     if isinstance(node, (list, tuple)):
-        return type(node)(values)
-    from dataclasses import replace
+        return list(_fields_of_tuple(node) or range(len(node)))
+    return _field_names(node)
 
-    return replace(node, **dict(zip(_field_names(node), values, strict=True)))
+
+def _steps(node: Any) -> list[str]:
+    """The ways to the children, as Python writes them."""
+    if isinstance(node, dict):
+        return [f"[{key!r}]" for key in node]
+    if isinstance(node, (list, tuple)) and not _fields_of_tuple(node):
+        return [f"[{i}]" for i in range(len(node))]
+    return [f".{name}" for name in _keys(node)]
+
+
+def _is_record(node: Any) -> bool:
+    """Whether the children of a container are its attributes."""
+    if isinstance(node, tuple):
+        return bool(_fields_of_tuple(node))
+    return not isinstance(node, (dict, list))
+
+
+def _fields_of_tuple(node: Any) -> tuple[str, ...]:
+    """The names of a named tuple's fields; none for other tuples, and all else."""
+    names = getattr(type(node), "_fields", ()) if isinstance(node, tuple) else ()
+    return names if type(names) is tuple and len(names) == len(node) else ()
+
+
+def _rebuild(node: Any, values: list[Any]) -> Any:
+    """A container like ``node`` of other children."""
+    if type(node) is dict:
+        return dict(zip(node, values, strict=True))
+    if type(node) is list:
+        return values
+    if type(node) is tuple:
+        return tuple(values)
+    if isinstance(node, dict):
+        return _refilled_dict(node, values)
+    if isinstance(node, list):
+        made = copy(node)
+        made[:] = values
+        return made
+    if isinstance(node, tuple):
+        return _refilled_tuple(node, values)
+    return _refilled_record(node, values)
+
+
+def _refilled_dict(node: Any, values: list[Any]) -> Any:
+    if type(node) is defaultdict:
+        return defaultdict(node.default_factory, zip(node, values, strict=True))
+    # Its constructor may want anything; a copy has what else it holds.
+    made = copy(node)
+    for key, value in zip(node, values, strict=True):
+        made[key] = value
+    return made
+
+
+def _refilled_tuple(node: Any, values: list[Any]) -> Any:
+    kind = type(node)
+    if _fields_of_tuple(node):
+        return kind._make(values)
+    try:
+        made = tuple.__new__(kind, values)
+    except TypeError as error:  # a class written in C
+        raise DTypeError(
+            f"a tree: {kind.__name__} cannot be made again with other values ({error}); "
+            "pass a plain tuple"
+        ) from error
+    if hasattr(node, "__dict__"):
+        made.__dict__.update(node.__dict__)
+    return made
+
+
+def _refilled_record(node: Any, values: list[Any]) -> Any:
+    from dataclasses import fields, replace
+
+    names = _field_names(node)
+    kinds = type(node).__dataclass_fields__.values()
+    if all(field.init for field in fields(node)) and len(kinds) == len(names):
+        return replace(node, **dict(zip(names, values, strict=True)))
+    # Fields that its constructor computes, or wants besides, cannot be given to it.
+    made = copy(node)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)  # also where it is frozen
+    return made
 
 
 def _field_names(node: Any) -> list[str]:
@@ -43,34 +127,98 @@ def _field_names(node: Any) -> list[str]:
     return [field.name for field in fields(node)]
 
 
+# ------------------------------------------------------------------ all leaves
+
+
 def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each leaf with its path.
+
+    Raises:
+        OdysseyError: for a tree that holds itself, or is hundreds of containers deep.
 
     >>> list(paths({"w": [1, 2]}))
     [("['w'][0]", 1), ("['w'][1]", 2)]
     """
-    children = _children(tree)
-    if children is None:
-        yield prefix, tree
-    else:
-        for name, child in children:
-            yield from paths(child, prefix + name)
+    return iter(_whole(tree, _find_paths, prefix))
 
 
 def leaves(tree: Any) -> list[Any]:
     """Return the leaves of ``tree`` in order."""
-    return [leaf for _, leaf in paths(tree)]
+    if _values(tree) is None:
+        return [tree]
+    return _whole(tree, _find, None)
+
+
+def _whole(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
+    found: list[Any] = []
+    try:
+        find(tree, found, prefix, _DEEPEST)
+    except RecursionError:
+        raise _endless(tree) from None
+    return found
+
+
+def _find(node: Any, found: list[Any], prefix: None, left: int) -> None:
+    children = _values(node)
+    if children is None:
+        found.append(node)
+        return
+    if not left:
+        raise RecursionError
+    for child in children:
+        _find(child, found, prefix, left - 1)
+
+
+def _find_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int) -> None:
+    children = _values(node)
+    if children is None:
+        found.append((prefix, node))
+        return
+    if not left:
+        raise RecursionError
+    for step, child in zip(_steps(node), children, strict=True):
+        _find_paths(child, found, prefix + step, left - 1)
+
+
+def _endless(tree: Any) -> OdysseyError:
+    """The error for a tree that has no end, or hardly one."""
+    which = "holds itself" if _holds_itself(tree) else f"is deeper than {_DEEPEST} containers"
+    return OdysseyError(
+        f"a tree, which is a {type(tree).__name__}, {which}; pass a nest of dicts, lists, tuples "
+        "and dataclasses that ends"
+    )
+
+
+def _holds_itself(tree: Any) -> bool:
+    above: set[int] = set()  # the containers that we are in
+    done: set[int] = set()
+    todo = [(tree, False)]
+    while todo:
+        node, left = todo.pop()
+        if left:
+            above.discard(id(node))
+            done.add(id(node))
+        elif id(node) in above:
+            return True
+        elif id(node) not in done and (children := _values(node)):
+            above.add(id(node))
+            todo.append((node, True))
+            todo += [(child, False) for child in children]
+    return False
 
 
 def unflatten(tree: Any, values: list[Any]) -> Any:
     """Return a tree of the shape of ``tree`` with ``values`` as its leaves.
+
+    Dictionaries, lists and tuples of classes of their own keep these, and what else they hold;
+    dataclasses are made anew.
 
     Raises:
         OdysseyError: when there are more or fewer values than leaves.
     """
     supply = iter(values)
     try:
-        result = _build(tree, supply)
+        result = _build(tree, supply, _DEEPEST)
     except _TooFewError:
         raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree") from None
     if next(supply, _MISSING) is not _MISSING:
@@ -86,10 +234,12 @@ class _TooFewError(Exception):
 
 
 # No closure of ``unflatten``: one that calls itself is a cycle, and would keep the values alive.
-def _build(node: Any, supply: Iterator[Any]) -> Any:
-    children = _children(node)
+def _build(node: Any, supply: Iterator[Any], left: int) -> Any:
+    children = _values(node)
     if children is not None:
-        return _rebuild(node, [_build(child, supply) for _, child in children])
+        if not left:
+            raise _endless(node)
+        return _rebuild(node, [_build(child, supply, left - 1) for child in children])
     value = next(supply, _MISSING)
     if value is _MISSING:
         raise _TooFewError
@@ -99,6 +249,9 @@ def _build(node: Any, supply: Iterator[Any]) -> Any:
 def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """Return the leaves of ``tree`` and a function that puts new leaves in their places."""
     return leaves(tree), lambda values: unflatten(tree, values)
+
+
+# ------------------------------------------------------------------ two trees
 
 
 def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> list[Any]:
@@ -119,33 +272,55 @@ def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> li
     >>> same_tree("example", "gradients", {"w": 1, "b": 2}, {"b": 20, "w": 10})
     [10, 20]
     """
+    found: list[Any] = []
     try:
-        return list(_beside(tree, given, where))
+        _beside(tree, given, (), found, _DEEPEST)
     except _DifferError as error:
+        where += _way(error.args)
         raise ShapeError(
             f"{who}: the {what} came as a tree of {len(leaves(given))} leaves for one of "
-            f"{len(leaves(tree))}; the trees differ at {error.args[0] or 'the root'}"
+            f"{len(leaves(tree))}; the trees differ at {where or 'the root'}"
         ) from None
+    except RecursionError:
+        raise _endless(tree) from None
+    return found
 
 
 class _DifferError(Exception):
     pass
 
 
-def _beside(node: Any, given: Any, where: str) -> Iterator[Any]:
-    """What stands in ``given`` where ``node`` has its leaves."""
-    children, others = _children(node), _children(given)
-    if children is None and (others is None or type(given) in (list, tuple)):
-        yield given
+def _way(where: Any) -> str:
+    """The path of a place: the place above, the container there, and the key in it."""
+    path = ""
+    while where:
+        where, node, key = where
+        keys = _keys(node)
+        path = (_steps(node)[keys.index(key)] if key in keys else f"[{key!r}]") + path
+    return path
+
+
+def _beside(node: Any, given: Any, where: Any, found: list[Any], left: int) -> None:
+    """Find what stands in ``given`` where ``node`` has its leaves."""
+    children = _values(node)
+    if children is None:
+        if _values(given) is not None and type(given) not in (list, tuple):
+            raise _DifferError(*where)
+        found.append(given)
         return
-    if children is None or others is None:
-        raise _DifferError(where)
-    by_name = dict(others)
-    odd = {name for name, _ in children} ^ by_name.keys()
-    if odd:
-        raise _DifferError(where + min(odd))
-    for name, child in children:
-        yield from _beside(child, by_name[name], where + name)
+    others = _values(given)
+    if others is None:
+        raise _DifferError(*where)
+    if not left:
+        raise RecursionError
+    keys = _keys(node)
+    if _is_record(node) != _is_record(given):
+        raise _DifferError(where, node, keys[0] if keys else 0)
+    by_key = dict(zip(_keys(given), others, strict=True))
+    if odd := by_key.keys() ^ set(keys):
+        raise _DifferError(where, node if odd & set(keys) else given, min(odd, key=str))
+    for key, child in zip(keys, children, strict=True):
+        _beside(child, by_key[key], (where, node, key), found, left - 1)
 
 
 def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from odyssey import checks
+from odyssey.checks import STUMBLES, flag, label, shown
 from odyssey.devices.ownership import frozen
 from odyssey.errors import (
     DeviceError,
     DTypeError,
     MutationError,
+    OdysseyError,
+    SettingError,
     ShapeError,
     TapeError,
     UntrackedError,
@@ -80,12 +84,20 @@ class Variable(Value, Operators):
         device: str | None = None,
     ) -> None:
         _check_device(device)
+        if name is not None:
+            label("Variable", name)
+        if requires_grad is not False and requires_grad is not True:
+            requires_grad = flag("Variable", "requires_grad", requires_grad)
+        if tape is not None and not hasattr(type(tape), "_adopt"):
+            raise DTypeError(f"Variable: tape={shown(tape)} is not a GradientTape")
         if isinstance(data, Variable):
             data = data.numpy()
         try:
             # Row by row, as optimizers keep parameters: matrix products round by the layout.
             array = np.array(data, dtype, order="C") if requires_grad else np.asarray(data, dtype)
-        except (TypeError, ValueError) as error:
+        except STUMBLES as error:
+            if isinstance(error, OdysseyError):
+                raise
             raise DTypeError(f"Variable: the data is no array of numbers: {error}") from error
         if array.dtype.kind not in "biufc":
             raise DTypeError(
@@ -220,6 +232,7 @@ class Variable(Value, Operators):
 
     @name.setter
     def name(self, name: str | None) -> None:
+        label("name", name)
         self._own_info().name = name
 
     @property
@@ -231,6 +244,7 @@ class Variable(Value, Operators):
     def requires_grad(self, flag: bool) -> None:
         if self._recording is UNTRACKED or not self.is_leaf:
             raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
+        flag = checks.flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
         self._refuse_in_trace("requires_grad of")
@@ -271,7 +285,7 @@ class Variable(Value, Operators):
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None and not isinstance(value, (Variable, Symbol)):
-            value = np.array(value, self.dtype)
+            value = self._gradient(value)
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
         if (trace := TRACE.get()) is not None:
@@ -279,6 +293,16 @@ class Variable(Value, Operators):
             return
         info = self._own_info()
         info.grad, info.loan = value, None
+
+    def _gradient(self, value: Any) -> Array:
+        """A copy of a gradient that a user gives, as an array of this dtype."""
+        try:
+            array = np.asarray(value)
+        except STUMBLES as error:
+            raise DTypeError(f"grad: {shown(value)} is no array: {error}") from error
+        if array.dtype.kind not in ("biufc" if self.dtype.kind == "c" else "biuf"):
+            raise DTypeError(f"grad: a gradient of dtype {array.dtype} came for {self!r}")
+        return np.array(array, self.dtype)
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
@@ -310,6 +334,8 @@ class Variable(Value, Operators):
 
     def detach_into(self, tape: GradientTape) -> Variable:
         """A trainable leaf of another tape with the same value; no gradient flows back."""
+        if not hasattr(type(tape), "_adopt"):
+            raise DTypeError(f"detach_into: {shown(tape)} is not a GradientTape")
         return tape.variable(np.array(self.data), self.name)
 
     # -------------------------------------------------------------- conversions
@@ -328,7 +354,13 @@ class Variable(Value, Operators):
                 "a Variable that requires a gradient does not become an array by itself, because "
                 f"the array would carry none; use .detach().numpy() on {self!r}"
             )
-        return np.array(self.data, dtype, copy=copy)
+        try:
+            return np.array(self.data, dtype, copy=copy)
+        except STUMBLES as error:
+            if isinstance(error, OdysseyError):
+                raise
+            kind = SettingError if isinstance(error, ValueError) else DTypeError
+            raise kind(f"{self!r} as an array of dtype={shown(dtype)}: {error}") from None
 
     def _carries_gradient(self) -> bool:
         """Whether a copy of the bare data would lose a gradient."""
@@ -347,12 +379,12 @@ class Variable(Value, Operators):
 
     def __len__(self) -> int:
         if not self._spec.shape:
-            raise TypeError("len() of a Variable without axes")
+            raise DTypeError("len() of a Variable without axes")
         return self._spec.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
         if not self._spec.shape:
-            raise TypeError("iteration over a Variable without axes")
+            raise DTypeError("iteration over a Variable without axes")
         return (self[i] for i in range(len(self)))
 
     def _number(self) -> Any:
@@ -384,7 +416,16 @@ class Variable(Value, Operators):
 
     def __format__(self, spec: str) -> str:
         self._refuse_in_trace("format() asks for the value of")
-        return format(self.item(), spec) if spec else str(self)
+        if not isinstance(spec, str):
+            raise DTypeError(f"format of {self!r}: {shown(spec)} is not text")
+        if not spec:
+            return str(self)
+        try:
+            return format(self.item(), spec)
+        except ValueError as error:
+            if isinstance(error, OdysseyError):
+                raise
+            raise SettingError(f"format of {self!r}: {error}; {spec!r} came") from None
 
     def __int__(self) -> int:
         return int(self._number())
@@ -463,12 +504,24 @@ class Variable(Value, Operators):
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: Any) -> Variable:
-        self._refuse_unless_leaf("copy")
-        return _rebuild(np.array(self._array), self._recording is LEAF, self.name)
+        return _rebuild(*self._parts("copy"))
 
     def __reduce__(self) -> Any:
-        self._refuse_unless_leaf("pickle")
-        return _rebuild, (np.asarray(self._array), self._recording is LEAF, self.name)
+        return _rebuild, self._parts("pickle")
+
+    def _parts(self, what: str) -> tuple[Array, bool, str | None, Any]:
+        """What a copy is made of."""
+        self._refuse_unless_leaf(what)
+        grad = self.grad
+        if isinstance(grad, Value):
+            if settled(grad) is grad:
+                raise UntrackedError(
+                    f"{what}: the gradient of {self!r} was recorded, and its history cannot be "
+                    "copied; zero_grad() first, or copy detach()"
+                )
+            grad = grad._array
+        data = np.array(self._array)
+        return data, self._recording is LEAF, self.name, grad
 
     def _refuse_unless_leaf(self, what: str) -> None:
         self._refuse_in_trace(f"{what} asks for the value of")
@@ -519,8 +572,11 @@ def settled(grad: Any) -> Any:
     return grad._array if spent else grad
 
 
-def _rebuild(data: Array, requires_grad: bool, name: str | None) -> Variable:
-    return Variable(data, requires_grad, name=name)
+def _rebuild(data: Array, requires_grad: bool, name: str | None, grad: Any = None) -> Variable:
+    made = Variable(data, requires_grad, name=name)
+    if grad is not None:
+        made.grad = grad
+    return made
 
 
 def check_trainable(dtype: np.dtype[Any]) -> None:
@@ -532,8 +588,8 @@ def check_trainable(dtype: np.dtype[Any]) -> None:
 
 
 def _check_device(device: str | None) -> None:
-    if device not in (None, "cpu"):
+    if device is not None and not (isinstance(device, str) and device == "cpu"):
         raise DeviceError(
-            f"device {device!r} is not available: this version computes on 'cpu'; "
+            f"device {shown(device)} is not available: this version computes on 'cpu'; "
             "leave device out, or pass 'cpu'"
         )

@@ -303,5 +303,3 @@ def test_rows_forget_how_operands_were_mixed():
             row = next(n[0] for n in tape._recording.nodes if n[0].name == "concatenate")
             joined.sum()
     assert len(row.plans) <= 64
-
-

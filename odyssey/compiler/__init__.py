@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from odyssey.checks import function
 from odyssey.compiler.graph import Graph
 from odyssey.compiler.program import check_specs, run
 from odyssey.compiler.surroundings import Surroundings
@@ -89,7 +90,7 @@ class Compiled:
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        update_wrapper(self, fn)
+        update_wrapper(self, function("compile", fn))
         self._fn = fn
         self._known: dict[Any, None] = {}
 

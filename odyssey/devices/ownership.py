@@ -36,7 +36,6 @@ _WEIGHTS = np.arange(1, 2049, 2, dtype=np.uint32)
 _INTEGERS: dict[int, np.dtype[Any]] = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
-
 def duplicate(array: Array) -> Array:
     """Copy an array, laid out in memory as it is: matrix products and sums round by the layout.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.checks import flag, number, whole
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.losses.reducing import (
     REDUCTIONS,
@@ -47,6 +48,7 @@ def binary_cross_entropy(
     """
     predictions, targets = floating(predictions), floating(targets)
     same_shape("binary_cross_entropy", predictions, targets)
+    from_logits = flag("binary_cross_entropy", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     return reduced(row(predictions, targets), reduction, weights)
 
@@ -81,8 +83,12 @@ def cross_entropy(
     1.386294
     """
     logits, targets = floating(logits), arrays(targets)
-    if reduction not in REDUCTIONS:
+    if type(reduction) is not str or reduction not in REDUCTIONS:
         check_reduction(reduction)
+    if type(label_smoothing) is not float or label_smoothing:
+        label_smoothing = number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]")
+    if ignore_index is not None:
+        ignore_index = whole("cross_entropy", "ignore_index", ignore_index)
     options = (axis, label_smoothing, ignore_index)
     if weights is None:
         return ops.softmax_cross_entropy(logits, targets, *options, reduction)
@@ -120,7 +126,9 @@ def nll(
     array([2., 3.])
     """
     x, targets = floating(log_probabilities), arrays(targets)
-    (k,) = normalize_axes("nll", axis, len(x.shape))
+    (k,) = normalize_axes("nll", whole("nll", "axis", axis), len(x.shape))
+    if ignore_index is not None:
+        ignore_index = whole("nll", "ignore_index", ignore_index)
     _check_classes(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
     numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
@@ -182,7 +190,7 @@ def kl_divergence(
     x = floating(log_probabilities)
     t = alike(targets, x)
     same_shape("kl_divergence", x, t)
-    if log_target:
+    if flag("kl_divergence", "log_target", log_target):
         nothing = ops.equal(t, -np.inf)
         log_t = ops.where(nothing, 0, t)
         t = ops.where(nothing, 0, ops.exp(log_t))
@@ -191,7 +199,7 @@ def kl_divergence(
         log_t = ops.log(ops.where(nothing, 1, t))
     # Where the target is 0, x may be -inf, which times 0 would be NaN.
     losses = ops.multiply(t, ops.subtract(log_t, ops.where(nothing, 0, x)))
-    if reduction == "batchmean":
+    if isinstance(reduction, str) and reduction == "batchmean":
         rows = x.shape[0] if x.shape else 1
         return reduced(losses, "mean", weights, rows)
     return reduced(losses, reduction, weights)
@@ -252,11 +260,8 @@ def focal(
     >>> focal(np.zeros(2), np.array([0, 1]), alpha=0.25, gamma=1.0, reduction="none").round(4)
     array([0.2599, 0.0866])
     """
-    if not gamma >= 0 or (alpha is not None and not 0 <= alpha <= 1):
-        raise OdysseyError(
-            f"focal: gamma={gamma!r}, alpha={alpha!r}; gamma must not be negative, alpha must lie "
-            "in [0, 1] or be None"
-        )
+    gamma = number("focal", "gamma", gamma, "[0, inf)")
+    alpha = alpha if alpha is None else number("focal", "alpha", alpha, "[0, 1]")
     x = floating(logits)
     t = alike(targets, x)
     same_shape("focal", x, t)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey import ops
-from odyssey.errors import OdysseyError
+from odyssey.checks import flag, shown
+from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
 from odyssey.losses.reducing import check_reduction, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
@@ -63,6 +64,7 @@ def compute_bce_gradient(
     """
     predictions, targets = floating(plain(predictions)), floating(plain(targets))
     same_shape("compute_bce_gradient", predictions, targets)
+    from_logits = flag("compute_bce_gradient", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     rule = next(iter(row.row.vjp.values()))  # type: ignore[attr-defined]
     scale = _scale(predictions, reduction, weights)
@@ -90,7 +92,8 @@ def compute_ce_gradient(
         logits, targets, axis, label_smoothing, ignore_index, reduction
     )
     if weights is not None:
-        slope = slope * np.expand_dims(np.broadcast_to(weights, _without(slope, axis)), axis)
+        wide = ops.broadcast_to(plain(weights), _without(slope, axis))
+        slope = slope * np.expand_dims(wide, axis)
     return _answer(slope, logits)
 
 
@@ -101,25 +104,54 @@ def compute_gradient(predictions: Any, targets: Any, loss: str = "mse") -> Array
         "bce": compute_bce_gradient,
         "ce": compute_ce_gradient,
     }
-    if loss not in functions:
-        raise OdysseyError(f"compute_gradient: loss={loss!r}; choose one of {', '.join(functions)}")
+    if not isinstance(loss, str) or loss not in functions:
+        raise SettingError(
+            f"compute_gradient: loss={shown(loss)}; choose one of {', '.join(functions)}"
+        )
     return functions[loss](predictions, targets)
 
 
-def mse_loss_and_grad(predictions: Any, targets: Any, **options: Any) -> LossAndGrad:
+def mse_loss_and_grad(
+    predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
+) -> LossAndGrad:
     """``mean_squared_error`` and its gradient; same options."""
+    options: Any = {"reduction": reduction, "weights": weights}
     loss = mean_squared_error(plain(predictions), plain(targets), **options)
     return LossAndGrad(loss, compute_mse_gradient(predictions, targets, **options))
 
 
-def bce_loss_and_grad(predictions: Any, targets: Any, **options: Any) -> LossAndGrad:
+def bce_loss_and_grad(
+    predictions: Any,
+    targets: Any,
+    *,
+    from_logits: bool = False,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> LossAndGrad:
     """``binary_cross_entropy`` and its gradient; same options."""
+    options: Any = {"from_logits": from_logits, "reduction": reduction, "weights": weights}
     loss = binary_cross_entropy(plain(predictions), plain(targets), **options)
     return LossAndGrad(loss, compute_bce_gradient(predictions, targets, **options))
 
 
-def ce_loss_and_grad(logits: Any, targets: Any, **options: Any) -> LossAndGrad:
+def ce_loss_and_grad(
+    logits: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> LossAndGrad:
     """``cross_entropy`` and its gradient; same options."""
+    options: Any = {
+        "axis": axis,
+        "label_smoothing": label_smoothing,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+        "weights": weights,
+    }
     loss = cross_entropy(plain(logits), plain(targets), **options)
     return LossAndGrad(loss, compute_ce_gradient(logits, targets, **options))
 
@@ -133,7 +165,7 @@ def _scale(predictions: Any, reduction: str, weights: Any) -> Any:
     one = np.ones(predictions.shape, predictions.dtype)
     if reduction == "mean":
         one = one / max(predictions.size, 1)
-    return one if weights is None else one * weights
+    return one if weights is None else ops.multiply(one, plain(weights))
 
 
 def _without(array: Any, axis: int) -> tuple[int, ...]:

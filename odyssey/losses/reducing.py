@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.errors import OdysseyError, ShapeError
+from odyssey.checks import shown
+from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import Value
 from odyssey.spec import Array
@@ -65,8 +66,8 @@ def same_shape(who: str, predictions: Any, targets: Any) -> None:
 
 def check_reduction(reduction: str) -> None:
     """Refuse an unknown reduction."""
-    if reduction not in REDUCTIONS:
-        raise OdysseyError(f"reduction={reduction!r}; choose 'mean', 'sum' or 'none'")
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
+        raise SettingError(f"reduction={shown(reduction)}; choose 'mean', 'sum' or 'none'")
 
 
 def reduced(losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from odyssey import ops
-from odyssey.errors import OdysseyError
+from odyssey.checks import number
 from odyssey.losses.reducing import alike, floating, reduced, same_shape
 
 __all__ = ["huber", "mean_absolute_error", "mean_squared_error", "smooth_l1"]
@@ -30,7 +29,7 @@ def mean_squared_error(
     2.0
     """
     predictions, targets = floating(predictions), floating(targets)
-    if reduction == "mean" and weights is None:
+    if weights is None and type(reduction) is str and reduction == "mean":
         return ops.squared_error_mean(predictions, targets)
     same_shape("mean_squared_error", predictions, targets)
     losses = ops.square(ops.subtract(predictions, targets))
@@ -87,8 +86,7 @@ def smooth_l1(
     >>> smooth_l1(np.array([0.5, -3.0]), np.zeros(2), reduction="none")
     array([0.125, 2.5  ])
     """
-    if not 0 <= beta < math.inf:
-        raise OdysseyError(f"smooth_l1: beta={beta!r}; it must be finite and not negative")
+    beta = number("smooth_l1", "beta", beta, "[0, inf)")
     d = _difference("smooth_l1", predictions, targets)
     return reduced(_rounded_off(d, beta), reduction, weights)
 
@@ -120,8 +118,7 @@ def huber(
     >>> huber(np.array([1.0, -3.0]), np.zeros(2), delta=2.0, reduction="none")
     array([0.5, 4. ])
     """
-    if not 0 < delta < math.inf:
-        raise OdysseyError(f"huber: delta={delta!r}; it must be finite and positive")
+    delta = number("huber", "delta", delta, "(0, inf)")
     d = _difference("huber", predictions, targets)
     return reduced(ops.multiply(delta, _rounded_off(d, delta)), reduction, weights)
 

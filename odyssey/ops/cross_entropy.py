@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import number, whole, word
 from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul, sub
 from odyssey.ops.neural import log_softmax_of, softmax, softmax_of
@@ -44,6 +45,7 @@ def _target_probabilities(
     logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
 ) -> Any:
     """The distribution that the softmax is to match; zero where the target is ignored."""
+    smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
     k = _class_axis(logits, axis)
     classes, dtype = logits.shape[k], np.result_type(logits.dtype, np.float16)
     if not _target_spec(logits, targets, axis):
@@ -63,7 +65,7 @@ def _checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tu
     """Class numbers with 0 in place of the ignored ones, and where those are."""
     ignored = None
     if ignore_index is not None:
-        mask = targets == ignore_index
+        mask = targets == whole("cross_entropy", "ignore_index", ignore_index)
         if mask.any():
             ignored, targets = mask, np.where(mask, 0, targets)
     if targets.size and (targets.min() < 0 or targets.max() >= classes):
@@ -82,7 +84,7 @@ def _row_starts(
     That is a matrix of logits with one class number for each row, and nothing else.
     """
     if (
-        smoothing
+        smoothing != 0
         or ignore_index is not None
         or getattr(logits, "ndim", 0) != 2
         or targets.ndim != 1
@@ -120,9 +122,10 @@ def _losses_of(logits: Any, targets: Any, starts: Any) -> tuple[Any, tuple[Any, 
 
 
 def _fold(losses: Any, reduction: str) -> Any:
-    if reduction == "none":
-        return losses
-    return mean_of(losses, len(losses)) if reduction == "mean" else np.add.reduce(losses)
+    if reduction == "mean":
+        return mean_of(losses, len(losses))
+    word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
+    return losses if reduction == "none" else np.add.reduce(losses)
 
 
 def _slope_of(exponentials: Any, sums: Any, places: Any, reduction: str) -> Any:
@@ -247,7 +250,7 @@ def softmax_cross_entropy(
         return _fold(losses, reduction)
     by_class = _target_spec(logits, targets, axis)
     z = log_softmax_of(logits, axis)
-    if by_class and not label_smoothing:
+    if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
         k = _class_axis(logits, axis)
         safe, ignored = _checked_classes(targets, logits.shape[k], ignore_index)
         losses = -np.take_along_axis(z, np.expand_dims(safe, k), k).reshape(safe.shape)
@@ -257,6 +260,7 @@ def softmax_cross_entropy(
         p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
         # A probability of 0 has no say, even where the logit is -inf.
         losses = -np.add.reduce(np.where(p == 0, p, p * z), axis)
+    word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
     if reduction == "none":
         return losses
     if reduction == "sum":

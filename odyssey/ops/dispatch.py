@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
 from odyssey.ops.scope import TRACE, find, homes_of
@@ -115,7 +116,7 @@ def forward(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> tuple[
         return None
     try:
         return row.forward(*values, *options)
-    except (TypeError, ValueError, IndexError) as error:
+    except STUMBLES as error:
         raise row.failure(error, values, options) from error
 
 
@@ -134,19 +135,19 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
                 return value.graph.emit(row, values, options)
     try:
         if not only_numbers:
+            if type(values[0]) is complex and row.ufunc is not None:
+                return row.ufunc(*values)  # an operator of Python's would give one of its numbers
             return row.kernel(*values, *options)
         given = values if row.elementwise else [np.asarray(value) for value in values]
         out = np.asarray(row.reference(*given, *options))
         # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
         return out if out.ndim else out.item()
-    except (TypeError, ValueError, IndexError) as error:
-        raise row.failure(error, values, options) from error
-    except AttributeError:
-        if row.foreign or not any(type(value) in NUMBERS for value in values):
-            raise
-        # A number where the kernel needs an array.
-        given = [np.asarray(v) if type(v) in NUMBERS else v for v in values]
-        return run(row, given, options)
+    except STUMBLES as error:
+        numbers = not row.foreign and any(type(value) in NUMBERS for value in values)
+        if not (isinstance(error, AttributeError) and numbers):
+            raise row.failure(error, values, options) from error
+    # A number where the kernel needs an array.
+    return run(row, [np.asarray(v) if type(v) in NUMBERS else v for v in values], options)
 
 
 def _converted(row: Row, k: int, operand: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.samples import reject, sample
@@ -153,12 +154,15 @@ def concatenate(arrays: Any, *more: Any, axis: Any = 0, tape: Any = None) -> Any
     """
     if more and (more[-1] is None or isinstance(more[-1], (int, np.integer))):
         more, axis = more[:-1], more[-1]
-    parts = [arrays, *more] if more else list(arrays)
+    try:
+        parts = [arrays, *more] if more else list(arrays)
+    except TypeError:
+        raise DTypeError(f"concatenate: {shown(arrays)} came; pass a list of arrays") from None
     parts = [np.asarray(part) if type(part) in NUMBERS else part for part in parts]
     if not parts:
         raise ShapeError("concatenate: no arrays came; pass one or more")
     if axis is not None and not isinstance(axis, (int, np.integer)):
-        raise DTypeError(f"concatenate: axis is {axis!r}; pass an int or None")
+        raise DTypeError(f"concatenate: axis is {shown(axis)}; pass an int or None")
     while len(parts) > _AT_ONCE:
         bunches = [parts[k : k + _AT_ONCE] for k in range(0, len(parts), _AT_ONCE)]
         parts = [_joiner(len(bunch))(*bunch, axis=axis, tape=tape) for bunch in bunches]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.checks import STUMBLES, kind_of
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import (
     arithmetic,
     choice,
@@ -59,6 +60,15 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     Raises:
         DTypeError: naming the function, or the argument, that odyssey has not.
     """
+    try:
+        return _call(func, args, kwargs)
+    except (OdysseyError, FloatingPointError):
+        raise
+    except STUMBLES as error:
+        raise kind_of(error)(f"{spelled(func)}: {error}") from error
+
+
+def _call(func: Any, args: Any, kwargs: Any) -> Any:
     function = FUNCTIONS.get(func)
     if function is None:
         raise DTypeError(

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, ShapeError
+from odyssey.checks import STUMBLES, flag, function, kind_of, shown
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
 
-__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "parameters_of"]
+__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "check_declaration", "parameters_of"]
 
 Rule = Callable[..., Any]
 
@@ -96,6 +97,27 @@ def takes_residual(rule: Rule) -> bool:
     return parameters_of(rule)[-1:] == [_RESIDUAL]
 
 
+def check_declaration(given: Mapping[str, Any]) -> None:
+    """Refuse what cannot declare an op, before anything is made of it."""
+    for name in ("elementwise", "linear", "masks", "real"):
+        flag("op", name, given[name])
+    if given["closed"] is not None:
+        flag("op", "closed", given["closed"])
+    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "scalar"):
+        if given[name] is not None:
+            function(f"op: {name}", given[name])
+    for name in ("vjp", "jvp"):
+        rules = {} if given[name] is None else given[name]
+        if not isinstance(rules, Mapping):
+            raise DTypeError(f"op: {name}={shown(rules)}; pass a dictionary of rules by array")
+        for array, rule in rules.items():
+            if rule is not None:
+                function(f"op: {name}[{shown(array)}]", rule)
+    for name in ("numpy", "aliases", "samples", "rejects"):
+        if not isinstance(given[name], (list, tuple)):
+            raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
+
+
 class Row:
     """One op: its meaning, its derivative, its kernels, and the cases that test it."""
 
@@ -108,6 +130,7 @@ class Row:
         "defaults",
         "doc",
         "elementwise",
+        "flags",
         "foreign",
         "forward",
         "forwards",
@@ -168,6 +191,7 @@ class Row:
     optional: frozenset[str]  # arrays that may be None
     options: tuple[str, ...]
     defaults: tuple[Any, ...]
+    flags: tuple[int, ...]  # options that are on or off
     positional: int  # how many options may be given by position
     required: bool  # whether an option has no default
     needs: tuple[frozenset[str], ...]  # what each array's reverse rule keeps
@@ -209,7 +233,29 @@ class Row:
             options = tuple(named.get(n, o) for n, o in zip(self.options, options, strict=True))
         if self.required and any(option is REQUIRED for option in options):
             raise DTypeError(self._complaint(args, named))
-        return args[:count], self.prepare(*options) if self.prepare else options
+        for k in self.flags:
+            if options[k] is not True and options[k] is not False:
+                options = self.checked(options)
+        return args[:count], self.prepared(options) if self.prepare else options
+
+    def prepared(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The options as the kernel takes them."""
+        options = self.checked(options)
+        if self.prepare is None:
+            return options
+        try:
+            return self.prepare(*options)
+        except STUMBLES as error:
+            raise self.failure(error, (), options) from error
+
+    def checked(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The options, of which those that are on or off are Python's True or False."""
+        if not self.flags:
+            return options
+        found = list(options)
+        for k in self.flags:
+            found[k] = flag(self.name, self.options[k], options[k])
+        return tuple(found)
 
     def _place(self, named: Mapping[str, Any], given: int) -> bool:
         """Whether every named argument is an option that no positional argument gave."""
@@ -264,19 +310,19 @@ class Row:
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
         """The error to raise when the kernel refused ``values``, in our words if we have any."""
-        if isinstance(error, OdysseyError):
-            return error
+        # What NumPy was told to raise, and what stumbled in the code of somebody else, stays.
+        theirs = self.foreign and not isinstance(error, (TypeError, ValueError, IndexError))
+        if theirs or isinstance(error, (OdysseyError, FloatingPointError)):
+            raise error
         specs = [spec_of(v) if hasattr(v, "dtype") else v for v in values]
         try:
             self.infer(*specs, *options)
         except Exception as better:  # the shape rule may stumble over what the kernel refused
             if isinstance(better, OdysseyError):
                 return better
-        came = ", ".join(f"{n} {s}" for n, s in zip(self.arrays, specs, strict=False))
-        given = "".join(f", {n}={o!r}" for n, o in zip(self.options, options, strict=False))
-        kind = DTypeError if isinstance(error, TypeError) else ShapeError
-        kind = OutOfRangeError if isinstance(error, IndexError) else kind
-        return kind(f"{self.name}: {error}; came {came}{given}")
+        came = [f"{n} {shown(s)}" for n, s in zip(self.arrays, specs, strict=False)]
+        came += [f"{n}={shown(o)}" for n, o in zip(self.options, options, strict=False)]
+        return kind_of(error)(f"{self.name}: {error}; came {', '.join(came)}")
 
     @property
     def asks(self) -> tuple[str, ...]:

@@ -72,7 +72,10 @@ def astype(x: Any, /, dtype: Any) -> Any:
     x = np.asarray(x)
     if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         x = x.real
-    return x.astype(dtype)[()]
+    made = x.astype(dtype)
+    if made.dtype.kind not in "biufc":
+        raise DTypeError(f"astype: {made.dtype} is no dtype of numbers; pass float64, for example")
+    return made[()]
 
 
 # ------------------------------------------------------------------ reshape and transpose

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from odyssey.checks import STUMBLES
 from odyssey.ops.dispatch import check_tape, forward, general, record, run
 from odyssey.ops.scope import scopes
 from odyssey.ops.values import LEAF, NUMBERS, PLAIN, Value
@@ -24,6 +25,9 @@ __all__ = ["binary", "results_are", "unary", "with_options"]
 new: Any = object.__new__
 
 VARIABLE: Any = Value
+
+# Python's complex numbers answer themselves when they come first, and give one of Python's.
+_FIRST = PLAIN - {complex}
 
 
 def results_are(kind: type[Value]) -> None:
@@ -62,7 +66,7 @@ def unary(row: Row) -> Callable[..., Any]:
         data = x._array
         try:
             out = kernel(data)
-        except (TypeError, ValueError) as error:
+        except STUMBLES as error:
             raise row.failure(error, (data,), ()) from error
         spec = x._spec if closed else spec_of(out)
         kept = None if nothing else (data if keep_x else None, out if keep_out else None)
@@ -83,7 +87,7 @@ def unary(row: Row) -> Callable[..., Any]:
             return run(row, (x,), ())
         try:
             return kernel(x)
-        except (TypeError, ValueError) as error:
+        except STUMBLES as error:
             raise row.failure(error, (x,), ()) from error
 
     return call
@@ -132,7 +136,7 @@ def binary(row: Row) -> Callable[..., Any]:
                     i = recording.place(x, row.name)
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
-            elif type(x) in PLAIN and kind_y is VARIABLE:
+            elif type(x) in _FIRST and kind_y is VARIABLE:
                 recording = scopes()[0]
                 if recording is None:
                     recording = y._recording
@@ -161,7 +165,7 @@ def binary(row: Row) -> Callable[..., Any]:
             return general(row, (x, y), ())
         try:
             out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
-        except (TypeError, ValueError) as error:
+        except STUMBLES as error:
             raise row.failure(error, (a, b), ()) from error
 
         # Of one spec with the result: both operands, or the one beside a weak Python number.
@@ -197,7 +201,7 @@ def binary(row: Row) -> Callable[..., Any]:
             return run(row, (x, y), ())
         try:
             return kernel(x, y)
-        except (TypeError, ValueError) as error:
+        except STUMBLES as error:
             raise row.failure(error, (x, y), ()) from error
 
     return call
@@ -217,10 +221,14 @@ def with_options(row: Row) -> Callable[..., Any]:
     count, total = len(row.arrays), len(row.arrays) + len(row.options)
     if row.prepare is not None or row.positional < len(row.options):
         total = -1  # options are never taken as they come
+    flags = row.flags
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         if len(args) == total and not named:
             operands, options = args[:count], args[count:]
+            for k in flags:
+                if options[k] is not True and options[k] is not False:
+                    options = row.checked(options)
         else:
             operands, options = row.bind(args, named)
         if tape is not None:

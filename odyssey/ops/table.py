@@ -26,10 +26,20 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, flag, kind_of
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import shortcuts
-from odyssey.ops.row import PASS, REQUIRED, Row, Rule, asked, parameters_of, takes_residual
+from odyssey.ops.row import (
+    PASS,
+    REQUIRED,
+    Row,
+    Rule,
+    asked,
+    check_declaration,
+    parameters_of,
+    takes_residual,
+)
 from odyssey.ops.rules import copying, picking
 from odyssey.ops.samples import Reject, Sample
 from odyssey.ops.values import NUMBERS
@@ -114,6 +124,7 @@ def op(
     >>> float(tape.gradient(y, w))
     12.0
     """
+    check_declaration(locals())
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
         row = Row()
@@ -157,13 +168,18 @@ def composite(
     """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        flags = [p.name for p in parameters_of(function) if isinstance(p.default, bool)]
+
         @wraps(function)
         def made(*args: Any, **named: Any) -> Any:
+            for name in flags:
+                if name in named:
+                    named[name] = flag(function.__name__, name, named[name])
             try:
                 return function(*args, **named)
-            except OdysseyError:
+            except (OdysseyError, FloatingPointError):
                 raise
-            except (TypeError, ValueError) as error:
+            except STUMBLES as error:
                 raise _misuse(function, error) from error
 
         made.numpy = tuple(numpy)  # type: ignore[attr-defined]
@@ -178,8 +194,7 @@ def _misuse(function: Callable[..., Any], error: Exception) -> OdysseyError:
     import inspect
 
     name = function.__name__
-    kind = DTypeError if isinstance(error, TypeError) else ShapeError
-    return kind(f"{name}: {error}; the signature is {name}{inspect.signature(function)}")
+    return kind_of(error)(f"{name}: {error}; the signature is {name}{inspect.signature(function)}")
 
 
 def publish(namespace: dict[str, Any]) -> None:
@@ -209,6 +224,7 @@ def _read_signature(row: Row) -> None:
     row.arrays = tuple(p.name for p in arrays)
     row.optional = frozenset(p.name for p in arrays if p.default is None)
     row.options = tuple(p.name for p in options)
+    row.flags = tuple(k for k, p in enumerate(options) if isinstance(p.default, bool))
     row.positional = sum(p.kind == "option" for p in options)
     row.defaults = tuple(p.default for p in options)
     row.required = REQUIRED in row.defaults

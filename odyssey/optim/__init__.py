@@ -14,12 +14,12 @@ from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_g
 from odyssey.optim.groups import Group
 from odyssey.optim.large_batch import LARS, Lion, lars, lion
 from odyssey.optim.optimizer import Optimizer
+from odyssey.optim.plateau import ReduceLROnPlateau
 from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import (
     CosineAnnealingLR,
     ExponentialLR,
     MultiStepLR,
-    ReduceLROnPlateau,
     Schedule,
     StepLR,
     WarmupCosineLR,

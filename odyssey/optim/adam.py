@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.checks import flag
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like, numbers, pair
 
@@ -51,6 +52,7 @@ def _adam(
     learning_rate, eps, decay = numbers(
         who, learning_rate=learning_rate, eps=eps, weight_decay=decay
     )
+    amsgrad = flag(who, "amsgrad", amsgrad)
     beta1, beta2 = pair(who, betas)
 
     def scales(steps: Any) -> tuple[Any, Any, Any]:

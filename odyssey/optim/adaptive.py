@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.errors import OdysseyError
+from odyssey.checks import flag, number
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like, numbers
 
@@ -88,8 +88,8 @@ def rmsprop(
         weight_decay=weight_decay,
         momentum=momentum,
     )
-    if alpha > 1:
-        raise OdysseyError(f"RMSprop: alpha={alpha!r}; it must lie in [0, 1]")
+    number("RMSprop", "alpha", alpha, "[0, 1]")
+    centered = flag("RMSprop", "centered", centered)
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if weight_decay:

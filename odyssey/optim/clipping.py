@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.checks import flag, number, shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.values import Symbol, Value
 from odyssey.optim.rule import like
@@ -34,7 +35,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
     >>> w.grad
     array([ 1. , -0.5])
     """
-    _check("clip_grad_value", "limit", limit)
+    limit = number("clip_grad_value", "limit", limit, "[0, inf]")
     found = _with_gradients("clip_grad_value", params)
     for p in found:
         if p.dtype.kind == "c":
@@ -63,7 +64,8 @@ def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> N
     >>> a.grad.round(5), b.grad
     (array([0.6, 0.8]), array([0.5]))
     """
-    _check("clip_grad_norm", "max_norm", max_norm)
+    max_norm = number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
+    norm_type = number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
     for p in _with_gradients("clip_grad_norm", params):
         _scale(p, _factor(_norm([p.grad], norm_type), max_norm))
 
@@ -96,7 +98,10 @@ def clip_grad_global_norm(
     >>> a.grad.round(5), b.grad.round(5)
     (array([0.6]), array([0.8]))
     """
-    _check("clip_grad_global_norm", "max_norm", max_norm)
+    who = "clip_grad_global_norm"
+    max_norm = number(who, "max_norm", max_norm, "[0, inf]")
+    norm_type = number(who, "norm_type", norm_type, "(0, inf]")
+    error_if_nonfinite = flag(who, "error_if_nonfinite", error_if_nonfinite)
     found = _with_gradients("clip_grad_global_norm", params)
     if not found:
         return 0.0
@@ -115,16 +120,11 @@ def clip_grad_global_norm(
 # ------------------------------------------------------------------ shared pieces
 
 
-def _check(who: str, name: str, value: float) -> None:
-    if not value >= 0:
-        raise OdysseyError(f"{who}: {name}={value!r}; it must not be negative or NaN")
-
-
 def _with_gradients(who: str, params: Any) -> list[Variable]:
     found = []
     for path, p in paths(params):
         if not isinstance(p, Variable):
-            raise DTypeError(f"{who}: {path or 'params'} is {p!r}; pass Variables")
+            raise DTypeError(f"{who}: {path or 'params'} is {shown(p)}; pass Variables")
         if p.requires_grad and p.grad is not None:
             found.append(p)
     return found
@@ -152,8 +152,8 @@ def _wide(x: Any) -> Any:
 
 def _added(numbers: list[Any]) -> Any:
     total = numbers[0]
-    for number in numbers[1:]:
-        total = ops.add(total, number)
+    for other in numbers[1:]:
+        total = ops.add(total, other)
     return total
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF
@@ -60,9 +61,8 @@ class Group:
                 "and not at every run; assign it, or step the schedule, outside what is compiled"
             )
         if unknown := set(settings) - set(self._settings):
-            raise OdysseyError(
-                f"{', '.join(sorted(unknown))}: no setting; there are {', '.join(self._settings)}"
-            )
+            names = ", ".join(sorted(unknown))
+            raise OdysseyError(f"{names}: no setting; there are {', '.join(self._settings)}")
         changed = self._settings | {name: _plain(value) for name, value in settings.items()}
         return changed, self._make(**changed)
 
@@ -110,7 +110,9 @@ def _plain(value: Any) -> Any:
     """NumPy's numbers would make float32 parameters float64; Python's would not."""
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         return value.item()
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple, np.ndarray)) else value
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return tuple(v.item() if isinstance(v, np.generic) else v for v in value)
+    return value
 
 
 def groups_of(
@@ -118,8 +120,7 @@ def groups_of(
 ) -> list[Group]:
     """Read a tree of parameters, or a list of dictionaries that hold ``params`` and settings."""
     settings = {name: _plain(value) for name, value in settings.items()}
-    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
-        params = list(params)
+    params = _tree(who, params)
     if not _are_groups(params):
         params = [{"params": params}]
         prefixes = [""]
@@ -141,6 +142,16 @@ def groups_of(
     return groups
 
 
+def _tree(who: str, params: Any) -> Any:
+    """Parameters as a tree; any other iterable becomes a list."""
+    if isinstance(params, (dict, list, tuple, Variable)) or is_dataclass(params):
+        return params
+    alone = isinstance(params, (str, bytes, np.ndarray, np.generic))
+    if alone or not hasattr(type(params), "__iter__"):
+        raise DTypeError(f"{who}: the parameters are {shown(params)}; pass Variables in any tree")
+    return list(params)
+
+
 def _are_groups(params: Any) -> bool:
     """Whether these are groups, not a tree: a list with a dictionary that has ``params``."""
     return isinstance(params, (list, tuple)) and any(
@@ -150,8 +161,7 @@ def _are_groups(params: Any) -> bool:
 
 def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], list[str]]:
     """The Variables of a tree or an iterable, and how to call them in messages."""
-    if not isinstance(params, (dict, list, tuple, Variable)) and not is_dataclass(params):
-        params = list(params)
+    params = _tree(who, params)
     named = list(paths(params, prefix))
     if not named:
         raise OdysseyError(f"{who}: there are no parameters{' in ' + prefix if prefix else ''}")
@@ -159,7 +169,7 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
     for path, p in named:
         if not isinstance(p, Variable) or p._recording is not LEAF:
             raise DTypeError(
-                f"{who}: parameter {path} is {p!r}; pass Variables with requires_grad=True"
+                f"{who}: parameter {path} is {shown(p)}; pass Variables with requires_grad=True"
             )
         found.append(p)
     return found, [path for path, _ in named]

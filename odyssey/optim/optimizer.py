@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import MissingGradientError, OdysseyError, ShapeError
+from odyssey.checks import STUMBLES, flag, number, shown, whole
+from odyssey.errors import (
+    DTypeError,
+    MissingGradientError,
+    OdysseyError,
+    OutOfRangeError,
+    ShapeError,
+)
 from odyssey.ops.scope import TRACE, no_grad
 from odyssey.ops.values import LEAF
 from odyssey.optim.groups import Group, groups_of
@@ -78,7 +85,13 @@ class Optimizer:
 
     def rule(self, group: int = 0) -> Rule:
         """Return the pure rule of a group with its present settings."""
-        return self.groups[group].rule()
+        who = f"{type(self).__name__}.rule"
+        try:
+            return self.groups[whole(who, "group", group)].rule()
+        except IndexError:
+            raise OutOfRangeError(
+                f"{who}: group={shown(group)}; there are {len(self.groups)}"
+            ) from None
 
     # -------------------------------------------------------------- stepping
 
@@ -89,6 +102,8 @@ class Optimizer:
             MissingGradientError: naming a parameter without a gradient; nothing has moved then.
                 With ``allow_missing`` such parameters stay where they are.
         """
+        if allow_missing is not False:
+            allow_missing = flag(f"{type(self).__name__}.step", "allow_missing", allow_missing)
         refuse = None if allow_missing else self._refuse_missing
         if TRACE.get() is not None:
             self._step_traced(refuse)
@@ -221,6 +236,7 @@ class Optimizer:
         Raises:
             ShapeError, OdysseyError: for another number, shape or setting; nothing has changed.
         """
+        _check_form(saved)
         self._refuse_other_state(saved["state"])
         counts = [entry["count"] for entry in saved["groups"]]
         if counts != [len(group.params) for group in self.groups]:
@@ -248,11 +264,19 @@ class Optimizer:
         for k, s in enumerate(state):
             for name, value in s.items():
                 expected = () if name == "steps" else self.params[k].shape
+                dtype = np.dtype(np.int64) if name == "steps" else self.params[k].dtype
+                if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):
+                    raise DTypeError(
+                        f"load_state_dict: {name} of parameter {self._called(k)} is "
+                        f"{shown(value)}; it must be of {dtype}"
+                    )
                 if np.shape(value) != expected:
                     raise ShapeError(
                         f"load_state_dict: {name} of parameter {self._called(k)} has shape "
                         f"{np.shape(value)}, not {expected}"
                     )
+                if name == "steps":
+                    number("load_state_dict", "steps", value, "[0, 9e18]")
 
     def _load_arrays(self, saved: list[dict[str, Any]]) -> None:
         """Write into the arrays that are there, which compiled steps refer to."""
@@ -262,3 +286,24 @@ class Optimizer:
             for name, variable in state.items():
                 if name in values:
                     variable._array[...] = values[name]
+
+
+def _check_form(saved: Any) -> None:
+    """Raise unless ``saved`` is built as ``state_dict`` builds it; numbers are checked later."""
+    entry = {"count": int, "settings": dict}
+    form = _has(saved, {"settings": dict, "groups": list, "state": list})
+    form = form and all(_has(group, entry) for group in saved["groups"])
+    if not (form and all(isinstance(state, dict) for state in saved["state"])):
+        raise OdysseyError(f"load_state_dict: {shown(saved)} came; pass what state_dict() returned")
+
+
+def _has(node: Any, form: dict[str, type]) -> bool:
+    """Whether ``node`` is a dictionary with these entries, each of its type."""
+    return isinstance(node, dict) and all(isinstance(node.get(n), kind) for n, kind in form.items())
+
+
+def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
+    try:
+        return np.asarray(value).dtype
+    except STUMBLES as error:
+        raise DTypeError(f"load_state_dict: {name} is {shown(value)}: {error}") from error

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.values import NUMBERS, Symbol
+from odyssey.checks import STUMBLES, number, shown
+from odyssey.errors import DTypeError, SettingError
+from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
 __all__ = ["Constants", "Rule", "State", "like", "numbers", "pair"]
@@ -44,6 +45,7 @@ class Rule:
 
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order."""
+        _check_arrays("init: params", leaves(params))
         return [
             {"steps": 0} | {slot: self._first(p.shape, p.dtype) for slot in self.slots}
             for p in leaves(params)
@@ -62,7 +64,14 @@ class Rule:
         ({'w': array([1.])}, [{'steps': 1}])
         """
         gradients = same_tree("update", "gradients", params, grads)
-        columns = zip(gradients, state, leaves(params), strict=True)
+        flat = leaves(params)
+        _check_arrays("update: params", flat)
+        _check_arrays("update: gradients", gradients)
+        if not isinstance(state, (list, tuple)) or len(state) != len(flat):
+            raise DTypeError(
+                f"update: the state is {shown(state)}; pass what init(params) returned"
+            )
+        columns = zip(gradients, state, flat, strict=True)
         results = [self._leaf(g, s, p) for g, s, p in columns]
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         return unflatten(params, [p for p, _ in results]), new_state
@@ -75,6 +84,13 @@ class Rule:
             for part in (ops.real, ops.imag)
         ]
         return _joined(p, q), real | {s: _joined(real[s], imag[s]) for s in self.slots}
+
+
+def _check_arrays(what: str, values: list[Any]) -> None:
+    for value in values:
+        known = isinstance(value, (np.ndarray, np.generic, Value, Symbol))
+        if not known or value.dtype.kind not in "biufc":
+            raise DTypeError(f"{what}: {shown(value)} came; pass a tree of arrays or Variables")
 
 
 def _joined(real: Any, imag: Any) -> Any:
@@ -110,33 +126,33 @@ class Constants(dict[Any, list[Any]]):
 
 
 def numbers(who: str, **values: Any) -> list[Any]:
-    """Check that no setting is negative or NaN; return them as Python floats.
+    """Check that every setting is finite and not negative; return them as Python floats.
 
-    A 0-d array stays one, a traced learning rate for instance, whose value is not known yet.
+    A 0-d array stays one; a traced learning rate does, whose value is not known yet.
     """
     found: list[Any] = []
     for name, value in values.items():
-        if isinstance(value, Symbol) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        if isinstance(value, Symbol):
             found.append(value)
             continue
         try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise DTypeError(f"{who}: {name}={value!r} is no number") from None
-        if not number >= 0:
-            raise OdysseyError(
-                f"{who}: {name}: {value!r} is negative or NaN, and must not be negative"
-            )
-        found.append(number)
+            plain = number(who, name, value, "[0, inf)")
+        except SettingError:
+            raise SettingError(
+                f"{who}: {name}: {shown(value)} is negative, infinite or NaN; it must be finite, "
+                "and must not be negative"
+            ) from None
+        found.append(value if isinstance(value, np.ndarray) else plain)
     return found
 
 
 def pair(who: str, betas: Any) -> tuple[float, float]:
     """Check two averaging factors, each in [0, 1)."""
     try:
-        first, second = (float(beta) for beta in betas)
-    except (TypeError, ValueError):
-        raise DTypeError(f"{who}: betas={betas!r}; pass two numbers in [0, 1)") from None
-    if not (0 <= first < 1 and 0 <= second < 1):
-        raise OdysseyError(f"{who}: betas={betas!r}; both must lie in [0, 1)")
-    return first, second
+        first, second = betas
+    except STUMBLES:
+        raise DTypeError(f"{who}: betas={shown(betas)}; pass two numbers in [0, 1)") from None
+    try:
+        return number(who, "betas", first, "[0, 1)"), number(who, "betas", second, "[0, 1)")
+    except SettingError:
+        raise SettingError(f"{who}: betas={shown(betas)}; both must lie in [0, 1)") from None

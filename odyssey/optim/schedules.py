@@ -11,16 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
-from odyssey.errors import OdysseyError
+from odyssey.checks import number, shown, whole
+from odyssey.errors import DTypeError, OdysseyError, SettingError
 from odyssey.optim.optimizer import Optimizer
 
 __all__ = [
     "CosineAnnealingLR",
     "ExponentialLR",
     "MultiStepLR",
-    "ReduceLROnPlateau",
     "Schedule",
     "StepLR",
     "WarmupCosineLR",
@@ -37,9 +37,13 @@ class Schedule:
         base_rates: The learning rate of each group when the schedule was made.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    # Where the settings and counts that are numbers must lie.
+    _ranges: ClassVar[dict[str, str]] = {"steps": "[0, inf)"}
+
+    def __init__(self, optimizer: Optimizer, **settings: Any) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise OdysseyError(f"{type(self).__name__}: pass an optimizer, not {optimizer!r}")
+            raise DTypeError(f"{type(self).__name__}: pass an optimizer, not {shown(optimizer)}")
+        vars(self).update(self._all_checked(settings))
         self.optimizer = optimizer
         self.steps = 0
         self.base_rates = self._rates()
@@ -50,6 +54,18 @@ class Schedule:
     def _set(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.groups, rates, strict=True):
             group.learning_rate = rate
+
+    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Settings and counts as they are kept; raises where one has no meaning."""
+        return {name: self._checked(name, value) for name, value in given.items()}
+
+    def _checked(self, name: str, value: Any) -> Any:
+        who = type(self).__name__
+        if name in ("base_rates", "rates", "min_lrs"):
+            if not isinstance(value, (list, tuple)):
+                raise DTypeError(f"{who}: {name}={shown(value)}; pass a list of numbers")
+            return [_number(who, name, one, "[0, inf)") for one in value]
+        return _number(who, name, value, self._ranges[name])
 
     def step(self) -> None:
         """Count one step, and set the learning rates that follow it."""
@@ -77,8 +93,11 @@ class Schedule:
             OdysseyError: for the state of another schedule, or of other groups; nothing changes.
         """
         wanted = self.state_dict()
-        if set(saved) != set(wanted):
-            raise OdysseyError(f"load_state_dict: came {sorted(saved)}, wanted {sorted(wanted)}")
+        if not isinstance(saved, dict) or saved.keys() != wanted.keys():
+            raise OdysseyError(
+                f"load_state_dict: came {shown(saved)}; wanted a dictionary of {sorted(wanted)}"
+            )
+        saved = self._all_checked(saved)
         if not len(saved["rates"]) == len(saved["base_rates"]) == len(self.base_rates):
             raise OdysseyError(
                 f"load_state_dict: rates of {len(saved['rates'])} groups came for "
@@ -87,7 +106,13 @@ class Schedule:
         self._set(saved["rates"])
         for name, value in saved.items():
             if name != "rates":
-                setattr(self, name, deepcopy(value))
+                setattr(self, name, value)
+
+
+def _number(who: str, name: str, value: Any, interval: str) -> Any:
+    """A number as it came, if it is one of Python's; else as a Python float."""
+    found = number(who, name, value, interval)
+    return value if type(value) is int else found
 
 
 class StepLR(Schedule):
@@ -106,12 +131,12 @@ class StepLR(Schedule):
     0.25
     """
 
+    step_size: float
+    gamma: float
+    _ranges = Schedule._ranges | {"step_size": "[1, inf)", "gamma": "[0, inf)"}
+
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        if step_size < 1:
-            raise OdysseyError(f"StepLR: step_size={step_size!r}; it must be at least 1")
-        super().__init__(optimizer)
-        self.step_size = step_size
-        self.gamma = gamma
+        super().__init__(optimizer, step_size=step_size, gamma=gamma)
 
     def _next(self, rate: float, base: float) -> float:
         return rate if self.steps % self.step_size else rate * self.gamma
@@ -120,22 +145,42 @@ class StepLR(Schedule):
 class MultiStepLR(Schedule):
     """Multiply the rate by ``gamma`` at each of the ``milestones``, which are counts of steps."""
 
+    milestones: Counter[int]
+    gamma: float
+    _ranges = Schedule._ranges | {"gamma": "[0, inf)"}
+
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
-        super().__init__(optimizer)
-        self.milestones = Counter(milestones)
-        self.gamma = gamma
+        super().__init__(optimizer, milestones=milestones, gamma=gamma)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name != "milestones":
+            return super()._checked(name, value)
+        who = type(self).__name__
+        if isinstance(value, str) or not hasattr(type(value), "__iter__"):
+            raise DTypeError(f"{who}: milestones={shown(value)}; pass a list of ints")
+        counted = isinstance(value, Counter)
+        pairs = value.items() if counted else ((one, 1) for one in value)
+        found: Counter[int] = Counter()
+        for one, times in pairs:
+            found[whole(who, "milestones", one)] += whole(who, "milestones", times)
+        return found
 
     def _next(self, rate: float, base: float) -> float:
         times = self.milestones[self.steps]
-        return float(rate * self.gamma**times) if times else rate
+        try:
+            return float(rate * self.gamma**times) if times else rate
+        except OverflowError:
+            return math.inf  # which the optimizer refuses
 
 
 class ExponentialLR(Schedule):
     """Multiply the rate by ``gamma`` after every step."""
 
+    gamma: float
+    _ranges = Schedule._ranges | {"gamma": "[0, inf)"}
+
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        super().__init__(optimizer)
-        self.gamma = gamma
+        super().__init__(optimizer, gamma=gamma)
 
     def _next(self, rate: float, base: float) -> float:
         return rate * self.gamma
@@ -148,20 +193,20 @@ class CosineAnnealingLR(Schedule):
     which rises again after ``T_max`` steps. As in PyTorch, it is reached from the rate before.
     """
 
+    T_max: float
+    eta_min: float
+    _ranges = Schedule._ranges | {"T_max": "[1, inf)", "eta_min": "[0, inf)"}
+
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:
-        if T_max < 1:
-            raise OdysseyError(f"CosineAnnealingLR: T_max={T_max!r}; it must be at least 1")
-        super().__init__(optimizer)
-        self.T_max = T_max
-        self.eta_min = eta_min
+        super().__init__(optimizer, T_max=T_max, eta_min=eta_min)
 
     def _next(self, rate: float, base: float) -> float:
         before = self.steps - 1
-        if (before - self.T_max) % (2 * self.T_max) == 0:  # at the minimum the ratio is 0 / 0
+        left = 1 + math.cos(math.pi * before / self.T_max)
+        # At the minimum the ratio is 0 / 0.
+        if left == 0 or (before - self.T_max) % (2 * self.T_max) == 0:
             return rate + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
-        ratio = (1 + math.cos(math.pi * self.steps / self.T_max)) / (
-            1 + math.cos(math.pi * before / self.T_max)
-        )
+        ratio = (1 + math.cos(math.pi * self.steps / self.T_max)) / left
         # One that was assigned below eta_min is driven away from it, but not below 0.
         return max(ratio * (rate - self.eta_min) + self.eta_min, 0.0)
 
@@ -169,19 +214,19 @@ class CosineAnnealingLR(Schedule):
 class _Warmup(Schedule):
     """The climb that both warm-up schedules begin with."""
 
-    def __init__(
-        self, who: str, optimizer: Optimizer, warmup_steps: int, start_factor: float | None
-    ) -> None:
-        if warmup_steps < 0:
-            raise OdysseyError(f"{who}: warmup_steps={warmup_steps!r}; it must not be negative")
-        factor = 1 / (warmup_steps + 1) if start_factor is None else start_factor
-        if not 0 <= factor <= 1:
-            raise OdysseyError(f"{who}: start_factor={factor!r}; it must lie in [0, 1]")
-        super().__init__(optimizer)
-        self.warmup_steps = warmup_steps
-        self.start_factor = factor
+    warmup_steps: float
+    start_factor: float
+    _ranges = Schedule._ranges | {"warmup_steps": "[0, inf)", "start_factor": "[0, 1]"}
 
-    def _begin(self) -> None:
+    def __init__(
+        self, optimizer: Optimizer, warmup_steps: int, start_factor: float | None, **settings: Any
+    ) -> None:
+        if start_factor is None:
+            steps = number(type(self).__name__, "warmup_steps", warmup_steps, "[0, inf)")
+            start_factor = 1 / (steps + 1)
+        super().__init__(
+            optimizer, warmup_steps=warmup_steps, start_factor=start_factor, **settings
+        )
         self._set([self._next(base, base) for base in self.base_rates])
 
     def _climb(self, base: float) -> float:
@@ -218,8 +263,7 @@ class WarmupLR(_Warmup):
     def __init__(
         self, optimizer: Optimizer, warmup_steps: int, start_factor: float | None = None
     ) -> None:
-        super().__init__("WarmupLR", optimizer, warmup_steps, start_factor)
-        self._begin()
+        super().__init__(optimizer, warmup_steps, start_factor)
 
     def _next(self, rate: float, base: float) -> float:
         return self._climb(base) if self.steps < self.warmup_steps else base
@@ -241,6 +285,10 @@ class WarmupCosineLR(_Warmup):
         start_factor: Where the climb begins; see ``WarmupLR``.
     """
 
+    total_steps: float
+    eta_min: float
+    _ranges = _Warmup._ranges | {"total_steps": "[0, inf)", "eta_min": "[0, inf)"}
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -249,15 +297,18 @@ class WarmupCosineLR(_Warmup):
         eta_min: float = 0.0,
         start_factor: float | None = None,
     ) -> None:
-        if total_steps <= warmup_steps:
-            raise OdysseyError(
-                f"WarmupCosineLR: total_steps={total_steps!r} must exceed "
-                f"warmup_steps={warmup_steps!r}"
+        super().__init__(
+            optimizer, warmup_steps, start_factor, total_steps=total_steps, eta_min=eta_min
+        )
+
+    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        found = super()._all_checked(given)
+        total, climb = found["total_steps"], found["warmup_steps"]
+        if total <= climb:
+            raise SettingError(
+                f"WarmupCosineLR: total_steps={total!r} must exceed warmup_steps={climb!r}"
             )
-        super().__init__("WarmupCosineLR", optimizer, warmup_steps, start_factor)
-        self.total_steps = total_steps
-        self.eta_min = eta_min
-        self._begin()
+        return found
 
     def _next(self, rate: float, base: float) -> float:
         if self.steps < self.warmup_steps:
@@ -266,94 +317,3 @@ class WarmupCosineLR(_Warmup):
             return self.eta_min
         part = (self.steps - self.warmup_steps) / (self.total_steps - self.warmup_steps)
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * part)) / 2
-
-
-class ReduceLROnPlateau(Schedule):
-    """Multiply the rate by ``factor`` when a measurement has stopped to improve.
-
-    Args:
-        optimizer: Whose rates are reduced.
-        mode: ``"min"`` where a smaller measurement is better, or ``"max"``.
-        factor: Below 1.
-        patience: How many steps without improvement are put up with.
-        threshold: How much better than the best so far counts as an improvement.
-        threshold_mode: ``"rel"``, where the threshold is a part of the best, or ``"abs"``.
-        cooldown: How many steps after a reduction do not count.
-        min_lr: Below which no rate is reduced; a number, or one for each group.
-        eps: Reductions by no more than this are not made.
-
-    A measurement of NaN is no improvement.
-
-    >>> from odyssey import Variable
-    >>> from odyssey.optim import SGD
-    >>> optimizer = SGD(Variable(1.0, requires_grad=True), learning_rate=1.0)
-    >>> schedule = ReduceLROnPlateau(optimizer, patience=1)
-    >>> for loss in (3.0, 2.0, 2.0, 2.0):
-    ...     schedule.step(loss)
-    >>> optimizer.learning_rate
-    0.1
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: float | list[float] = 0.0,
-        eps: float = 1e-8,
-    ) -> None:
-        if not factor < 1:
-            raise OdysseyError(f"ReduceLROnPlateau: factor={factor!r}; it must be below 1")
-        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise OdysseyError(
-                f"ReduceLROnPlateau: mode={mode!r}, threshold_mode={threshold_mode!r}; choose "
-                "'min' or 'max', and 'rel' or 'abs'"
-            )
-        super().__init__(optimizer)
-        if isinstance(min_lr, (list, tuple)):
-            self.min_lrs = list(min_lr)
-        else:
-            self.min_lrs = [min_lr] * len(self.base_rates)
-        if len(self.min_lrs) != len(self.base_rates):
-            raise OdysseyError(
-                f"ReduceLROnPlateau: {len(self.min_lrs)} min_lr came for "
-                f"{len(self.base_rates)} groups"
-            )
-        self.mode, self.factor, self.patience = mode, factor, patience
-        self.threshold, self.threshold_mode = threshold, threshold_mode
-        self.cooldown, self.eps = cooldown, eps
-        self.best = math.inf if mode == "min" else -math.inf
-        self.bad_steps = 0
-        self.cooldown_left = 0
-
-    def step(self, measurement: Any) -> None:  # type: ignore[override]
-        """Count one step whose outcome was ``measurement``, a loss for instance."""
-        measured = float(measurement)
-        self.steps += 1
-        if self._is_better(measured):
-            self.best = measured
-            self.bad_steps = 0
-        else:
-            self.bad_steps += 1
-        if self.cooldown_left > 0:
-            self.cooldown_left -= 1
-            self.bad_steps = 0
-        if self.bad_steps > self.patience:
-            self._reduce()
-            self.cooldown_left = self.cooldown
-            self.bad_steps = 0
-
-    def _is_better(self, measured: float) -> bool:
-        sign = 1 if self.mode == "max" else -1
-        if self.threshold_mode == "rel":
-            return sign * measured > sign * self.best * (1 + sign * self.threshold)
-        return sign * measured > sign * self.best + self.threshold
-
-    def _reduce(self) -> None:
-        lower = [max(r * self.factor, m) for r, m in zip(self._rates(), self.min_lrs, strict=True)]
-        pairs = zip(self._rates(), lower, strict=True)
-        self._set([new if old - new > self.eps else old for old, new in pairs])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import flag
 from odyssey.errors import OdysseyError
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.choice import equal, where
@@ -38,6 +39,7 @@ def sgd(
         dampening=dampening,
         weight_decay=weight_decay,
     )
+    nesterov = flag("SGD", "nesterov", nesterov)
     if nesterov and (momentum == 0 or dampening != 0):
         raise OdysseyError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
 

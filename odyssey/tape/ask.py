@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from odyssey.checks import STUMBLES, flag, kind_of, shown, word
 from odyssey.errors import (
+    DTypeError,
+    OdysseyError,
     ShapeError,
     TapeError,
     TapeMismatchError,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = ["backward", "gradient", "jvp"]
 
 _ARRAYS = (np.ndarray, np.generic)
+_NAMED = (OdysseyError, FloatingPointError)
 
 
 # ------------------------------------------------------------------ the three questions
@@ -74,7 +78,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
             f"backward: {output!r} depends on no trainable leaf of this tape; "
             "make parameters with requires_grad=True"
         )
-    keep = tape.persistent or retain
+    keep = tape.persistent or (retain is not False and flag("backward", "retain", retain))
     hooks = dict(tape._hooks)
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
@@ -105,8 +109,8 @@ def gradient(
     tape: GradientTape, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
 ) -> Any:
     """See ``GradientTape.gradient``."""
-    if unused not in ("error", "zero", "none"):
-        raise TapeError(f"gradient: unused={unused!r}; choose 'error', 'zero' or 'none'")
+    word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
+    create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
     graph = create_graph or tape._followed()
     refuse_consumed(tape, "gradient")
     flat, rebuild = flatten(sources)
@@ -159,8 +163,7 @@ def gradient(
 
 def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
-    if unused not in ("error", "zero", "none"):
-        raise TapeError(f"jvp: unused={unused!r}; choose 'error', 'zero' or 'none'")
+    word("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
     refuse_consumed(tape, "jvp")
     graph = tape._followed()
     outputs, rebuild = flatten(output)
@@ -257,10 +260,15 @@ def _pull(
     spare = SPARE if draining else 0
     try:
         pull(back, rest, reached, spare, wanted, visit, audit, r.masked, bare)
-    except BaseException:
+    except BaseException as error:
         if draining:
             # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
             tape._consume()
+        if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
+            raise kind_of(error)(
+                f"a rule could not use what was recorded by hand: {error}; GradientTape(check=True)"
+                " compares manual records with what their ops compute"
+            ) from error
         raise
     return rest, draining
 
@@ -270,13 +278,26 @@ def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> An
     for fn in hooks.pop(id, ()):
         new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
         if new is not None:
-            new = new if isinstance(new, (Variable, Symbol)) else np.array(new, g.dtype)
+            new = new if isinstance(new, (Variable, Symbol)) else _replacement(new, g)
             if new.shape != g.shape:
                 raise ShapeError(
                     f"on_gradient: the function returned shape {new.shape} for {g.shape}"
                 )
             g = flip(new)
     return g
+
+
+def _replacement(new: Any, g: Any) -> Any:
+    """What a hook returned in the place of ``g``, as an array of its dtype."""
+    try:
+        array = np.asarray(new)
+    except STUMBLES as error:
+        raise DTypeError(f"on_gradient: the function returned {shown(new)}: {error}") from error
+    if array.dtype.kind not in ("biufc" if g.dtype.kind == "c" else "biuf"):
+        raise DTypeError(
+            f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
+        )
+    return np.array(array, g.dtype)
 
 
 # ------------------------------------------------------------------ handing over the answer

@@ -6,8 +6,9 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from odyssey.checks import flag, function
 from odyssey.errors import TapeError
 from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace, scopes
 from odyssey.ops.shape import identity
@@ -46,6 +47,10 @@ class GradientTape:
     _recording: Recording = None  # type: ignore[assignment]  # if __init__ never ran
 
     def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
+        if persistent is not False:
+            persistent = flag("GradientTape", "persistent", persistent)
+        if check is not False:
+            check = flag("GradientTape", "check", check)
         self.persistent = persistent
         self._check = check
         self._enabled = False
@@ -400,7 +405,7 @@ class GradientTape:
         """
         id = source_of(self, "on_gradient", variable)
         assert id is not None  # which only stands for constants, and those are refused here
-        self._hooks.setdefault(id, []).append(fn)
+        self._hooks.setdefault(id, []).append(function("on_gradient", fn))
 
     # -------------------------------------------------------------- what sweeps ask of a tape
 
@@ -475,6 +480,12 @@ class GradientTape:
 
     def __repr__(self) -> str:
         return repr(self._recording)
+
+    def __reduce__(self) -> NoReturn:
+        raise TapeError(
+            f"{self!r} is neither copied nor pickled: its nodes belong to the Variables that it "
+            "met; record again, or store the gradients"
+        )
 
     def _repr_html_(self) -> str:
         return report.to_html(self)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import TapeError
+from odyssey.checks import shown
+from odyssey.errors import TapeError, UnreachedError
 from odyssey.tape.sweep import flip
 from odyssey.variable import Variable
 
@@ -50,8 +51,8 @@ class Gradients(Mapping[Variable, Any]):
 
     def __getitem__(self, variable: Variable) -> Any:
         if variable not in self:
-            raise KeyError(
-                f"{variable!r} was not reached by this sweep, or did not require a gradient"
+            raise UnreachedError(
+                f"{shown(variable)} was not reached by this sweep, or did not require a gradient"
             )
         leaf = variable in self._leaves
         id = variable._id if leaf else _asked(variable)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.errors import TapeError
+from odyssey.checks import STUMBLES, shown
+from odyssey.errors import DTypeError, TapeError, UnknownOpError
+from odyssey.ops.dispatch import run
 from odyssey.ops.table import OPS, REQUIRED, Row
-from odyssey.ops.values import CONSTANT, Value
+from odyssey.ops.values import CONSTANT, NUMBERS, Value
 from odyssey.spec import Spec, spec_of
 
 if TYPE_CHECKING:
@@ -19,13 +21,12 @@ __all__ = ["find_row", "record", "record_positional"]
 
 def find_row(op: Any) -> Row:
     """Return the row of an op, given as the op, its name, or one of its short names."""
-    row: Any = getattr(op, "row", None)
-    if row is None and isinstance(op, str):
+    row: Any = op if isinstance(op, Row) else getattr(op, "row", None)
+    if isinstance(op, str):
         row = OPS.get(op) or next((r for r in OPS.values() if op in r.aliases), None)
-    if row is None:
-        raise AttributeError(f"record: there is no op {op!r} in the table od.ops.OPS")
-    found: Row = row
-    return found
+    if not isinstance(row, Row):
+        raise UnknownOpError(f"record: there is no op {shown(op)} in the table od.ops.OPS")
+    return row
 
 
 def record_positional(tape: GradientTape, op: str, *ids: Any, **saved: Any) -> None:
@@ -41,11 +42,13 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     r = tape._recording
     if not tape.enabled:
         raise TapeError(f"record: {r!r} records nothing now; enter or enable it")
+    if not isinstance(inputs, (list, tuple)):
+        raise DTypeError(f"record: the inputs are {shown(inputs)}; pass a list of them")
     if len(inputs) != len(row.arrays):
         raise TapeError(
             f"record: {row.name} has the inputs {', '.join(row.arrays)}; {len(inputs)} came"
         )
-    ids, values, specs = [], dict(saved), []
+    ids, values, specs = [], _saved(row, saved), []
     for name, given in zip(row.arrays, inputs, strict=True):
         id, value, spec = _input(tape, row, given)
         ids.append(id)
@@ -85,8 +88,8 @@ def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, S
             made = next((node[1] for node in r.nodes if node[1] == given), None)
             if made is None:
                 raise TapeError(
-                    f"record: {row.name} names the input id {given!r}, which this tape does not "
-                    "know; make inputs with tape.variable or tape.constant, or pass Variables"
+                    f"record: {row.name} names the input id {shown(given)}, which this tape does "
+                    "not know; make inputs with tape.variable or tape.constant, or pass Variables"
                 )
             return made, None, r.spec_of_id(made)
         given = known
@@ -98,7 +101,7 @@ def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
     r = tape._recording
     id = output._id if isinstance(output, Value) else output
     if not isinstance(id, int) or isinstance(id, bool):
-        raise TapeError(f"record: the output is {output!r}; pass a constant Variable or an id")
+        raise TapeError(f"record: the output is {shown(output)}; pass a constant Variable or an id")
     if id in inputs:
         raise TapeError(f"record: {row.name} would make a cycle, {id} is its input and its output")
     if id in r.leaves or r.produced(id):
@@ -139,8 +142,29 @@ def _complete(
     if unknown:
         raise TapeError(f"record: {row.name} has nothing called {', '.join(sorted(unknown))}")
     arrays = [values.get(n) if n in wanted else None for n in (*row.arrays, "out")]
-    arrays = [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
-    return (*arrays, *(options[name] for name in row.options)), specs
+    return (*arrays, *row.prepared(tuple(options[name] for name in row.options))), specs
+
+
+def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
+    """What came by name, arrays as arrays of numbers that nobody else has."""
+    found = dict(saved)
+    for name in {*row.arrays, "out"} & saved.keys():
+        value = saved[name]
+        if isinstance(value, Value):
+            value = value._array
+        if value is None or type(value) in NUMBERS:
+            continue
+        try:
+            array = np.array(value)
+        except STUMBLES as error:
+            raise DTypeError(f"record: {name}={shown(value)} is no array: {error}") from error
+        if array.dtype.kind not in "biufc":
+            raise DTypeError(f"record: {name} is of dtype {array.dtype}; pass an array of numbers")
+        found[name] = array
+    for name in (f"{array}_spec" for array in row.arrays):
+        if not isinstance(saved.get(name), (Spec, type(None))):
+            raise DTypeError(f"record: {name}={shown(saved[name])} is not a Spec")
+    return found
 
 
 def _spec_of_output(row: Row, result: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
@@ -148,14 +172,18 @@ def _spec_of_output(row: Row, result: Any, specs: list[Any], kept: tuple[Any, ..
         return result._spec
     if any(spec is None for spec in specs):
         return next((spec for spec in specs if spec is not None), None)
-    return row.infer(*specs, *kept[len(row.arrays) + 1 :])
+    options = kept[len(row.arrays) + 1 :]
+    try:
+        return row.infer(*specs, *options)
+    except STUMBLES as error:
+        raise row.failure(error, specs, options) from error
 
 
 def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], result: Any) -> None:
     """In the careful mode: the output, and a saved one, must be what the op makes of the inputs."""
     if not all(name in values for name in row.arrays):
         return
-    made = row.kernel(*(values[name] for name in row.arrays), *kept[len(row.arrays) + 1 :])
+    made = run(row, [values[name] for name in row.arrays], kept[len(row.arrays) + 1 :])
     claimed = [values["out"]] if "out" in values else []
     for value in claimed if result is None else [result._array, *claimed]:
         if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import (
     DTypeError,
@@ -153,8 +154,7 @@ def take_up(recording: Recording, output: Any) -> None:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {shown(value)}"
 
 
 def seeds_of(

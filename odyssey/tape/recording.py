@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -155,6 +155,9 @@ class Recording:
     def __repr__(self) -> str:
         state = self.dead or ("recording" if self.on else "not recording")
         return f"<tape {id(self):x}, {state}, {len(self.nodes)} nodes>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TapeError(f"{self!r} is neither copied nor pickled; record again")
 
     # -------------------------------------------------------------- ids
 

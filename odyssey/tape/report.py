@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from odyssey.checks import shown
+from odyssey.errors import DTypeError
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable
@@ -19,6 +21,9 @@ __all__ = ["Memory", "explain", "memory", "to_dot", "to_html", "to_mermaid"]
 
 def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
     """See ``GradientTape.explain``."""
+    for name, value in (("output", output), ("source", source)):
+        if not isinstance(value, Variable):
+            raise DTypeError(f"explain: the {name} is {shown(value)}, which is not a Variable")
     r = tape._recording
     if tape.consumed:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"
@@ -102,7 +107,7 @@ def _owner(value: Any) -> Any:
 def _edges(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]]]:
     """Labels by id, and pairs of ids."""
     r = tape._recording
-    labels = {i: getattr(leaf, "name", None) or f"leaf {i}" for i, leaf in r.leaves.items()}
+    labels = {i: _line(getattr(leaf, "name", None)) or f"leaf {i}" for i, leaf in r.leaves.items()}
     edges = []
     for row, id, inputs, _, _ in r.nodes:
         labels[id] = row.name
@@ -111,6 +116,11 @@ def _edges(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]]]:
                 labels.setdefault(i, f"#{i}")
                 edges.append((i, id))
     return labels, edges
+
+
+def _line(name: Any) -> str:
+    """A name on one line, without what no picture can show."""
+    return "".join(c if c.isprintable() else " " for c in name or "")
 
 
 def to_dot(tape: GradientTape) -> str:
@@ -126,12 +136,16 @@ def to_dot(tape: GradientTape) -> str:
     return "\n".join([*lines, "}"])
 
 
+# What a label may not hold: Mermaid writes such characters by number, like HTML.
+_MERMAID = {c: f"#{ord(c)};" for c in "#&;<>`\\"} | {'"': "#quot;"}
+
+
 def to_mermaid(tape: GradientTape) -> str:
     """See ``GradientTape.to_mermaid``."""
     labels, edges = _edges(tape)
     lines = ["graph LR"]
     for i, label in labels.items():
-        quoted = label.replace('"', "#quot;")
+        quoted = "".join(_MERMAID.get(c, c) for c in label)
         lines.append(f'  n{i}["{quoted}"]')
     return "\n".join(lines + [f"  n{a} --> n{b}" for a, b in edges])
 

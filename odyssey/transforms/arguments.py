@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, function, shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.scope import TRACE, recording_now
 from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol, make_value
@@ -41,8 +42,10 @@ def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
     several = isinstance(argnums, (tuple, list))
     try:
         numbers = tuple(operator.index(n) for n in (argnums if several else (argnums,)))  # type: ignore
-    except TypeError:
-        raise DTypeError(f"{who}: argnums={argnums!r}; pass an int or a tuple of ints") from None
+    except STUMBLES:
+        raise DTypeError(
+            f"{who}: argnums={shown(argnums)}; pass an int or a tuple of ints"
+        ) from None
     if not numbers:
         raise DTypeError(f"{who}: argnums is empty; name at least one argument")
     return numbers
@@ -53,7 +56,7 @@ def chosen(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
     for n in argnums:
         if not -count <= n < count:
             raise DTypeError(
-                f"{who}: argnums names argument {n}, but {count} positional arguments came"
+                f"{who}: argnums names argument {shown(n)}, but {count} positional arguments came"
             )
     positions = tuple(n % count for n in argnums)
     if len(set(positions)) != len(positions):
@@ -194,7 +197,7 @@ def zeros_like(value: Any) -> Any:
 
 def named_like(fn: Callable[..., Any], made: Callable[..., Any], prefix: str) -> Any:
     """Give ``made`` the name and the docstring of the function that it was made from."""
-    name = getattr(fn, "__name__", type(fn).__name__)
+    name = getattr(function(prefix, fn), "__name__", type(fn).__name__)
     made.__name__ = made.__qualname__ = f"{prefix}({name})"
     made.__doc__ = getattr(fn, "__doc__", None)
     made.__wrapped__ = fn  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import function
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
@@ -69,13 +70,16 @@ class custom_vjp:
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        self.__wrapped__ = fn
+        self.__wrapped__ = function("custom_vjp", fn)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__doc__ = getattr(fn, "__doc__", None)
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Give the rules; see the class."""
+        for rule in (forward, backward):
+            if rule is not None:
+                function("defvjp", rule)
         self._rules = forward, backward
 
     def __repr__(self) -> str:
@@ -89,7 +93,7 @@ class custom_vjp:
         recording = home_of(self.__name__, values)
         tracked = any(isinstance(v, Variable) and v._recording is not CONSTANT for v in values)
         if recording is not None and tracked:
-            if self._rules is None:
+            if self._rules is None or None in self._rules:
                 raise TapeError(
                     f"{self!r} has no rules; call {self.__name__}.defvjp(forward, backward) first"
                 )

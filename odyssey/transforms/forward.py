@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from odyssey.checks import flag, function
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Watched,
@@ -44,6 +45,8 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     >>> float(out), float(tangent)
     (5.0, 42.0)
     """
+    function("jvp", fn)
+    has_aux = flag("jvp", "has_aux", has_aux)
     primals, tangents = as_arguments("jvp", primals, tangents)
     primals = settled(primals)
     given = []
@@ -96,6 +99,7 @@ def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
     array([  6., 120.])
     """
+    has_aux = flag("hvp", "has_aux", has_aux)
     primals, tangents = as_arguments("hvp", primals, tangents)
     argnums = 0 if len(primals) == 1 else tuple(range(len(primals)))
     moved = jvp(grad(fn, argnums, has_aux), primals, tangents, has_aux)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, flag, shown
 from odyssey.errors import DTypeError
 from odyssey.ops.joining import stack
 from odyssey.ops.shape import reshape
+from odyssey.ops.values import Symbol
 from odyssey.spec import Array
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
@@ -91,7 +93,7 @@ def hessian(
 def _jacobian(
     who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, forward: bool | None
 ) -> Callable[..., Any]:
-    numbers = checked_argnums(who, argnums)
+    numbers, has_aux = checked_argnums(who, argnums), flag(who, "has_aux", has_aux)
     bare = not isinstance(argnums, (tuple, list))
 
     def matrix(*args: Any, **named: Any) -> Any:
@@ -114,8 +116,14 @@ def _jacobian(
     return named_like(fn, matrix, who)  # type: ignore[no-any-return]
 
 
+_WITH_DTYPE = (Variable, Symbol, np.ndarray, np.generic)
+
+
 def _check_real(who: str, path: str, leaf: Any) -> None:
-    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    try:
+        dtype = leaf.dtype if isinstance(leaf, _WITH_DTYPE) else np.asarray(leaf).dtype
+    except STUMBLES as error:
+        raise DTypeError(f"{who}: {path} is {shown(leaf)}, no array: {error}") from error
     if dtype.kind != "f" and type(leaf) is not int:
         raise DTypeError(
             f"{who}: {path} is of {dtype}; it must be real floating numbers; for complex ones use "

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import flag, function
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.scope import recording_now
-from odyssey.ops.values import NUMBERS
+from odyssey.ops.values import NUMBERS, Symbol
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Argnums,
@@ -52,7 +53,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
     >>> gradient({"w": np.array([1.0, 2.0]), "b": 3.0})
     {'w': array([2., 4.]), 'b': array(1.)}
     """
-    numbers = checked_argnums("grad", argnums)
+    numbers, has_aux = checked_argnums("grad", argnums), flag("grad", "has_aux", has_aux)
     bare = not isinstance(argnums, (tuple, list))
 
     def gradient(*args: Any, **named: Any) -> Any:
@@ -84,6 +85,7 @@ def value_and_grad(
     (10.0, [5.0, 2.0])
     """
     numbers = checked_argnums("value_and_grad", argnums)
+    has_aux = flag("value_and_grad", "has_aux", has_aux)
     bare = not isinstance(argnums, (tuple, list))
 
     def with_gradient(*args: Any, **named: Any) -> Any:
@@ -118,7 +120,7 @@ def _differentiate(
 def _check_scalar(who: str, out: Any) -> None:
     if type(out) in NUMBERS:
         return
-    if not hasattr(out, "dtype"):
+    if not isinstance(out, (Variable, Symbol, np.ndarray, np.generic)):
         raise DTypeError(
             f"{who}: the function must return one number; it returned a {type(out).__name__}; "
             "has_aux=True hands a second result through"
@@ -165,6 +167,8 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pullback(np.array([1.0, 10.0]))
     (array([ 3., 30.]), array(21.))
     """
+    function("vjp", fn)
+    has_aux = flag("vjp", "has_aux", has_aux)
     primals = settled(primals)
     with GradientTape(persistent=True) as tape:
         watched = Watched("vjp", tape, primals, range(len(primals)))

@@ -1,0 +1,175 @@
+"""What settings may be: the checks that all rooms share, and how a message shows what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, SettingError, ShapeError
+
+__all__ = [
+    "STUMBLES",
+    "flag",
+    "function",
+    "kind_of",
+    "label",
+    "number",
+    "shown",
+    "whole",
+    "word",
+]
+
+STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
+"""What Python and NumPy raise over an argument that they cannot use.
+
+``FloatingPointError`` is among them, as an ``ArithmeticError``, but is raised on request only, by
+``np.errstate``: who catches these lets it pass.
+"""
+
+_WIDTH = 80
+
+
+def kind_of(error: Exception) -> type[OdysseyError]:
+    """The kind of our error that says what one of Python's or NumPy's says."""
+    if isinstance(error, IndexError):
+        return OutOfRangeError
+    if isinstance(error, (TypeError, AttributeError, RecursionError)):
+        return DTypeError
+    return ShapeError if isinstance(error, ValueError) else OdysseyError
+
+
+def shown(value: Any) -> str:
+    """What a message says of a value: its ``repr`` on one short line, whatever it is.
+
+    >>> shown("a" * 200)[-5:], shown(10**5000)
+    ('aaa..', 'an int')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # repr of a stranger: too deep, too many digits, or broken
+        kind = type(value).__name__
+        return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
+
+
+def flag(who: str, name: str, value: Any) -> bool:
+    """Check a setting that is on or off; text is neither.
+
+    >>> flag("example", "keepdims", np.True_)
+    True
+    """
+    if value is True or value is False:
+        return bool(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.bool_) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
+        return bool(value)
+    raise DTypeError(f"{who}: {name}={shown(value)} is not a flag; pass True or False")
+
+
+def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> float:
+    """Check a real number; return it as a Python float, which raises no precision.
+
+    Args:
+        who: For the message.
+        name: The setting's.
+        value: A Python or NumPy number, or what has ``__float__``, but no text.
+        interval: Where it must lie, as mathematics writes it: ``"[0, 1)"``; ``"NaN"`` for any
+            number, one that is none among them.
+
+    Raises:
+        DTypeError: where it is not a number. SettingError: outside of the interval, or NaN.
+
+    >>> number("example", "rate", 1, "[0, 1]")
+    1.0
+    """
+    found: float = 0.0
+    if type(value) is float:
+        found = value
+    else:
+        try:
+            if isinstance(value, (str, bytes, bytearray)) or np.ndim(value):
+                raise TypeError
+            found = float(value)
+        except OverflowError:
+            found = math.inf if value > 0 else -math.inf
+        except STUMBLES as error:
+            if isinstance(error, OdysseyError):
+                raise
+            where = "" if interval == "NaN" else f" in {interval}"
+            raise DTypeError(
+                f"{who}: {name}={shown(value)} is not a number; pass one{where}"
+            ) from None
+    if interval == "NaN":
+        return found
+    low, high = interval[1:-1].split(",")
+    least, most = float(low), float(high)
+    above = found >= least if interval[0] == "[" else found > least
+    below = found <= most if interval[-1] == "]" else found < most
+    if not (above and below):
+        wanted = _WORDS.get(interval, f"lie in {interval}")
+        raise SettingError(f"{who}: {name}={shown(value)}; it must {wanted}")
+    return found
+
+
+_WORDS = {
+    "(-inf, inf)": "be finite",
+    "(0, inf)": "be finite and positive",
+    "[0, inf)": "be finite, and must not be negative",
+    "[0, inf]": "not be negative or NaN",
+}
+
+
+def whole(who: str, name: str, value: Any, low: int | None = None) -> int:
+    """Check a whole number, at least ``low``.
+
+    >>> whole("example", "steps", np.int64(3), 1)
+    3
+    """
+    try:
+        found = operator.index(value)
+    except STUMBLES as error:
+        if isinstance(error, OdysseyError):
+            raise
+        raise DTypeError(
+            f"{who}: {name}={shown(value)} is not a whole number; pass an int"
+        ) from None
+    if low is not None and found < low:
+        raise SettingError(f"{who}: {name}={shown(value)}; it must be at least {low}")
+    return found
+
+
+def word(
+    who: str,
+    name: str,
+    value: Any,
+    choices: Sequence[str],
+    kind: type[OdysseyError] = SettingError,
+) -> str:
+    """Check a setting that is one of a few words.
+
+    >>> word("example", "mode", "min", ("min", "max"))
+    'min'
+    """
+    if isinstance(value, str) and value in choices:
+        return value
+    *others, last = map(repr, choices)
+    raise kind(f"{who}: {name}={shown(value)}; choose {', '.join(others)} or {last}")
+
+
+def label(who: str, value: Any) -> str | None:
+    """Check a name: text, or None."""
+    if value is None or isinstance(value, str):
+        return value
+    raise DTypeError(f"{who}: name={shown(value)} is not text; pass a str, or leave it out")
+
+
+def function(who: str, value: Any) -> Callable[..., Any]:
+    """Check that a function came where one is needed."""
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    raise DTypeError(f"{who}: {shown(value)} cannot be called; pass a function")
