@@ -296,6 +296,15 @@ def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``negative`` in x."""
 neg = negative
 
+def over_length(
+    g: ArrayLike,
+    length: ArrayLike,
+    out: ArrayLike,
+    *,
+    x: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients of ``over_length`` in x, length."""
+
 def power(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power`` in x, y."""
 pow = power

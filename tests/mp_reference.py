@@ -109,7 +109,7 @@ def of_one(reference, x):
 
 
 def sigmoid(x):
-    return 1 / (1 + mpmath.exp(-x)) if x >= 0 else mpmath.exp(x) / (1 + mpmath.exp(x))
+    return 1 / (1 + mpmath.exp(-x)) if mpmath.re(x) >= 0 else mpmath.exp(x) / (1 + mpmath.exp(x))
 
 
 def logistic_slope(x):
@@ -537,6 +537,14 @@ BINARY = {
         c(0),
         lambda x, y: -1 / y**2,
         lambda x, y: 2 * x / y**3,
+    ),
+    "over_length": Binary(
+        lambda x, y: 1 / y,
+        lambda x, y: -x / y**2,
+        c(0),
+        lambda x, y: -1 / y**2,
+        lambda x, y: 2 * x / y**3,
+        lambda x, y: {"y": NAN, "yy": NAN} if x == y == 0 else {},
     ),
     "power": Binary(
         lambda x, y: y * x ** (y - 1),

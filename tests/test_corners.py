@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from odyssey import GradientTape, Variable
+from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
 
 pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
@@ -229,6 +229,112 @@ def test_functions_of_two_numbers_have_their_derivatives_at_the_corners(name, dt
 @pytest.mark.parametrize("name", [*BINARY, *SLOPES])
 def test_functions_of_two_numbers_have_their_derivatives_at_all_corners(name, dtype):
     walk_pairs(name, dtype, corners(dtype))
+
+
+# ------------------------------------------------------------------ complex numbers
+
+HOLOMORPHIC = [
+    *(
+        "negative",
+        "square",
+        "exp",
+        "log",
+        "expm1",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "reciprocal",
+        "rsqrt",
+        "sigmoid",
+    ),
+    *(
+        "tanh",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "arcsinh",
+        "arccosh",
+        "arctanh",
+    ),
+]
+
+
+def complex_corners():
+    """Zero and the poles; far out, close to zero and in between, off the branch cuts."""
+    poles = [0.0, 1.0, -1.0, 1j, -1j]
+    sizes = [1e-300, 1e-160, 1e-8, 0.75, 3.0, 40.0, 1e8, 1e150]
+    return np.array(poles + [size * d for size in sizes for d in (1 + 0.5j, 0.5 - 1j)])
+
+
+def of_complex(function, z):
+    try:
+        return mpmath.mpc(function(mpmath.mpc(z)))
+    except (ZeroDivisionError, ValueError, OverflowError):
+        return mpmath.mpc(mp.inf)
+
+
+def fits_complex(got, want, second):
+    """Where a derivative is no number of the dtype, it is infinite or NaN; else it is right."""
+    if not mpmath.isfinite(want.real) or abs(want) > 1e305:
+        return not np.isfinite(got)
+    # Products and quotients of very large or small complex numbers may overflow on their way.
+    if not np.isfinite(got):
+        return second or bool(np.isnan(got))
+    return abs(mpmath.mpc(got) - want) <= 1e-13 * (abs(want) + 1) + 1e-300
+
+
+@pytest.mark.parametrize("name", HOLOMORPHIC)
+def test_functions_of_complex_numbers_have_their_derivatives_at_the_corners(name):
+    z = Variable(complex_corners(), requires_grad=True)
+    ones = np.ones(z.shape, complex)
+    with GradientTape(persistent=True) as outer:
+        with GradientTape(persistent=True) as inner:
+            out = OPS[name].call(z)
+        back, move = inner.gradient(out, z, ones), inner.jvp(out, z, ones)
+    # The gradient of a holomorphic function is the conjugate of its derivative.
+    given = [("reverse", np.conj(back.numpy()), UNARY[name].slope)]
+    given.append(("forward", move.numpy(), UNARY[name].slope))
+    if move.requires_grad:
+        given.append(("forward over forward", outer.jvp(move, z, ones), UNARY[name].bend))
+        bend = np.conj(outer.gradient(move, z, ones))
+        given.append(("reverse over forward", bend, UNARY[name].bend))
+    wrong = []
+    for mode, values, function in given:
+        for point, got in zip(z.numpy().tolist(), values.tolist(), strict=True):
+            want = of_complex(function, point)
+            if not fits_complex(got, want, " over " in mode):
+                wrong.append(f"{mode} at {point}: {got}, wanted {mpmath.nstr(want, 15)}")
+    assert not wrong, complaint(wrong)
+
+
+def test_the_size_and_the_sign_of_complex_numbers_are_right_or_nan_at_their_corners():
+    most = 1.3e308
+    z = np.array([0j, most + most * 1j, 5e-324 + 0j, complex(INF, 1), complex(INF, INF)])
+    leaf = Variable(z, requires_grad=True)
+    with GradientTape(persistent=True) as outer:
+        with GradientTape(persistent=True) as inner:
+            size = ops.absolute(leaf)
+        slope = inner.gradient(size, leaf, np.ones(5))
+        turn = ops.sign(leaf)
+    half = 0.5**0.5 * (1 + 1j)
+    np.testing.assert_allclose(slope.numpy()[:4], [0, half, 1, 1], rtol=1e-15)
+    np.testing.assert_allclose(turn.numpy()[:4], [0, half, 1, 1], rtol=1e-15)
+    assert np.isnan(slope.numpy()[4])
+    assert np.isnan(turn.numpy()[4])
+    for bend in (
+        outer.gradient(slope, leaf, np.ones(5, complex)),
+        outer.jvp(slope, leaf, np.ones(5, complex)),
+        outer.gradient(turn, leaf, np.ones(5, complex)),
+        outer.jvp(turn, leaf, np.ones(5, complex)),
+    ):
+        assert np.isnan(bend[[0, 4]]).all()
+        np.testing.assert_array_equal(bend[3], 0)
 
 
 # ------------------------------------------------------------------ the table is walked

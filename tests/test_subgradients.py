@@ -112,6 +112,19 @@ TABLE = {
     "sign of complex": (ops.sign, ([0j],), ([complex(NAN, NAN)],)),
     "power_slope, 0**0": (ops.power_slope, (0.0, 0.0), (0, NAN)),
     "power_log, 0**0": (ops.power_log, (0.0, 0.0), (NAN, NAN)),
+    "over_length": (ops.over_length, ([0.0, 3.0], [0.0, 5.0]), ([INF, 0.2], [NAN, -0.12])),
+    "softmax of infinity": (ops.softmax, ([INF, 0.0],), ([NAN, NAN],)),
+    "log_softmax of infinity": (ops.log_softmax, ([INF, 0.0],), ([NAN, NAN],)),
+    "cross entropy of infinity": (
+        ops.softmax_cross_entropy,
+        ([[INF, 0.0]], np.array([1])),
+        ([[NAN, NAN]], None),
+    ),
+    "slope of cross entropy of infinity": (
+        ops.softmax_cross_entropy_slope,
+        ([[INF, 0.0]], np.array([1])),
+        ([[NAN, NAN]], None),
+    ),
     "direction": (ops.direction, ([0.0, 3.0], [0.0, 4.0]), ([NAN, 0.128], [NAN, -0.096])),
     # (p - y) / max(p (1 - p), 1e-12), and the difference of logarithms that stop at -100.
     "binary_entropy": (ops.binary_entropy, ([0.0, 1.0], [1.0, 0.0]), ([-1e12, 1e12], [100, -100])),

@@ -1246,6 +1246,22 @@ def outer(a: _Plain, b: Variable, *, tape: GradientTape | None = None) -> Variab
 def outer(a: _Plain, b: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
+def over_length(x: Variable, length: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
+@overload
+def over_length(
+    x: _Plain,
+    length: Variable,
+    /,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def over_length(x: _Scalar, length: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def over_length(x: _Plain, length: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def pad(
     array: Variable,
     pad_width: Any,

@@ -230,6 +230,7 @@ _ENTROPY_REJECTS = (
     infer=_entropy_spec,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
+    kinks="NaN where a logit is inf, or all are -inf, as the result is",
     samples=_ENTROPY_SAMPLES,
     rejects=_ENTROPY_REJECTS,
 )
@@ -295,6 +296,7 @@ def _slope_rule(
     infer=_slope_spec,
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
+    kinks="NaN where a logit is inf, or all are -inf, as the result is",
     samples=_ENTROPY_SAMPLES,
     rejects=_ENTROPY_REJECTS,
 )

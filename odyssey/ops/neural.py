@@ -59,6 +59,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     infer=_axis_checked("softmax"),
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )
@@ -76,6 +77,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     jvp={
         "x": lambda t, x, axis: sub(t, sum(mul(t, softmax(x, axis)), axis, keepdims=True)),
     },
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )

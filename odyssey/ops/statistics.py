@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import div, mul, sub
+from odyssey.ops.arithmetic import div, mul, neg, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
 from odyssey.ops.elementary import exp
 from odyssey.ops.reductions import count, mean, reduced_shape, spread, sum
-from odyssey.ops.samples import reject, sample
+from odyssey.ops.samples import APART, PAIRS, reject, sample
 from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
 
@@ -43,12 +43,18 @@ def _moment_infer(name: str) -> Any:
 
 def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
     """The derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
-    left = count(x, axis) - ddof
+    return mul(_away(x, axis), 2.0 * _share(x, axis, ddof))
+
+
+def _away(x: Any, axis: Any) -> Any:
     away = sub(x, mean(x, axis, keepdims=True))
-    if x.dtype.kind == "c":
-        away = conj(away)
-    # Without a degree of freedom the variance is no number, nor is its slope.
-    return mul(away, 2.0 / left if left > 0 else np.nan)
+    return conj(away) if x.dtype.kind == "c" else away
+
+
+def _share(x: Any, axis: Any, ddof: float) -> float:
+    """One over the count less ``ddof``; NaN without a degree of freedom, as the variance."""
+    left = count(x, axis) - ddof
+    return 1.0 / left if left > 0 else np.nan
 
 
 def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
@@ -94,23 +100,64 @@ def var(
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
-def _half_over(out: Any) -> Any:
-    """The derivative of the root at a variance: ``1 / (2 out)``, and 0 at 0."""
-    return where(equal(out, 0), 0, div(0.5, where(equal(out, 0), 1, out)))
+def _over_length(x: Any, length: Any) -> Any:
+    if np.all(length):
+        return np.divide(x, length)
+    with np.errstate(invalid="ignore"):
+        out = np.divide(x, length)
+    return np.where(np.equal(x, 0) & np.equal(length, 0), out.dtype.type(0), out)[()]
+
+
+@op(
+    elementwise=True,
+    kernel=_over_length,
+    vjp={
+        "x": lambda g, length: div(g, length),
+        "length": lambda g, length, out: neg(div(mul(g, out), length)),
+    },
+    kinks="at (0, 0) inf in x, NaN in length",
+    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
+    rejects=[APART],
+)
+def over_length(x: Any, length: Any, /) -> Any:
+    """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
+    return _over_length(x, length)
+
+
+def _pull_of_std(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """The derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
+    length = spread(out, x_spec, axis, keepdims)
+    return mul(over_length(_away(x, axis), length), _share(x, axis, ddof))
 
 
 def _std_rule(
     g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    return _var_rule(mul(g, _half_over(out)), x, x_spec, axis, ddof, keepdims)
+    slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
+    return mul(spread(g, x_spec, axis, keepdims), slope)
 
 
-def _std_forward(t: Any, x: Any, out: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    return mul(_var_forward(t, x, axis, ddof, keepdims), _half_over(out))
+def _std_forward(
+    t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
+) -> Any:
+    slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
+    moved = sum(mul(t, slope), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else moved
 
 
 def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
-    return np.std(x, axis, ddof=ddof, keepdims=keepdims)
+    out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
+    limits = np.finfo(out.dtype)
+    low = (limits.tiny / limits.eps) ** 0.5
+    if limits.bits == 16 or not out.size or (out.min() > low and out.max() <= limits.max):
+        return out
+    # The squares of numbers so small or so large are no numbers.
+    size = np.abs(x)
+    peak = np.max(size, axis, keepdims=True, initial=0)
+    scale = np.where((peak > 0) & np.isfinite(peak), peak, peak.dtype.type(1))
+    with np.errstate(invalid="ignore"):
+        scaled = np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
+    return scaled.reshape(np.shape(out)).astype(out.dtype)[()]
 
 
 @op(
@@ -120,7 +167,7 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     infer=_moment_infer("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
-    kinks="0 where all elements are equal",
+    kinks="0 where all elements are equal, the second derivatives there NaN",
     samples=_MOMENTS,
     rejects=[_NO_AXIS],
 )
@@ -177,7 +224,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     infer=_logsumexp_spec,
     vjp={"x": _logsumexp_rule},
     jvp={"x": _logsumexp_forward},
-    kinks="0 where all elements are -inf",
+    kinks="0 where all elements are -inf; NaN where one is inf",
     samples=[*_FOLDS, sample((0, 3), axis=1)],
     rejects=[_NO_AXIS],
 )
