@@ -2,6 +2,7 @@
 
 import gc
 import math
+import threading
 import tracemalloc
 from collections import deque
 from fractions import Fraction
@@ -60,6 +61,33 @@ def test_python_objects_change_once_a_call():
     assert type(net.hidden) is np.ndarray
     assert total.tolist() == [2.0 - 0.5**5] * 2
     assert count_of_module == 6
+
+
+def test_an_object_that_lets_nobody_look_at_it_is_no_obstacle():
+    class Shy:
+        def __getattribute__(self, name):
+            raise RuntimeError("go away")
+
+    shy = Shy()
+    assert od.compile(lambda x, other: x if other is shy else None)(X, shy) is X
+
+
+def test_what_threads_share_is_not_taken_back():
+    class Loader:
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.ready = []
+
+    loader, plain = Loader(), []
+
+    def step(x):
+        loader.ready.append(1)  # as another thread might meanwhile
+        plain.append(1)
+        return x
+
+    od.compile(step)(X)
+    assert len(loader.ready) == 2
+    assert plain == [1]
 
 
 def test_an_iterator_that_a_function_draws_from_loses_nothing():

@@ -148,10 +148,15 @@ class _Trial:
     """
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
-        around, tracing = Surroundings(fn, args, named), Trace()
+        tracing = Trace()
         self.graph = tracing.graph
         self.result: Any = None
         self.error: Exception | None = None
+        try:
+            around = Surroundings(fn, args, named)
+        except Exception as error:  # of an object that does not let itself be looked at
+            self.error = error
+            return
         if not around.tried:
             self.error = TapeError(
                 "lower: the function reaches an iterator, or a tape, which tracing would change; "
@@ -179,7 +184,7 @@ def _forget(error: BaseException | None) -> None:
     """Let go of the frames of an error that nobody will see, and so of what they hold."""
     while error is not None:
         error.__traceback__ = None
-        error = error.__context__
+        error = error.__cause__ or error.__context__
 
 
 # ------------------------------------------------------------------ arguments
@@ -191,7 +196,7 @@ def _sign(value: Any) -> Any:
     Numbers do by their type alone: a rate or a count of steps may be new in every call.
     """
     kind = type(value)
-    if kind is ndarray or isinstance(value, np.generic):
+    if kind is ndarray or issubclass(kind, np.generic):
         return value.shape, value.dtype  # hashed in C, which a spec is not
     if kind is Variable:
         return value._recording is LEAF, value._spec.shape, value._spec.dtype
@@ -201,7 +206,7 @@ def _sign(value: Any) -> Any:
         return (kind, *[(_sign(key), _sign(item)) for key, item in value.items()])
     if kind is str or kind is bool:
         return kind, value
-    if isinstance(value, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
+    if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
         return (kind, *[(path, _sign(leaf)) for path, leaf in paths(value)])
     return kind
 
@@ -229,8 +234,12 @@ def _fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    for path, leaf in [*paths(list(args)), *paths(named)]:
-        if type(leaf).__hash__ is None and not isinstance(leaf, (np.ndarray, Variable)):
+    try:
+        given = [*paths(list(args)), *paths(named)]
+    except Exception:  # of a strange container: the run will show whether that matters
+        return
+    for path, leaf in given:
+        if type(leaf).__hash__ is None and not issubclass(type(leaf), np.ndarray):
             raise DTypeError(
                 f"compile: argument {path} is a {type(leaf).__name__}, which is neither an array "
                 "nor hashable; pass arrays, numbers or strings, or let the function close over it"

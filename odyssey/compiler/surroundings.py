@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from operator import is_
 from types import CellType, FunctionType
@@ -26,6 +25,9 @@ __all__ = ["Surroundings"]
 # Larger arrays are data, which functions read; copying them would cost more than the trace.
 _SMALL = 1 << 16
 
+# The modules of what threads share.
+_SHARING = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
+
 
 class Surroundings:
     """The Python objects that a function can reach, as they are now.
@@ -40,11 +42,10 @@ class Surroundings:
         self.tried = not any(
             isinstance(thing, GradientTape) or hasattr(type(thing), "__next__") for thing in found
         )
-        self._generators = [thing for thing in found if is_generator(thing)]
+        own = reachable(*roots, but=_is_shared) if self.tried else ()
+        self._undo = [undo for thing in own for undo in _undoing(thing)]
+        self._generators = [thing for thing in found if self.tried and is_generator(thing)]
         self._states = states_of(self._generators)
-        # What other threads write to meanwhile must not be taken back.
-        alone = self.tried and threading.active_count() == 1
-        self._undo = [undo for thing in found for undo in _undoing(thing)] if alone else []
 
     def put_back(self) -> str | None:
         """Undo what was done since; return the kind of a generator that moved, or None."""
@@ -61,13 +62,23 @@ class Surroundings:
         return moved[0] if moved else None
 
 
+def _is_shared(thing: Any) -> bool:
+    """Whether other threads may write to this meanwhile, which must not be taken back.
+
+    So it is of locks, queues and threads, and of an object that holds one.
+    """
+    parts = getattr(thing, "__dict__", None)
+    held = parts.values() if isinstance(parts, dict) else ()
+    return any(type(part).__module__.split(".")[0] in _SHARING for part in (thing, *held))
+
+
 def _undoing(thing: Any) -> list[Callable[[], None]]:
     """Functions that give ``thing`` back what it holds now."""
     if type(thing) in (list, deque):
         return [_keeping(thing)]
     if type(thing) is set:
         return [_keeping_members(thing)]
-    if isinstance(thing, dict):
+    if type(thing) in (dict, defaultdict, OrderedDict):
         return [_keeping_items(thing)]
     if isinstance(thing, np.ndarray):
         small = thing.nbytes <= _SMALL and thing.flags.writeable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -58,11 +58,15 @@ def is_generator(thing: Any) -> bool:
     return _is_numpys(thing)
 
 
-def reachable(*roots: Any) -> Iterator[Any]:
+def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator[Any]:
     """Yield what a function is given and what it is made of, each thing once.
 
     Looks into containers, closures, defaults, the globals that a function names, bound methods,
     ``functools.partial`` and the attributes of objects; not into this package and NumPy.
+
+    Args:
+        roots: Where to begin.
+        but: Of what it returns True for, neither the thing nor its parts are yielded.
     """
     waiting = list(roots)
     seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
@@ -71,6 +75,8 @@ def reachable(*roots: Any) -> Iterator[Any]:
         if id(thing) in seen or thing is None:
             continue
         seen[id(thing)] = thing
+        if but is not None and but(thing):
+            continue
         yield thing
         opaque = (*_OPAQUE, Value, Symbol, GradientTape)
         if not (is_generator(thing) or isinstance(thing, opaque)):
