@@ -1,5 +1,6 @@
 """The trial of a compiled function leaves nothing, and what it remembers has an end."""
 
+import asyncio
 import gc
 import math
 import threading
@@ -61,6 +62,36 @@ def test_python_objects_change_once_a_call():
     assert type(net.hidden) is np.ndarray
     assert total.tolist() == [2.0 - 0.5**5] * 2
     assert count_of_module == 6
+
+
+def test_trials_of_several_threads_leave_nothing_of_one_another():
+    history, start = [], threading.Barrier(4)
+
+    @od.compile
+    def keep(x):
+        if isinstance(x, Symbol):
+            history.append(x)
+        return x * 2.0
+
+    def work(k):
+        start.wait()
+        for n in range(k, 60, 4):
+            assert keep(np.ones(n)).tolist() == [2.0] * n
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not history
+
+
+def test_a_coroutine_function_is_awaited_once():
+    @od.compile
+    async def double(x):
+        return x * 2.0
+
+    assert asyncio.run(double(X)).tolist() == [6.0, 8.0]
 
 
 def test_an_object_that_lets_nobody_look_at_it_is_no_obstacle():

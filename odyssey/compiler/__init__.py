@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from types import MethodType
+from threading import RLock
+from types import CoroutineType, MethodType
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,9 @@ class Compiled:
         self._known[key] = None
 
 
+_TRIALS = RLock()
+
+
 class _Trial:
     """One trace of a function, undone.
 
@@ -152,6 +156,18 @@ class _Trial:
         self.graph = tracing.graph
         self.result: Any = None
         self.error: Exception | None = None
+        # One at a time: another trial would take back to what this one did. A function that waits
+        # for threads which call compiled functions must not wait for ever.
+        alone = _TRIALS.acquire(timeout=1.0)
+        try:
+            self._run(tracing, fn, args, named)
+        finally:
+            if alone:
+                _TRIALS.release()
+
+    def _run(
+        self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         try:
             around = Surroundings(fn, args, named)
         except Exception as error:  # of an object that does not let itself be looked at
@@ -170,6 +186,8 @@ class _Trial:
         finally:
             moved = around.put_back()
             tracing.close()
+        if isinstance(self.result, CoroutineType):
+            self.result.close()  # else Python would warn that nobody awaits it
         if tracing.refusal is not None:
             raise tracing.refusal
         if moved is not None:

@@ -85,13 +85,14 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     rest, drained = _pull(tape, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
-    if strange or graph or TRACE.get() is not None:
+    traced = TRACE.get() is not None
+    if strange or graph or traced:
         # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
         with tape._recording_again() if graph else nullcontext():
             rest = _check(r, hooks, rest)
             reached = {i: _flip_recorded(g) for i, g in reached.items()}
     try:
-        if TRACE.get() is not None:
+        if traced:
             gradients = _deliver_traced(r, rest, reached)
         else:
             gradients = _deliver(r, rest, reached, strange)
