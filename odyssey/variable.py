@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import operator
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +26,7 @@ from odyssey.errors import (
 from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
-from odyssey.ops.scope import TRACE, Pause, find, innermost, recording_now
+from odyssey.ops.scope import TRACE, Pause, find, follower, innermost, recording_now
 from odyssey.ops.values import (
     CONSTANT,
     LEAF,
@@ -352,7 +352,8 @@ class Variable(Value, Operators):
         if self._carries_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
-                f"the array would carry none; use .detach().numpy() on {self!r}"
+                "the array would carry none; make one of several Variables by ops.stack, and use "
+                f".detach().numpy() where no gradient is needed, on {self!r}"
             )
         try:
             return np.array(self.data, dtype, copy=copy)
@@ -366,7 +367,9 @@ class Variable(Value, Operators):
         """Whether a copy of the bare data would lose a gradient."""
         if self._recording is CONSTANT:
             return False
-        return not self.is_leaf or self._recording is UNTRACKED or recording_now() is not None
+        if not self.is_leaf or self._recording is UNTRACKED:
+            return True
+        return follower("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
         self._refuse_in_trace("an array is made of")
@@ -387,7 +390,8 @@ class Variable(Value, Operators):
             raise DTypeError("iteration over a Variable without axes")
         return (self[i] for i in range(len(self)))
 
-    def _number(self) -> Any:
+    def _element(self) -> Any:
+        """The single element, as NumPy's."""
         if self.size != 1:
             raise ShapeError(
                 f"a Variable of shape {self.shape} is no single number; use .any(), .all() or "
@@ -401,18 +405,33 @@ class Variable(Value, Operators):
         if (trace := TRACE.get()) is not None and not trace.knows(self):
             raise trace.no_value(who, self)
 
+    def _number(self, who: str) -> Any:
+        """The single element for what will be a plain number, unless a gradient would be lost."""
+        self._refuse_in_trace("Python asks for the value of")
+        self._refuse_if_followed(who)
+        return self._element()
+
+    def _refuse_if_followed(self, who: str) -> None:
+        home = follower(who, self)
+        if home is None:
+            return
+        if self._recording is UNTRACKED:
+            raise UntrackedError(
+                f"{who}: {self!r} was computed from a trainable leaf while nothing recorded, so a "
+                "number made of it under a tape carries no gradient; pass .item() if that is meant"
+            )
+        raise TapeError(
+            f"{who}: {home!r} follows {self!r}, and a plain number would carry no gradient; call "
+            "an op of od.ops instead, or pass .item() if a number is meant"
+        )
+
     def __bool__(self) -> bool:
-        return bool(self._number())
+        return bool(self._element())
+
+    # NumPy and math ask for these where they take a Variable for a number: y[0] = v, math.exp(v).
 
     def __float__(self) -> float:
-        # NumPy asks for it in np.sum(array, initial=variable), which it does not hand to us whole.
-        asking = sys._getframe(1).f_globals.get("__name__", "")
-        if asking.startswith("numpy.") and self._carries_gradient():
-            raise TapeError(
-                "NumPy takes this Variable for a plain number, which would carry no gradient; call "
-                f"an op of od.ops instead, or pass .item() if that is meant, of {self!r}"
-            )
-        return float(self._number())
+        return float(self._number("float"))
 
     def __format__(self, spec: str) -> str:
         self._refuse_in_trace("format() asks for the value of")
@@ -428,15 +447,32 @@ class Variable(Value, Operators):
             raise SettingError(f"format of {self!r}: {error}; {spec!r} came") from None
 
     def __int__(self) -> int:
-        return int(self._number())
+        return int(self._number("int"))
 
     def __complex__(self) -> complex:
-        return complex(self._number())
+        return complex(self._number("complex"))
+
+    def __trunc__(self) -> int:
+        return int(self._number("trunc").item())
+
+    def __floor__(self) -> int:
+        below: int = math.floor(self._number("floor").item())
+        return below
+
+    def __ceil__(self) -> int:
+        above: int = math.ceil(self._number("ceil").item())
+        return above
+
+    def __round__(self, digits: int | None = None) -> Any:
+        """The nearest number of ``digits`` digits, with its gradient; see ``ops.round``."""
+        return self.round(0 if digits is None else digits)
 
     def __index__(self) -> int:
+        self._refuse_in_trace("Python asks for the value of")
+        self._refuse_if_followed("index")
         if self.dtype.kind not in "iu":
             raise DTypeError(f"{self!r} is no integer, so it cannot be an index")
-        return int(self._number())
+        return int(self._element())
 
     # -------------------------------------------------------------- writing
 

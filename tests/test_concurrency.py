@@ -191,7 +191,7 @@ def taping(x):
         y = x * x
         yield tape
         y = y * x
-        yield float(tape.gradient(y, x))
+        yield tape.gradient(y, x).item()
 
 
 def pausing(x):

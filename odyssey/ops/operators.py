@@ -114,6 +114,12 @@ class Operators:
         result: Self = matrix.matmul(other, self)
         return result
 
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return rounding.floor_divide(self, other), rounding.mod(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return rounding.floor_divide(other, self), rounding.mod(other, self)
+
     def __pos__(self) -> Any:
         return self
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
-from odyssey.ops.values import LEAF, Mark, Value
+from odyssey.ops.values import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
     "TRACE",
@@ -21,6 +21,7 @@ __all__ = [
     "Pause",
     "enter",
     "find",
+    "follower",
     "homes_of",
     "innermost",
     "leave",
@@ -161,6 +162,25 @@ def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) 
     if on:
         return chosen
     return chosen.pause if paused else None
+
+
+def follower(who: str, value: Value) -> Any:
+    """The recording that follows a value now, and would record an op on it; None where none does.
+
+    A plain copy of such a value would lose its gradient.
+    """
+    where = value._recording
+    if where is CONSTANT:
+        return None
+    if type(where) is Mark:
+        home = find(who, (value,), [])
+        return None if isinstance(home, Mark) else home
+    top = innermost()
+    if isinstance(top, Pause):
+        if top.refuse is not None:
+            top.refuse(who, value)
+        return None
+    return where if where.on else None
 
 
 def _home_of_leaf(operands: Sequence[Any]) -> Any:
