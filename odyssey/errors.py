@@ -4,6 +4,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceMemoryError",
+    "IndependentWarning",
     "MissingGradientError",
     "MutationError",
     "NonFiniteError",
@@ -81,6 +82,10 @@ class NotDifferentiableError(OdysseyError):
 
 class MissingGradientError(OdysseyError):
     """An optimizer met a parameter whose gradient was never computed."""
+
+
+class IndependentWarning(UserWarning):
+    """The result of a function depends on nothing of what it is differentiated with respect to."""
 
 
 class DeviceError(OdysseyError, RuntimeError):

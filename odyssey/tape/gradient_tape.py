@@ -71,6 +71,8 @@ class GradientTape:
         self._gaps: list[int] = []
         # Tapes that recorded when this one joined them, and so follow its sweeps.
         self._around: list[weakref.ref[GradientTape]] = []
+        # Whether a tape inside of this one was swept: derivatives may well be constants.
+        self._derived = False
         self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
         if self._blocks:
             self._move_blocks()
@@ -440,6 +442,9 @@ class GradientTape:
         recording = self._recording
         recording.entered += 1
         enter(recording)
+        for ref in self._around:
+            if (tape := ref()) is not None:
+                tape._derived = True
         if not was_enabled and not self._followed():
             self._enabled = True
             self._resume()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import operator
+import os
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import STUMBLES, function, shown
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.ops.scope import TRACE, recording_now
 from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol, make_value
 from odyssey.tape import GradientTape
+from odyssey.tape.sweep import dependents, first_after
 from odyssey.tree import leaves, map_tree, paths, unflatten
 from odyssey.variable import Variable
 
@@ -28,10 +32,13 @@ __all__ = [
     "settled",
     "split_aux",
     "twin_of",
+    "warn_if_independent",
     "zeros_like",
 ]
 
 Argnums = int | Sequence[int]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 # ------------------------------------------------------------------ which arguments
@@ -144,6 +151,38 @@ def _is_recorded(leaf: Any) -> bool:
 
 
 # ------------------------------------------------------------------ results
+
+
+def warn_if_independent(
+    who: str, tape: GradientTape, outputs: Sequence[Any], sources: Sequence[Variable]
+) -> None:
+    """Warn, at the user's line, where no output depends on any source.
+
+    Unless the outputs are made of derivatives, as that of a linear function is a constant.
+    """
+    if not (outputs and sources) or tape._derived or not _is_independent(tape, outputs, sources):
+        return
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"{who}: the result of the function depends on nothing of what is differentiated, so the "
+        "derivative is zero; .item(), .numpy(), detach(), no_grad and comparisons end a gradient",
+        IndependentWarning,
+        stacklevel=level,
+    )
+
+
+def _is_independent(
+    tape: GradientTape, outputs: Sequence[Any], sources: Sequence[Variable]
+) -> bool:
+    live = {out._id for out in outputs if is_live(tape, out)}
+    if not live:
+        return True
+    r, ids = tape._recording, {source._id for source in sources}
+    if not (r.leaves or r.manual or r.guests) and r.watched.keys() <= ids:
+        return False  # there is nothing else that anything here could depend on
+    return live.isdisjoint(dependents(r.nodes[first_after(r, ids) :], ids))
 
 
 def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from odyssey.transforms.arguments import (
     split_aux,
     zeros_like,
 )
-from odyssey.transforms.reverse import grad
+from odyssey.transforms.reverse import differentiate
 from odyssey.tree import flatten, leaves, same_tree
 from odyssey.variable import Variable
 
@@ -101,6 +101,11 @@ def hvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     """
     has_aux = flag("hvp", "has_aux", has_aux)
     primals, tangents = as_arguments("hvp", primals, tangents)
-    argnums = 0 if len(primals) == 1 else tuple(range(len(primals)))
-    moved = jvp(grad(fn, argnums, has_aux), primals, tangents, has_aux)
+    numbers, bare = tuple(range(len(primals))), len(primals) == 1
+
+    def gradient(*args: Any) -> Any:
+        _, aux, gradients = differentiate("hvp", fn, numbers, bare, has_aux, args, {})
+        return (gradients, aux) if has_aux else gradients
+
+    moved = jvp(gradient, primals, tangents, has_aux)
     return moved[1:] if has_aux else moved[1]

@@ -23,6 +23,7 @@ from odyssey.transforms.arguments import (
     named_like,
     settled,
     split_aux,
+    warn_if_independent,
 )
 from odyssey.transforms.forward import tangents_of
 from odyssey.transforms.reverse import gradients_of
@@ -58,7 +59,7 @@ def jacobian(
     array([[2., 0.],
            [0., 4.]])
     """
-    return _jacobian("jacobian", fn, argnums, has_aux, forward=None)
+    return _jacobian("jacobian", fn, argnums, has_aux)
 
 
 def hessian(
@@ -85,14 +86,15 @@ def hessian(
     array([[0., 4.],
            [4., 6.]])
     """
-    inner = _jacobian("hessian", fn, argnums, has_aux, forward=None)
-    outer = _jacobian("hessian", inner, argnums, has_aux, forward=True)
+    inner = _jacobian("hessian", fn, argnums, has_aux)
+    outer = _jacobian("hessian", inner, argnums, has_aux, outer=True)
     return named_like(fn, outer, "hessian")  # type: ignore[no-any-return]
 
 
 def _jacobian(
-    who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, forward: bool | None
+    who: str, fn: Callable[..., Any], argnums: Argnums, has_aux: bool, outer: bool = False
 ) -> Callable[..., Any]:
+    """``outer`` says that ``fn`` is a Jacobian itself: forward mode, and it may be a constant."""
     numbers, has_aux = checked_argnums(who, argnums), flag(who, "has_aux", has_aux)
     bare = not isinstance(argnums, (tuple, list))
 
@@ -107,8 +109,10 @@ def _jacobian(
             _check_real(who, path, leaf)
         for source in watched.sources:
             _check_real(who, "an argument", source)
+        if not outer:
+            warn_if_independent(who, tape, outputs, watched.sources)
         fewer = sum(v.size for v in watched.sources) < sum(_size(v) for v in outputs)
-        build = _columns if (fewer if forward is None else forward) else _rows
+        build = _columns if outer or fewer else _rows
         found = build(tape, outputs, watched.sources)
         result = rebuild([watched.trees(blocks, bare) for blocks in found])
         return (result, hand_over(tape, aux)) if has_aux else result

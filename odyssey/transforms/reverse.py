@@ -22,6 +22,7 @@ from odyssey.transforms.arguments import (
     named_like,
     settled,
     split_aux,
+    warn_if_independent,
 )
 from odyssey.tree import flatten, map_tree, same_tree
 from odyssey.variable import Variable
@@ -43,7 +44,8 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
 
     Returns:
         A function of the same arguments. Its result has the tree of the argument, or is a tuple
-        where ``argnums`` is one; with ``has_aux`` it is the pair ``(gradient, aux)``.
+        where ``argnums`` is one; with ``has_aux`` it is the pair ``(gradient, aux)``. It warns
+        (``IndependentWarning``) where the result depends on none of these arguments.
 
     Raises:
         DTypeError: for a leaf without a gradient, such as integers, or wrong ``argnums``.
@@ -57,7 +59,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
     bare = not isinstance(argnums, (tuple, list))
 
     def gradient(*args: Any, **named: Any) -> Any:
-        _, aux, gradients = _differentiate("grad", fn, numbers, bare, has_aux, args, named)
+        _, aux, gradients = differentiate("grad", fn, numbers, bare, has_aux, args, named)
         return (gradients, aux) if has_aux else gradients
 
     return named_like(fn, gradient, "grad")  # type: ignore[no-any-return]
@@ -89,7 +91,7 @@ def value_and_grad(
     bare = not isinstance(argnums, (tuple, list))
 
     def with_gradient(*args: Any, **named: Any) -> Any:
-        out, aux, gradients = _differentiate(
+        out, aux, gradients = differentiate(
             "value_and_grad", fn, numbers, bare, has_aux, args, named
         )
         return ((out, aux) if has_aux else out), gradients
@@ -97,7 +99,7 @@ def value_and_grad(
     return named_like(fn, with_gradient, "value_and_grad")  # type: ignore[no-any-return]
 
 
-def _differentiate(
+def differentiate(
     who: str,
     fn: Callable[..., Any],
     numbers: tuple[int, ...],
@@ -106,12 +108,15 @@ def _differentiate(
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
+    """The result of ``fn``, what came beside it, and the gradients; see ``grad``."""
     positions = chosen(who, numbers, len(args))
     args, named = settled(args), settled(named)
     with GradientTape() as tape:
         watched = Watched(who, tape, args, positions)
         out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
     _check_scalar(who, out)
+    if who != "hvp":  # which says how a gradient moves: not at all, maybe
+        warn_if_independent(who, tape, [out], watched.sources)
     gradients = gradients_of(tape, [out], watched.sources, None)
     out, aux = hand_over(tape, (out, aux))
     return out, aux, watched.trees(gradients, bare)
@@ -174,6 +179,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         watched = Watched("vjp", tape, primals, range(len(primals)))
         out, aux = split_aux("vjp", fn(*watched.args), has_aux)
     outputs, _ = flatten(out)
+    warn_if_independent("vjp", tape, outputs, watched.sources)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         """Return the gradients of the primals for ``cotangents`` in the tree of the result."""
