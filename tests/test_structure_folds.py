@@ -8,7 +8,8 @@ from cases import Graph, assert_same
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.ops import Symbol
+from odyssey.errors import OdysseyError
+from odyssey.ops import OPS, Symbol
 from odyssey.spec import Spec
 
 INF = np.inf
@@ -281,3 +282,41 @@ def test_vdot_conjugates_its_first_operand():
     a, b = np.array([1j, 2.0]), np.array([3.0, 1 - 1j])
     assert_same(ops.vdot(a, b), np.vdot(a, b))
     od.testing.check_gradients(ops.vdot, a, b)
+
+
+# ------------------------------------------------------------------ numbers without axes
+
+
+AXIS_OPS = [row.name for row in OPS.values() if "axis" in row.options and len(row.arrays) == 1]
+
+
+@pytest.mark.parametrize("keepdims", [{}, {"keepdims": True}], ids=["", "keepdims"])
+@pytest.mark.parametrize("axis", [None, 0, -1, 1, (), (0,), (-1,)], ids=str)
+@pytest.mark.parametrize("name", AXIS_OPS)
+def test_what_takes_a_number_without_axes_also_has_its_derivative(name, axis, keepdims):
+    call, row = getattr(ops, name), OPS[name]
+    options = {"axis": axis} | (keepdims if "keepdims" in row.options else {})
+    w = Variable(3.0, requires_grad=True)
+    with GradientTape(persistent=True) as tape:
+        try:
+            y = call(w, **options)
+        except OdysseyError as error:
+            assert name in str(error)  # noqa: PT017
+            return
+    assert row.infer(w._spec, *row.bind((w,), options)[1]) == y._spec
+    np.testing.assert_array_equal(y.numpy(), call(np.array(3.0), **options))
+    if y.requires_grad:
+        slope = tape.gradient(y, w, np.ones(y.shape))
+        moved = tape.jvp(y, w, 1.0)
+        assert (slope.shape, moved.shape) == ((), y.shape)
+        assert float(slope) == float(moved.sum())
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "cumsum"])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_the_axis_of_a_number_may_be_named_as_numpy_lets_it(name, axis):
+    assert getattr(ops, name)(3.0, axis=axis) == getattr(np, name)(np.float64(3.0), axis=axis)
+    w = Variable(3.0, requires_grad=True)
+    with GradientTape() as tape:
+        y = getattr(ops, name)(w, axis=axis)
+    assert float(tape.gradient(y, w)) == 1.0

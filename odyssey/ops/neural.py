@@ -19,6 +19,9 @@ from odyssey.spec import Spec
 # ------------------------------------------------------------------ softmax
 
 
+_NO_AXES = reject((), axis=-1, match="does not fit an array of 0 axes")
+
+
 def _softmax_rule(g: Any, out: Any, axis: int) -> Any:
     """The Jacobian diag(s) - s s^T is symmetric, so it serves both directions."""
     return mul(out, sub(g, sum(mul(g, out), axis, keepdims=True)))
@@ -33,6 +36,8 @@ def _axis_checked(who: str) -> Any:
 
 
 def _shifted(x: Any, axis: int) -> Any:
+    if not x.ndim:
+        raise ValueError("a number without axes has no softmax")
     # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
     if x.dtype.kind in "biu":
         x = x.astype(np.result_type(x, np.float16))
@@ -61,7 +66,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
-    rejects=[reject((2, 3), axis=2, match="does not fit")],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
 )
 def softmax(x: Any, /, axis: int = -1) -> Any:
     """Exponentials along ``axis`` divided by their sum."""
@@ -79,7 +84,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     },
     kinks="NaN where an element is inf, or all are -inf, as the result is",
     samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
-    rejects=[reject((2, 3), axis=2, match="does not fit")],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
 )
 def log_softmax(x: Any, /, axis: int = -1) -> Any:
     """Logarithm of the softmax, without rounding small probabilities to zero."""

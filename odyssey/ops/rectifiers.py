@@ -258,8 +258,8 @@ def hard_swish(x: Any, /) -> Any:
 
 def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     low, high = numbers("hard_tanh", "min_val", "max_val")(min_val, max_val)
-    if not low < high:
-        raise OdysseyError(f"hard_tanh: min_val={low} is not below max_val={high}")
+    if not low <= high:
+        raise OdysseyError(f"hard_tanh: min_val={low} is not at most max_val={high}")
     return low, high
 
 
@@ -269,8 +269,12 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     prepare=_hard_tanh_options,
     vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},
     kinks="0 at min_val and at max_val",
-    samples=[*singles(), sample((4, 3), min_val=-0.25, max_val=1.5)],
-    rejects=[_COMPLEX, reject((3,), min_val=2, error=OdysseyError, match="is not below")],
+    samples=[
+        *singles(),
+        sample((4, 3), min_val=-0.25, max_val=1.5),
+        sample((3,), min_val=0.5, max_val=0.5),
+    ],
+    rejects=[_COMPLEX, reject((3,), min_val=2, error=OdysseyError, match="is not at most")],
 )
 def hard_tanh(x: Any, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """Elementwise ``x`` between ``min_val`` and ``max_val``, and these beyond."""

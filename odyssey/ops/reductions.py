@@ -22,12 +22,24 @@ _FOLDS = (
     sample(()),
     sample((2, 3), axis=()),
 )
+_LONE = (sample((), axis=0), sample((), axis=-1, keepdims=True))
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 
-def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool) -> Shape:
-    """The shape of a reduction of ``shape`` over ``axis``."""
-    axes = normalize_axes(who, axis, len(shape))
+def folded_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
+    """The axes that a reduction folds away; see ``normalize_axes``.
+
+    Where NumPy folds by a ufunc, and ``lone`` says so, a number without axes passes for one that
+    has been folded: its axis may be called 0 or -1.
+    """
+    if lone and ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        return ()
+    return normalize_axes(who, axis, ndim)
+
+
+def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool = False) -> Shape:
+    """The shape of a reduction of ``shape`` over ``axis``; see ``folded_axes``."""
+    axes = folded_axes(who, axis, len(shape), lone)
     if keepdims:
         return tuple(1 if k in axes else n for k, n in enumerate(shape))
     return tuple(n for k, n in enumerate(shape) if k not in axes)
@@ -36,7 +48,7 @@ def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool) -> Shape:
 def count(spec: Spec, axis: Any) -> int:
     """How many elements of ``spec`` a reduction over ``axis`` folds into one."""
     length = 1
-    for k in normalize_axes("mean", axis, spec.ndim):
+    for k in folded_axes("mean", axis, spec.ndim):
         length *= spec.shape[k]
     return length
 
@@ -44,15 +56,15 @@ def count(spec: Spec, axis: Any) -> int:
 def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """Give a reduced value the shape that it was reduced from, repeating it."""
     if not keepdims and axis is not None:
-        g = reshape(g, reduced_shape("spread", x_spec.shape, axis, True))
+        g = reshape(g, reduced_shape("spread", x_spec.shape, axis, True, lone=True))
     elif not keepdims and g.ndim:
         g = reshape(g, (1,) * x_spec.ndim)
     return broadcast_to(g, x_spec.shape)
 
 
-def _infer(name: str, dtype: Any) -> Any:
+def _infer(name: str, dtype: Any, lone: bool = True) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
-        return Spec(reduced_shape(name, x.shape, axis, keepdims), dtype(x.dtype))
+        return Spec(reduced_shape(name, x.shape, axis, keepdims, lone), dtype(x.dtype))
 
     return infer
 
@@ -67,7 +79,7 @@ def _sum_dtype(dtype: Any) -> Any:
     numpy=[np.sum],
     infer=_infer("sum", _sum_dtype),
     vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
-    samples=[*_FOLDS, sample((0, 3), axis=0), sample((0,))],
+    samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
 )
 def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -79,7 +91,7 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     linear=True,
     kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
     numpy=[np.mean],
-    infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype),
+    infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype, lone=False),
     vjp={
         "x": lambda g, x_spec, axis, keepdims: spread(
             over(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
@@ -131,7 +143,7 @@ def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdim
 
 def _extremum_infer(name: str) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
-        shape = reduced_shape(name, x.shape, axis, keepdims)
+        shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)
         if count(x, axis) == 0:
             raise ShapeError(
                 f"{name}: x {x.shape} has no elements over axis {axis!r}; nothing has no {name}"
@@ -145,7 +157,7 @@ _EXTREMA: dict[str, Any] = {
     "vjp": {"x": _extremum_rule},
     "jvp": {"x": _extremum_forward},
     "kinks": "ties share the gradient evenly",
-    "samples": [sample(*s.operands, spread=True, **s.options) for s in _FOLDS[:-1]],
+    "samples": [*(sample(*s.operands, spread=True, **s.options) for s in _FOLDS[:-1]), *_LONE],
 }
 
 
@@ -183,7 +195,8 @@ def _index_spec(name: str) -> Any:
         if isinstance(axis, (tuple, list)):
             raise ShapeError(f"{name}: axis is {axis!r}; pass one int, or None for all elements")
         _extremum_infer(name)(x, axis, keepdims)
-        return Spec(reduced_shape(name, x.shape, axis, keepdims), np.dtype(np.intp))
+        shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)
+        return Spec(shape, np.dtype(np.intp))
 
     return infer
 
@@ -194,6 +207,7 @@ _PLACES = (
     sample((2, 3, 4), axis=-2, keepdims=True),
     sample(()),
     sample((2, 0), axis=0),
+    *_LONE,
 )
 
 
@@ -233,7 +247,7 @@ def _truth(dtype: Any) -> Any:
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     numpy=[np.any],
     infer=_infer("any", _truth),
-    samples=[*_FOLDS, sample((0, 3), axis=0)],
+    samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
 def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -245,7 +259,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     numpy=[np.all],
     infer=_infer("all", _truth),
-    samples=[*_FOLDS, sample((0, 3), axis=0)],
+    samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
 def all(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:

@@ -10,9 +10,9 @@ from odyssey.ops.arithmetic import mul
 from odyssey.ops.arrangement import flip
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate, stack
-from odyssey.ops.reductions import count, reduced_shape, spread, sum
+from odyssey.ops.reductions import count, folded_axes, reduced_shape, spread, sum
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import normalize_axes, reshape, transpose
+from odyssey.ops.shape import reshape, transpose
 from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
 
@@ -23,16 +23,16 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 def _cumsum_spec(x: Spec, axis: int | None) -> Spec:
     dtype = np.add.reduce(np.ones(1, x.dtype)).dtype
-    if axis is None:
-        return Spec((x.size,), dtype)
-    normalize_axes("cumsum", axis, x.ndim)
-    return Spec(x.shape, dtype)
+    if axis is not None:
+        folded_axes("cumsum", axis, x.ndim)
+    # A number without axes gets one, whichever it is.
+    return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype)
 
 
 def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
     along = 0 if axis is None else axis
     back = flip(cumsum(flip(g, along), along), along)
-    return reshape(back, x_spec.shape) if axis is None else back
+    return reshape(back, x_spec.shape) if axis is None or not x_spec.shape else back
 
 
 @op(
@@ -45,6 +45,7 @@ def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
         sample((2, 3), axis=0),
         sample((2, 3, 2), axis=-2),
         sample(()),
+        sample((), axis=0),
         sample((0, 3), axis=0),
     ],
     rejects=[_NO_AXIS],
@@ -75,7 +76,7 @@ def _others(x: Any) -> Any:
 
 
 def _prod_slopes(x: Any, axis: Any) -> Any:
-    folded = normalize_axes("prod", axis, len(x.shape))
+    folded = folded_axes("prod", axis, len(x.shape))
     kept = tuple(k for k in range(len(x.shape)) if k not in folded)
     order = (*kept, *folded)
     shape = tuple(x.shape[k] for k in order)
@@ -89,7 +90,8 @@ def _prod_dtype(dtype: Any) -> Any:
 
 
 def _prod_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    return Spec(reduced_shape("prod", x.shape, axis, keepdims), _prod_dtype(x.dtype))
+    shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
+    return Spec(shape, _prod_dtype(x.dtype))
 
 
 @op(
@@ -114,6 +116,8 @@ def _prod_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
         sample((3, 2), axis=()),
         sample((4, 1), axis=0),
         sample(()),
+        sample((), axis=0),
+        sample((), axis=-1, keepdims=True),
         sample((0, 3), axis=0),
     ],
     rejects=[_NO_AXIS],
