@@ -256,6 +256,7 @@ class Variable(Value, Operators):
             # A tape may hold the leaf's array, and that of a constant can be written to.
             self._array = np.array(self._array)
         self._recording = LEAF if flag else CONSTANT
+        self._placed = None
 
     def _own_info(self) -> Info:
         if self._info is None:

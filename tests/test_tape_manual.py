@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import TapeError
+from odyssey.errors import DTypeError, ShapeError, TapeError
 
 
 class Pair(NamedTuple):
@@ -211,3 +211,113 @@ def test_constants_among_the_inputs_of_a_manual_record_get_no_gradient():
     tape.record_multiply(x.id, c.id, z.id)
     assert tape.nodes[0].inputs == (x.id, None)
     assert float(tape.backward(z)[x]) == 5.0
+
+
+# ------------------------------------------------------------------ outputs that cannot be one
+
+USES = {
+    "times": lambda c, w: w * c,
+    "constant times": lambda c, w: c * 2.0,
+    "named op": lambda c, w: ops.sum(c, axis=0),
+    "comparison": lambda c, w: c > 0,
+    "operand of where": lambda c, w: ops.where(w.data > 0, c, w),
+    "written into": lambda c, w: ops.setitem(w * 1.0, c, slice(None)),
+    "numpy": lambda c, w: np.exp(c),
+    "joined": lambda c, w: ops.stack([c, w]),
+}
+
+
+@pytest.mark.parametrize("by_id", [False, True], ids=["Variable", "id"])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_constant_that_an_op_used_is_no_output_any_more(use, by_id):
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        c = tape.constant(np.array([1.0, 4.0]))
+        use(c, w)
+        with pytest.raises(TapeError, match=r"an op used the output .* before, as a constant"):
+            tape.record("multiply", [w, w], c.id if by_id else c)
+        fresh = tape.constant(np.array([1.0, 4.0]))
+        tape.record("multiply", [w, w], fresh)
+        y = fresh.sum()
+    assert tape.gradient(y, w).tolist() == [2.0, 4.0]
+
+
+def test_a_constant_that_several_tapes_used_is_no_output():
+    c, w = Variable([1.0, 4.0]), Variable([1.0, 2.0], requires_grad=True)
+    first, second = GradientTape(), GradientTape()
+    for tape in (first, second):
+        with tape:
+            w * c
+    for tape in (first, second):
+        with tape, pytest.raises(TapeError, match="an op used the output"):
+            tape.record("multiply", [w, w], c)
+
+
+def test_a_constant_that_another_tape_used_may_be_an_output_here():
+    c, w = Variable([1.0, 4.0]), Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape():
+        w * c
+    with GradientTape() as tape:
+        tape.record("multiply", [w, w], c)
+        y = c.sum()
+    assert tape.gradient(y, w).tolist() == [2.0, 4.0]
+
+
+def test_a_constant_that_was_used_and_is_thawed_has_its_gradient():
+    c, w = Variable([1.0, 4.0]), Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape(persistent=True) as tape:
+        w * c
+        c.requires_grad = True
+        y = (w * c).sum()
+    assert tape.gradient(y, c).tolist() == [1.0, 2.0]
+    tape.backward(y)
+    assert c.grad.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(
+    ("op", "inputs", "output", "options", "error", "words"),
+    [
+        ("add", [(2,), (2,)], np.zeros(3), {}, ShapeError, r"\(3,\); these inputs give \(2,\)"),
+        ("add", [(2,), (2, 1)], np.zeros(2), {}, ShapeError, r"these inputs give \(2, 2\)"),
+        ("add", [(2,), (3,)], np.zeros(2), {}, ShapeError, "add"),
+        ("exp", [(2,)], np.float64(1.0), {}, ShapeError, r"\(\); these inputs give \(2,\)"),
+        ("sum", [(2, 3)], np.zeros(2), {"axis": 0}, ShapeError, r"these inputs give \(3,\)"),
+        ("sum", [(2, 3)], np.zeros(2), {"axis": 2}, ShapeError, "does not fit"),
+        ("matmul", [(2, 3), (3, 4)], np.zeros((2, 3)), {}, ShapeError, r"give \(2, 4\)"),
+        ("exp", [(2,)], np.ones(2, np.float32), {}, DTypeError, "float32; these inputs give float"),
+        ("exp", [(2,)], np.ones(2, complex), {}, DTypeError, "complex128; these inputs give"),
+    ],
+    ids=[
+        "longer",
+        "broadcast",
+        "apart",
+        "number",
+        "axis",
+        "no axis",
+        "matrix",
+        "float32",
+        "complex",
+    ],
+)
+def test_an_output_of_the_wrong_shape_or_dtype_is_refused(
+    op, inputs, output, options, error, words, check
+):
+    leaves = [Variable(np.ones(shape), requires_grad=True) for shape in inputs]
+    with GradientTape(check=check) as tape:
+        c = tape.constant(output)
+        for given in (leaves, [leaf.id for leaf in leaves if leaf * 1.0 is not None]):
+            with pytest.raises(error, match=words):
+                tape.record(op, given, c, **options)
+        assert all(node.op != op for node in tape.nodes)
+
+
+def test_saved_arrays_must_have_the_shape_of_what_they_stand_for():
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        c = tape.constant(np.array([1.0, 4.0]))
+        with pytest.raises(ShapeError, match=r"x= of multiply has shape \(3,\); .* \(2,\)"):
+            tape.record("multiply", [w, w], c, x=np.ones(3))
+        with pytest.raises(ShapeError, match=r"out= of exp has shape \(1,\); .* \(2,\)"):
+            tape.record("exp", [w], c, out=np.ones(1))
+        assert len(tape) == 0

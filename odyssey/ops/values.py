@@ -86,8 +86,8 @@ class Value:
     """The part of a Variable that ops read: its data, its spec, and its place on a recording.
 
     ``_recording`` is a recording or one of the three marks; ``_info`` is an Info, or None.
-    ``_placed`` is the mark of the latest recording that took this leaf up; it means nothing for
-    others, and results of shortcuts lack it.
+    ``_placed`` is the mark of the latest recording that took this leaf up, or of the one that met
+    this constant; it means nothing for others, and results of shortcuts lack it.
     """
 
     __slots__ = ("__weakref__", "_array", "_id", "_info", "_placed", "_recording", "_spec")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, shown
-from odyssey.errors import DTypeError, TapeError, UnknownOpError
+from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.ops.dispatch import run
 from odyssey.ops.table import OPS, REQUIRED, Row
 from odyssey.ops.values import CONSTANT, NUMBERS, Value
 from odyssey.spec import Spec, spec_of
+from odyssey.tape.recording import SEVERAL, Recording
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
@@ -59,9 +60,12 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
     id = _output(tape, row, given_ids, output)
     result = output if isinstance(output, Value) else r.known(id)
     if result is not None:
+        _refuse_used(r, row, result)
         values.setdefault("out", result._array)
     kept, specs = _complete(row, ids, values, specs)
-    node = (row, id, tuple(ids), kept, (*specs, _spec_of_output(row, result, specs, kept)))
+    out_spec = _spec_of_output(row, result, specs, kept)
+    _check_saved(row, values, (*specs, out_spec))
+    node = (row, id, tuple(ids), kept, (*specs, out_spec))
     if r.careful is not None:
         _recompute(row, values, kept, result)
     r.add(node, None)
@@ -119,6 +123,16 @@ def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
     return id
 
 
+def _refuse_used(r: Recording, row: Row, result: Value) -> None:
+    """Raise where an op took the output for a constant before: what it gave has no gradient."""
+    if result._placed is SEVERAL or result._placed is r.mark:
+        raise TapeError(
+            f"record: an op used the output {result!r} of {row.name} before, as a constant, so its "
+            "gradient would be lost; record the op that makes it before any op that uses it, or "
+            "pass a new constant"
+        )
+
+
 def _complete(
     row: Row, ids: list[Any], values: dict[str, Any], specs: list[Any]
 ) -> tuple[tuple[Any, ...], list[Any]]:
@@ -168,15 +182,36 @@ def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec_of_output(row: Row, result: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
-    if result is not None:
-        return result._spec
     if any(spec is None for spec in specs):
-        return next((spec for spec in specs if spec is not None), None)
+        known = next((spec for spec in specs if spec is not None), None)
+        return known if result is None else result._spec
     options = kept[len(row.arrays) + 1 :]
     try:
-        return row.infer(*specs, *options)
+        made = row.infer(*specs, *options)
     except STUMBLES as error:
         raise row.failure(error, specs, options) from error
+    if result is not None and result._spec.shape != made.shape:
+        raise ShapeError(
+            f"record: the output {result!r} of {row.name} has shape {result._spec.shape}; these "
+            f"inputs give {made.shape}"
+        )
+    if result is not None and result._spec.dtype != made.dtype:
+        raise DTypeError(
+            f"record: the output {result!r} of {row.name} is of {result._spec.dtype}; these inputs "
+            f"give {made.dtype}"
+        )
+    return made
+
+
+def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> None:
+    """Raise where an array that was given for an input or the output cannot be that."""
+    for name, spec in zip((*row.arrays, "out"), specs, strict=True):
+        given = saved.get(name)
+        if given is not None and spec is not None and np.shape(given) != spec.shape:
+            raise ShapeError(
+                f"record: {name}= of {row.name} has shape {np.shape(given)}; the {name} of this "
+                f"record has {spec.shape}"
+            )
 
 
 def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], result: Any) -> None:

@@ -29,7 +29,7 @@ from odyssey.tape.liveness import holders, measured, unheld_in_a_list
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful
 
-__all__ = ["RawNode", "Recording", "TapeNode"]
+__all__ = ["SEVERAL", "RawNode", "Recording", "TapeNode"]
 
 RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
 """row, output id, input ids, what the rules asked for, specs of inputs and output.
@@ -49,6 +49,9 @@ _CUTS = 64
 
 # Up to so many references to the id of a result, nobody holds it but its node.
 _ALONE = measured(unheld_in_a_list, places=2)
+
+# The mark of a constant that more than one recording met.
+SEVERAL = object()
 
 _NO_IDS = Mark.block
 _PAUSED = Mark("no_recording")
@@ -241,6 +244,8 @@ class Recording:
             value._placed = self.mark
             return id
         if where is CONSTANT:
+            # So that no manual record makes a result of it afterwards.
+            value._placed = self.mark if value._placed in (None, self.mark) else SEVERAL
             if value._info is not None and value._info.note is not None:
                 self.cuts[value._id] = value._info.note
             return None
