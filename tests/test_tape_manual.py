@@ -242,6 +242,17 @@ def test_a_constant_that_an_op_used_is_no_output_any_more(use, by_id):
     assert tape.gradient(y, w).tolist() == [2.0, 4.0]
 
 
+def test_a_constant_that_was_the_input_of_a_refused_record_may_still_be_an_output():
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        c = tape.constant(np.array([1.0, 4.0]))
+        with pytest.raises(TapeError, match="would make a cycle"):
+            tape.record("multiply", [w, c], c)
+        tape.record("multiply", [w, w], c)
+        y = c.sum()
+    assert tape.gradient(y, w).tolist() == [2.0, 4.0]
+
+
 def test_a_constant_that_several_tapes_used_is_no_output():
     c, w = Variable([1.0, 4.0]), Variable([1.0, 2.0], requires_grad=True)
     first, second = GradientTape(), GradientTape()

@@ -97,6 +97,9 @@ def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, S
                 )
             return made, None, r.spec_of_id(made)
         given = known
+    if given._recording is CONSTANT:  # which stays one: see ``fixed``
+        r.note(given)
+        return None, given._array, given._spec
     return r.place(given), given._array, given._spec
 
 

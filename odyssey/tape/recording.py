@@ -246,8 +246,7 @@ class Recording:
         if where is CONSTANT:
             # So that no manual record makes a result of it afterwards.
             value._placed = self.mark if value._placed in (None, self.mark) else SEVERAL
-            if value._info is not None and value._info.note is not None:
-                self.cuts[value._id] = value._info.note
+            self.note(value)
             return None
         if where is UNTRACKED:
             raise UntrackedError(
@@ -264,6 +263,11 @@ class Recording:
             f"{who}: an operand lives on {where!r}, while {self!r} records; "
             "carry its value over with detach() or detach_into(tape)"
         )
+
+    def note(self, constant: Value) -> None:
+        """Remember why an operand is a constant, for ``explain``."""
+        if constant._info is not None and constant._info.note is not None:
+            self.cuts[constant._id] = constant._info.note
 
     def hold(self, array: Any) -> Any:
         """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
