@@ -312,7 +312,7 @@ pow = power
 def power_log(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power_log`` in x, y."""
 
-def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power_slope`` in x, y."""
 
 def prelu(

@@ -405,6 +405,8 @@ class Binary(NamedTuple):
     # Of the second derivatives: each is a difference of numbers like the largest of them.
     together: bool = False
     chooses: bool = False
+    # As of one number.
+    absolute: bool = False
 
 
 # How fast two numbers go to their limits: a limit is one only if it is the same on each way.
@@ -483,10 +485,8 @@ def power_stated(x, y):
         found |= {"xy": NAN, "yy": NAN}
     if x < 0:
         found |= {"y": NAN, "xy": NAN, "yy": NAN}
-        if math.isinf(y):
+        if math.isinf(y) or y % 1:
             found |= {"x": NAN, "xx": NAN}
-    if x == -math.inf and math.isfinite(y) and y % 1:
-        found |= {"x": 0.0, "xx": 0.0}  # (-inf)**y is then inf**y, as in C, and y < 1 here
     if x == 1 and math.isinf(y):
         found["xy"] = NAN
     if math.isnan(x) and y == 1:
@@ -576,7 +576,12 @@ BINARY = {
     "mod": Binary(c(1), lambda x, y: -mpmath.floor(x / y), c(0), c(0), c(0)),
     "floor_divide": Binary(c(0), c(0), c(0), c(0), c(0)),
     "binary_entropy_with_logits": Binary(
-        lambda x, y: sigmoid(x) - y, lambda x, y: -x, lambda x, y: logistic_slope(x), c(-1), c(0)
+        lambda x, y: sigmoid(x) - y,
+        lambda x, y: -x,
+        lambda x, y: logistic_slope(x),
+        c(-1),
+        c(0),
+        absolute=True,
     ),
     "maximum": Binary(larger, turned(larger), c(0), c(0), c(0), tie, chooses=True),
     "minimum": Binary(turned(larger), larger, c(0), c(0), c(0), tie, chooses=True),

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, greater_equal, logical_and, logical_or, where
+from odyssey.ops.choice import equal, greater_equal, isnan, logical_and, logical_or, where
 from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.table import op, publish
 from odyssey.ops.values import NUMBERS
@@ -37,10 +37,10 @@ def power(x: Any, y: Any, /) -> Any:
     return np.power(x, y)
 
 
-def _slope_bend(g: Any, x: Any, y: Any) -> Any:
+def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
     slope = power_slope(x, sub(y, 1))
     nothing = logical_or(equal(y, 0), equal(slope, 0))  # whose other factor may be infinite
-    return mul(g, where(nothing, 0, mul(y, slope)))
+    return mul(g, where(isnan(out), np.nan, where(nothing, 0, mul(y, slope))))
 
 
 def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
@@ -66,9 +66,26 @@ def _power_slope(x: Any, y: Any) -> Any:
     if flat.any():
         x = np.where(flat, 1, x)
     p = np.power(x, below)
+    usual = type(y) in (int, float) and y % 1 == 0 and abs(y) < 1000
+    if not usual and p.dtype.kind == "f" and np.less_equal(x, 0).any():
+        p = _whole(x, y, below, p)
     with np.errstate(invalid="ignore"):
         slope = y * p
     return slope if np.isfinite(slope).all() else _power_slope_far(x, y, p, slope)
+
+
+def _whole(x: Any, y: Any, below: Any, p: Any) -> Any:
+    """The powers below, for numbers that are not positive and have none but whole powers.
+
+    Less 1, a ``y`` that is not whole may be, and one that is very large has not changed.
+    """
+    part = np.not_equal(np.floor(y), y)
+    with np.errstate(all="ignore"):
+        by_division = np.power(x, y) / x
+        below_zero = np.where(part, np.nan, by_division)
+        at_zero = np.where(part, np.power(np.abs(x), below), np.where(y < 0, by_division, p))
+    wrong = np.less_equal(x, 0) & (part | np.equal(below, y) & np.isfinite(y))
+    return np.where(wrong, np.where(np.equal(x, 0), at_zero, below_zero), p).astype(p.dtype)[()]
 
 
 def _power_slope_far(x: Any, y: Any, p: Any, slope: Any) -> Any:

@@ -208,13 +208,18 @@ def _direction(x: Any, y: Any) -> Any:
     return out.astype(limits.dtype)[()]
 
 
+def _swing(g: Any, across: Any, x: Any, y: Any) -> Any:
+    """``g`` times the sine, times ``across`` over the length, whose product may be too small."""
+    return mul(div(mul(g, direction(y, x)), hypot(x, y)), across)
+
+
 @op(
     real=True,
     elementwise=True,
     kernel=_direction,
     vjp={
-        "x": lambda g, x, y: div(mul(g, square(direction(y, x))), hypot(x, y)),
-        "y": lambda g, x, y, out: neg(div(mul(g, mul(out, direction(y, x))), hypot(x, y))),
+        "x": lambda g, x, y: _swing(g, direction(y, x), x, y),
+        "y": lambda g, x, y, out: neg(_swing(g, out, x, y)),
     },
     kinks="NaN at (0, 0)",
     samples=_ANGLES,
