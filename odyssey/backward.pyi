@@ -192,6 +192,9 @@ def identity(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 def imag(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``imag`` in x."""
 
+def keep_where(g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``keep_where`` in x."""
+
 def leaky_relu(g: ArrayLike, x: ArrayLike, negative_slope: float = 0.01) -> _Array:
     """The gradients of ``leaky_relu`` in x."""
 

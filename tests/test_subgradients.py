@@ -79,6 +79,11 @@ TABLE = {
         ([0.0, -0.0, 0.0, 3.0], [0.0, -0.0, -2.0, 4.0]),
         ([0, 0, -0.5, 0.16], [0, 0, 0, -0.12]),
     ),
+    "keep_where": (
+        ops.keep_where,
+        ([1.0, NAN, INF], np.array([True, False, False])),
+        ([1, 0, 0], None),
+    ),
     "mod": (ops.mod, ([6.0, -5.0, 5.0], [3.0, 3.0, -3.0]), ([1, 1, 1], [-2, 2, 2])),
     "clip": (
         ops.clip,
@@ -202,6 +207,10 @@ def test_forward_mode_gives_the_stated_derivative(case):
                 slope = (np.conj(expected[place]) * unit).real
                 got = moved if together else np.sum(moved)
                 np.testing.assert_allclose(got, slope, rtol=1e-12, atol=0)
+
+
+def test_every_row_that_chooses_states_its_kinks():
+    assert all(row.kinks for row in OPS.values() if row.masks)
 
 
 def test_every_row_that_states_a_kink_has_its_cases():

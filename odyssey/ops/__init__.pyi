@@ -850,6 +850,28 @@ def isnan(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 def isnan(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def keep_where(
+    x: Variable,
+    condition: _Operand,
+    /,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Elementwise ``x`` where ``condition`` holds, and 0 elsewhere, also for NaN and infinity."""
+@overload
+def keep_where(
+    x: _Plain,
+    condition: Variable,
+    /,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def keep_where(x: _Scalar, condition: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def keep_where(x: _Plain, condition: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def leaky_relu(
     x: Variable,
     /,

@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.choice import equal, greater, less, logical_or, not_equal, where
+from odyssey.ops.choice import (
+    equal,
+    greater_equal,
+    keep_where,
+    less_equal,
+    logical_or,
+    not_equal,
+)
 from odyssey.ops.samples import APART, PAIRS, sample, singles
+from odyssey.ops.shape import astype
 from odyssey.ops.table import PASS, op, publish
 
 # Python's operators are the kernels: on arrays they are the ufuncs, on NumPy's scalars, such as the
@@ -106,18 +114,21 @@ def square(x: Any, /) -> Any:
 
 def _to_winner(g: Any, x: Any, y: Any) -> Any:
     """``g`` where ``x`` is the larger, or NaN; half of it at a tie; else 0."""
-    won = mul(g, logical_or(greater(x, y), not_equal(x, x)))
-    return where(equal(x, y), mul(g, 0.5), won)
+    return _split(g, logical_or(greater_equal(x, y), not_equal(x, x)), equal(x, y))
 
 
 def _to_loser(g: Any, x: Any, y: Any) -> Any:
-    lost = mul(g, logical_or(less(x, y), not_equal(x, x)))
-    return where(equal(x, y), mul(g, 0.5), lost)
+    return _split(g, logical_or(less_equal(x, y), not_equal(x, x)), equal(x, y))
+
+
+def _split(g: Any, chosen: Any, tie: Any) -> Any:
+    return div(keep_where(g, chosen), add(1, astype(tie, g.dtype)))
 
 
 @op(
     real=True,
     elementwise=True,
+    masks=True,
     ufunc=np.maximum,
     scalar=lambda x, y: x if x > y or x != x else y,
     vjp={
@@ -136,6 +147,7 @@ def maximum(x: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
+    masks=True,
     ufunc=np.minimum,
     scalar=lambda x, y: x if x < y or x != x else y,
     vjp={

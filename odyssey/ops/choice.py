@@ -18,8 +18,8 @@ from odyssey.spec import Spec
     masks=True,
     numpy=[np.where],
     vjp={
-        "x": lambda g, condition: where(condition, g, 0),
-        "y": lambda g, condition: where(condition, 0, g),
+        "x": lambda g, condition: keep_where(g, condition),
+        "y": lambda g, condition: keep_where(g, logical_not(condition)),
     },
     kinks="the branch not taken has 0, whatever its value",
     samples=[
@@ -32,6 +32,46 @@ from odyssey.spec import Spec
 def where(condition: Any, x: Any, y: Any, /) -> Any:
     """Elementwise choice, ``x`` where ``condition`` holds and ``y`` elsewhere."""
     return np.where(condition, x, y)[()]
+
+
+# What bits are multiplied as: by 0 or 1 that is exact, also those of NaN and infinity.
+_BITS = {np.dtype(c): np.dtype(f"i{np.dtype(c).itemsize}") for c in "efdF"}
+# Zeros of the dtypes that rules meet: with a Python number np.where takes 0.2 us longer.
+_ZEROS = {np.dtype(c): np.zeros((), c) for c in "efdFD"}
+_BOOL = np.dtype(bool)
+
+
+def _keep_where(x: Any, condition: Any) -> Any:
+    if type(x) is not np.ndarray or not x.ndim or x.dtype not in _ZEROS:
+        return np.where(condition, x, 0)[()]
+    if condition is False:
+        return np.zeros_like(x)
+    # On 256 x 512 numbers np.where takes 460 us, this 35.
+    long = x.size >= 512 and x.dtype in _BITS and type(condition) is np.ndarray
+    if long and condition.shape == x.shape and condition.dtype is _BOOL:
+        out, bits = np.empty_like(x), _BITS[x.dtype]
+        np.multiply(x.view(bits), condition, out.view(bits))
+        return out
+    return np.where(condition, x, _ZEROS[x.dtype])
+
+
+@op(
+    elementwise=True,
+    masks=True,
+    kernel=_keep_where,
+    vjp={"x": lambda g, condition: keep_where(g, condition)},
+    kinks="0 where the condition does not hold, whatever is there",
+    samples=[
+        sample((2, 3), np.array([True, False, True])),
+        sample((3,), np.array([[True], [False]])),
+        sample((), np.array(True)),
+        sample((40, 30), np.arange(1200).reshape(40, 30) % 3 == 0),
+    ],
+    rejects=[reject((3,), np.array([True, False]), match="do not broadcast")],
+)
+def keep_where(x: Any, condition: Any, /) -> Any:
+    """Elementwise ``x`` where ``condition`` holds, and 0 elsewhere, also for NaN and infinity."""
+    return np.where(condition, x, 0)[()]
 
 
 @op(elementwise=True, ufunc=np.equal, samples=PAIRS, rejects=[APART])
@@ -193,20 +233,21 @@ def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
 
 def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     if a_min is not None:
-        g = where(greater_equal(x, a_min), g, 0)
+        g = keep_where(g, greater_equal(x, a_min))
     if a_max is not None:
-        g = where(less_equal(x, a_max), g, 0)
+        g = keep_where(g, less_equal(x, a_max))
     return g
 
 
 @op(
     real=True,
     elementwise=True,
+    masks=True,
     numpy=[np.clip],
     prepare=_bounds,
     infer=_clip_spec,
     vjp={"x": _clip_rule},
-    kinks="1 at the bounds",
+    kinks="1 inside and at the bounds, 0 outside",
     samples=[
         *singles(a_min=-1.0, a_max=1.5),
         sample((2, 3), a_min=None, a_max=0.5),

@@ -65,6 +65,8 @@ def _per_radius(turn: Any, x: Any) -> Any:
 
 @op(
     elementwise=True,
+    # Of real numbers it is a step, which chooses nothing.
+    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
     vjp={"x": _sign_rule},

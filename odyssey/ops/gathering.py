@@ -46,6 +46,7 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
 
 
 @op(
+    moves=True,
     numpy=[np.take],
     kernel=_take,
     prepare=_taking,
@@ -78,6 +79,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
 
 
 @op(
+    moves=True,
     prepare=_taking,
     infer=lambda x, indices, axis, mode, spec: Spec(spec.shape, x.dtype),
     vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
@@ -158,6 +160,7 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
 @op(
+    moves=True,
     numpy=[np.take_along_axis],
     infer=_along_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
@@ -180,6 +183,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 
 
 @op(
+    moves=True,
     infer=lambda x, indices, axis, spec: Spec(spec.shape, x.dtype),
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
     jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},

@@ -12,7 +12,7 @@ import numpy as np
 
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
-from odyssey.ops.arithmetic import mul
+from odyssey.ops.choice import keep_where
 from odyssey.ops.gathering import add_where_taken
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import reshape
@@ -143,13 +143,14 @@ def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
         last = np.zeros(x_spec.shape, np.intp)
         last[key] = order
         if not (last[key] == order).all():
-            part = mul(part, last[key] == order)
+            part = keep_where(part, last[key] == order)
     # Writing dropped leading axes of length 1 of the value.
     dropped = v_spec.ndim - part.ndim
     return reshape(part, (1,) * dropped + part.shape) if dropped > 0 else part
 
 
 @op(
+    moves=True,
     prepare=_prepare,
     infer=_setitem_spec,
     vjp={

@@ -72,6 +72,7 @@ def _two(x0: Any, x1: Any, /, axis: int | None = 0) -> Any:
 
 _two.__name__ = "concatenate"
 _PAIR = op(
+    moves=True,
     infer=_joined_spec,
     vjp={
         "x0": lambda g, axis, x0_spec: _pull_part(g, axis, x0_spec),
@@ -127,6 +128,7 @@ def _joiner(count: int) -> Any:
     arrays = [f"x{k}" for k in range(count)]
     specs = [f"{name}_spec" for name in arrays]
     return op(
+        moves=True,
         infer=_joined_spec,
         vjp={n: named(pulling(), ["g", "axis", *specs[: k + 1]]) for k, n in enumerate(arrays)},
         jvp={n: named(pushing(k), ["t", "axis", *specs]) for k, n in enumerate(arrays)},

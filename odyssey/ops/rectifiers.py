@@ -10,7 +10,16 @@ import numpy as np
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul
-from odyssey.ops.choice import clip, greater, greater_equal, less, logical_and, where
+from odyssey.ops.choice import (
+    clip,
+    greater,
+    greater_equal,
+    keep_where,
+    less,
+    logical_and,
+    logical_not,
+    where,
+)
 from odyssey.ops.elementary import exp
 from odyssey.ops.operands import numbers, real_floating
 from odyssey.ops.reductions import sum
@@ -45,9 +54,10 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 @op(
     real=True,
     elementwise=True,
+    masks=True,
     kernel=_relu,
     scalar=lambda x: T(0) if x <= T(0) else x,
-    vjp={"x": lambda g, out: mul(g, greater(out, 0))},
+    vjp={"x": lambda g, out: keep_where(g, greater(out, 0))},
     kinks="0 at 0",
     samples=singles(),
 )
@@ -58,12 +68,13 @@ def relu(x: Any, /) -> Any:
 
 def _between(g: Any, x: Any, low: float, high: float) -> Any:
     """``g`` where ``x`` lies strictly between two numbers, else 0."""
-    return where(logical_and(greater(x, low), less(x, high)), g, 0)
+    return keep_where(g, logical_and(greater(x, low), less(x, high)))
 
 
 @op(
     real=True,
     elementwise=True,
+    masks=True,
     scalar=lambda x: T(0) if x <= T(0) else (T(6) if x >= T(6) else x),
     vjp={"x": lambda g, out: _between(g, out, 0, 6)},
     kinks="0 at 0 and at 6",
@@ -74,12 +85,19 @@ def relu6(x: Any, /) -> Any:
     return np.minimum(np.maximum(x, 0), 6)
 
 
+def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
+    above = greater(x, 0)
+    right = keep_where(g, above)
+    if negative_slope == 0:  # this is relu
+        return right
+    return add(right, mul(keep_where(g, logical_not(above)), negative_slope))
+
+
 @op(
     elementwise=True,
+    masks=True,
     prepare=numbers("leaky_relu", "negative_slope"),
-    vjp={
-        "x": lambda g, x, negative_slope: where(greater(x, 0), g, mul(g, negative_slope)),
-    },
+    vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
     samples=[*singles(), sample((2, 3), negative_slope=0.3)],
     rejects=[
@@ -110,22 +128,24 @@ def _along_channels(x_shape: Shape, weight_shape: Shape) -> Shape:
 
 def _scaled(g: Any, x: Any, weight: Any) -> Any:
     aligned = _along_channels(shape_of(x), shape_of(weight))
-    return where(greater(x, 0), g, mul(g, reshape(weight, aligned)))
+    above = greater(x, 0)
+    left = keep_where(mul(g, reshape(weight, aligned)), logical_not(above))
+    return add(keep_where(g, above), left)
 
 
-def _negative_part(x: Any) -> Any:
-    return where(greater(x, 0), 0, x)
+def _left_of_zero(g: Any, x: Any) -> Any:
+    return keep_where(mul(g, x), logical_not(greater(x, 0)))
 
 
 def _to_weight(g: Any, x: Any, weight_spec: Spec) -> Any:
-    part = mul(g, _negative_part(x))
+    part = _left_of_zero(g, x)
     if weight_spec.size == 1:  # the sweep sums
         return part if part.shape else reshape(part, weight_spec.shape)
     return sum(part, (0, *range(2, part.ndim)))
 
 
 def _from_weight(t: Any, x: Any) -> Any:
-    return mul(reshape(t, _along_channels(shape_of(x), t.shape)), _negative_part(x))
+    return _left_of_zero(reshape(t, _along_channels(shape_of(x), t.shape)), x)
 
 
 def _prelu_spec(x: Spec, weight: Spec) -> Spec:
@@ -148,6 +168,7 @@ def _prelu(x: Any, weight: Any) -> Any:
 
 @op(
     infer=_prelu_spec,
+    moves={"x": lambda c: c},
     vjp={"x": _scaled, "weight": _to_weight},
     jvp={"x": _scaled, "weight": _from_weight},
     kinks="at 0 weight in x, 0 in weight",
@@ -180,11 +201,16 @@ def prelu(x: Any, weight: Any, /) -> Any:
 def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
     """``g`` times the slope of what is ``right * x`` above 0 and ``left * (e**x - 1)`` below."""
     above = greater(x, 0)
-    return where(above, mul(g, right), mul(mul(g, left), exp(where(above, 0, x))))
+    part = keep_where(mul(g, right), above)
+    if left == 0:
+        return part
+    slope = exp(where(above, 0, x))
+    return add(part, mul(mul(keep_where(g, logical_not(above)), left), slope))
 
 
 @op(
     elementwise=True,
+    masks={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
     prepare=numbers("elu", "alpha"),
     vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
     kinks="alpha at 0",
@@ -224,6 +250,7 @@ def selu(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
+    masks=True,
     aliases=["hardsigmoid"],
     scalar=lambda x: T(0) if x <= T(-3) else (T(1) if x >= T(3) else (x + T(3)) / T(6)),
     vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
@@ -238,11 +265,14 @@ def hard_sigmoid(x: Any, /) -> Any:
 
 def _hard_swish_rule(g: Any, x: Any) -> Any:
     inside = mul(g, add(div(clip(x, -3.0, 3.0), 3), 0.5))
-    return where(greater_equal(x, 3), g, where(greater(x, -3), inside, 0))
+    bent = keep_where(inside, logical_and(greater(x, -3), less(x, 3)))
+    return add(keep_where(g, greater_equal(x, 3)), bent)
 
 
 @op(
     elementwise=True,
+    # Not where the slope is 0: inside, at -1.5, it is so by value.
+    masks={"x": lambda c, x: keep_where(c, greater(x, -3))},
     aliases=["hardswish"],
     scalar=lambda x: T(0) if x <= T(-3) else (x if x >= T(3) else x * ((x + T(3)) / T(6))),
     vjp={"x": _hard_swish_rule},
@@ -265,6 +295,7 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
 
 @op(
     elementwise=True,
+    masks=True,
     aliases=["hardtanh"],
     prepare=_hard_tanh_options,
     vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},

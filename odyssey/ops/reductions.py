@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.arithmetic import div, mul
-from odyssey.ops.choice import equal, logical_and, logical_or, not_equal
+from odyssey.ops.choice import equal, keep_where, logical_and, logical_or, not_equal
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
 from odyssey.ops.table import op, publish
@@ -125,20 +125,22 @@ def max_one(n: int) -> int:
     return n or 1
 
 
-def _share(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    """For each element its part of the extremum: ties share evenly; a NaN among them takes it."""
+def _hits(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[Any, Any]:
+    """Which elements are the extremum, a NaN if there is one; and how many share it."""
     peak = spread(out, x_spec, axis, keepdims)
     both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
-    hits = astype(logical_or(equal(x, peak), both_nan), x_spec.dtype)
-    return div(hits, sum(hits, axis, keepdims=True))
+    hits = logical_or(equal(x, peak), both_nan)
+    return hits, sum(astype(hits, x_spec.dtype), axis, keepdims=keepdims)
 
 
 def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(spread(g, x_spec, axis, keepdims), _share(x, out, x_spec, axis, keepdims))
+    hits, sharing = _hits(x, out, x_spec, axis, keepdims)
+    return keep_where(spread(div(g, sharing), x_spec, axis, keepdims), hits)
 
 
 def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return sum(mul(t, _share(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
+    hits, sharing = _hits(x, out, x_spec, axis, keepdims)
+    return div(sum(keep_where(t, hits), axis, keepdims=keepdims), sharing)
 
 
 def _extremum_infer(name: str) -> Any:
@@ -154,6 +156,7 @@ def _extremum_infer(name: str) -> Any:
 
 
 _EXTREMA: dict[str, Any] = {
+    "masks": True,
     "vjp": {"x": _extremum_rule},
     "jvp": {"x": _extremum_forward},
     "kinks": "ties share the gradient evenly",

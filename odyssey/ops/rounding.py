@@ -21,31 +21,31 @@ _STEPS = "0 everywhere, at the steps too"
 _FLAT = {"x": lambda g: zeros_like(g)}
 
 
-@op(elementwise=True, ufunc=np.floor, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(elementwise=True, ufunc=np.floor, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def floor(x: Any, /) -> Any:
     """Elementwise largest integer that is not above ``x``."""
     return np.floor(x)
 
 
-@op(elementwise=True, ufunc=np.ceil, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(elementwise=True, ufunc=np.ceil, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def ceil(x: Any, /) -> Any:
     """Elementwise smallest integer that is not below ``x``."""
     return np.ceil(x)
 
 
-@op(elementwise=True, ufunc=np.rint, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(elementwise=True, ufunc=np.rint, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def rint(x: Any, /) -> Any:
     """Elementwise nearest integer, ties to even."""
     return np.rint(x)
 
 
-@op(elementwise=True, ufunc=np.trunc, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(elementwise=True, ufunc=np.trunc, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def trunc(x: Any, /) -> Any:
     """Elementwise integer part: ``x`` without its fraction."""
     return np.trunc(x)
 
 
-@op(elementwise=True, numpy=[np.fix], vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(elementwise=True, numpy=[np.fix], masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
 def fix(x: Any, /) -> Any:
     """Elementwise integer part, as ``trunc``: NumPy has both names."""
     return np.trunc(x)
@@ -54,6 +54,7 @@ def fix(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.round, np.around],
+    masks=True,
     vjp=_FLAT,
     kinks=_STEPS,
     samples=[*singles(), sample((2, 3), decimals=2), sample((3,), decimals=-1, low=-40, high=40)],
@@ -66,6 +67,7 @@ def round(x: Any, /, decimals: int = 0) -> Any:
 @op(
     elementwise=True,
     ufunc=np.floor_divide,
+    masks=True,
     scalar=lambda x, y: x // y,
     vjp={"x": lambda g: zeros_like(g), "y": lambda g: zeros_like(g)},
     kinks="0 everywhere in both, at the steps too",

@@ -99,14 +99,20 @@ def takes_residual(rule: Rule) -> bool:
 
 def check_declaration(given: Mapping[str, Any]) -> None:
     """Refuse what cannot declare an op, before anything is made of it."""
-    for name in ("elementwise", "linear", "masks", "real"):
+    for name in ("elementwise", "linear", "real"):
         flag("op", name, given[name])
+    with_rules = ["vjp", "jvp"]
+    for name in ("masks", "moves"):
+        if isinstance(given[name], Mapping):
+            with_rules.append(name)
+        else:
+            flag("op", name, given[name])
     if given["closed"] is not None:
         flag("op", "closed", given["closed"])
     for name in ("ufunc", "kernel", "forward", "infer", "prepare", "scalar"):
         if given[name] is not None:
             function(f"op: {name}", given[name])
-    for name in ("vjp", "jvp"):
+    for name in with_rules:
         rules = {} if given[name] is None else given[name]
         if not isinstance(rules, Mapping):
             raise DTypeError(f"op: {name}={shown(rules)}; pass a dictionary of rules by array")
@@ -126,6 +132,8 @@ class Row:
         "arrays",
         "bare",
         "call",
+        "chosen",
+        "chosen_forward",
         "closed",
         "defaults",
         "doc",
@@ -134,6 +142,7 @@ class Row:
         "foreign",
         "forward",
         "forwards",
+        "hand_on",
         "holders",
         "infer",
         "jvp",
@@ -142,12 +151,14 @@ class Row:
         "linear",
         "masks",
         "module",
+        "moves",
         "name",
         "needs",
         "numpy",
         "optional",
         "options",
         "plans",
+        "poles",
         "positional",
         "prepare",
         "pulls",
@@ -180,6 +191,7 @@ class Row:
     elementwise: bool
     linear: bool
     masks: bool
+    moves: bool
     kinks: str
     samples: tuple[Sample, ...]
     rejects: tuple[Reject, ...]
@@ -198,8 +210,12 @@ class Row:
     pulls: tuple[Rule | None, ...]  # reverse rules as called by the sweep
     bare: tuple[Rule | None, ...]  # the same on plain arrays, with kernels for ops
     pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
+    chosen: tuple[Rule | None, ...]  # reverse rules of what was chosen, see ``masks`` of ``op``
+    chosen_forward: tuple[Rule | None, ...]  # forward rules of it
+    poles: bool  # its slopes depend on values, and so may be infinite
+    hand_on: Callable[..., Any] | None  # how the call of a Python function hands on what was chosen
     unruled: tuple[int, ...]  # arrays that are not differentiable
-    short: int  # how many arrays it has, 0 if more than two
+    short: int  # how many arrays it has, 0 if more than two, or if it chooses
     spelled: int  # the same, but 0 if one is not differentiable
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package

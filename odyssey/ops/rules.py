@@ -8,16 +8,17 @@ code, whose globals hold the kernels in the place of the ops.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
+from odyssey.errors import OdysseyError
 from odyssey.ops.row import PASS, Row, Rule, asked, takes_residual
 from odyssey.ops.values import NUMBERS
 
-__all__ = ["bare", "copying", "picking"]
+__all__ = ["bare", "copying", "picking", "read_choice"]
 
 
 def picking(row: Row, rule: Rule | None) -> Rule | None:
@@ -74,6 +75,34 @@ def copying(pull: Rule) -> Rule:
         return r.copy() if any(r is value for value in kept or ()) else r
 
     return copying
+
+
+def read_choice(row: Row, given: bool | Mapping[str, Rule | None]) -> None:
+    """Find out what the row does to the marks of what was chosen; see ``op``."""
+    if isinstance(given, Mapping):
+        for name, rule in given.items():
+            wrong = {name} - set(row.arrays)
+            needs = asked(rule) if rule else ()
+            wrong |= {n for n in needs if n not in row.options and n not in _kept_by(row)}
+            if wrong:
+                raise OdysseyError(
+                    f"op {row.name}: the rule of what was chosen of {name!r} names "
+                    f"{', '.join(sorted(wrong))}, which its reverse rule does not keep"
+                )
+        rules = tuple(picking(row, given.get(name)) for name in row.arrays)
+        row.chosen = row.chosen_forward = rules
+    else:
+        row.chosen, row.chosen_forward = row.pulls, row.pushes
+    row.moves = row.moves or (row.linear and not row.foreign)
+    by_value = not _kept_by(row).isdisjoint((*row.arrays, "out"))
+    # What only chooses has finite slopes; those of rows from outside are not known.
+    only_chooses = row.masks and given is True and not row.foreign
+    row.poles = row.elementwise and by_value and not only_chooses
+    row.hand_on = None
+
+
+def _kept_by(row: Row) -> frozenset[str]:
+    return frozenset().union(*row.needs)
 
 
 # ------------------------------------------------------------------ twins

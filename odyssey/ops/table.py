@@ -40,7 +40,7 @@ from odyssey.ops.row import (
     parameters_of,
     takes_residual,
 )
-from odyssey.ops.rules import copying, picking
+from odyssey.ops.rules import copying, picking, read_choice
 from odyssey.ops.samples import Reject, Sample
 from odyssey.ops.values import NUMBERS
 from odyssey.spec import Spec
@@ -63,7 +63,8 @@ def op(
     elementwise: bool = False,
     closed: bool | None = None,
     linear: bool = False,
-    masks: bool = False,
+    masks: bool | Mapping[str, Rule | None] = False,
+    moves: bool | Mapping[str, Rule | None] = False,
     real: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
@@ -92,8 +93,14 @@ def op(
             which multiplies by the derivative, is the forward rule as well.
         closed: The result of floating operands has their dtype; defaults to ``elementwise``.
         linear: The op is linear in its single array: the forward rule is the op itself.
-        masks: The op chooses between operands: what was not chosen has a cotangent of zero, and
-            the sweep then sees to it that zero times infinity is zero.
+        masks: The op chooses between operands, or elements: where the slope that its rule gives is
+            exactly 0, the operand was not chosen, and the sweep sees to it that slopes before it,
+            infinite or not, give 0 there. The rule must *select* (``keep_where``), not multiply.
+            Where a slope of 0 may also come of the value, a rule for each array instead, which
+            gets 1 (or what else is not 0) where the result is wanted and 0 elsewhere, and returns
+            the same of the array.
+        moves: The op only moves or sums elements, so what was not chosen of its result was not
+            chosen of its operands; or rules as for ``masks``. Linear ops of the table do.
         real: The op has no meaning for complex numbers, and refuses them.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
@@ -138,11 +145,12 @@ def op(
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
         row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
-        row.masks = masks
+        row.masks, row.moves = bool(masks), bool(moves)
         row.numpy, row.kinks = tuple(numpy), kinks
         row.samples, row.rejects = tuple(samples), tuple(rejects)
         _read_signature(row)
         _read_rules(row, vjp or {}, jvp or {})
+        read_choice(row, masks or moves)
         uses_specs = any(name.endswith("_spec") for needs in row.needs for name in needs)
         row.closed = (elementwise if closed is None else closed) and not uses_specs
         row.closed = row.closed and not row.unruled
@@ -274,7 +282,8 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     row.pulls = tuple(picking(row, row.vjp[name]) for name in row.arrays)
     row.pushes = tuple(picking(row, row.jvp[name]) for name in row.arrays)
     row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
-    row.short = len(row.arrays) if len(row.arrays) <= 2 else 0
+    # Rows that choose are not spelled out in the sweep, which so learns of them.
+    row.short = len(row.arrays) if len(row.arrays) <= 2 and not row.masks else 0
     row.spelled = 0 if row.unruled else row.short
     row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:
@@ -385,8 +394,8 @@ def _callable(row: Row) -> Callable[..., Any]:
         needs & others <= {f"{name}_spec"}
         for name, needs in zip(row.arrays, row.needs, strict=True)
     )
-    # Nor do they tell the recording of rows from outside, and of those that choose.
-    plain = own and not (row.options or row.optional or row.foreign or row.masks)
+    # Nor do they tell the recording of rows from outside.
+    plain = own and not (row.options or row.optional or row.foreign)
     plain = plain and row.forward is None and all(row.vjp.values())
     make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
     call: Any = (make or shortcuts.with_options)(row)

@@ -246,7 +246,7 @@ def _pull(
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
-            pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, r.masked)
+            pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
         return rest, False
     ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     # Nodes are freed on the way where nobody else has them.
@@ -260,7 +260,7 @@ def _pull(
     # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
     spare = SPARE if draining else 0
     try:
-        pull(back, rest, reached, spare, wanted, visit, audit, r.masked, bare)
+        pull(back, rest, reached, spare, wanted, visit, audit, r.nodes, bare)
     except BaseException as error:
         if draining:
             # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.

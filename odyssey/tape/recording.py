@@ -29,7 +29,7 @@ from odyssey.tape.liveness import holders, measured, unheld_in_a_list
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful
 
-__all__ = ["SEVERAL", "RawNode", "Recording", "TapeNode"]
+__all__ = ["FIRST", "SEVERAL", "RawNode", "Recording", "TapeNode"]
 
 RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
 """row, output id, input ids, what the rules asked for, specs of inputs and output.
@@ -41,7 +41,7 @@ two are None where they would say nothing.
 # Each recording draws its ids from the process's counter in blocks; when one is used up it
 # looks for dead branches. Far above the ids of leaves, and above CPython's shared small ints.
 BLOCK = 1024
-_FIRST = 1 << 40
+FIRST = 1 << 40
 _BLOCKS = itertools.count()
 
 # How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
@@ -59,7 +59,7 @@ _PAUSED = Mark("no_recording")
 
 def _block() -> tuple[Iterator[int], int]:
     """Fresh ids, and the first of them, which is not given out."""
-    first = _FIRST + BLOCK * next(_BLOCKS)
+    first = FIRST + BLOCK * next(_BLOCKS)
     return iter(range(first + 1, first + BLOCK)), first
 
 
@@ -91,7 +91,6 @@ class Recording:
         "maker",
         "manual",
         "mark",
-        "masked",
         "nodes",
         "on",
         "open",
@@ -126,8 +125,6 @@ class Recording:
         self.open: dict[int, weakref.ref[Any]] = {}
         self.dead = ""
         self.barrier = False
-        # Whether an op chose between branches, whose cotangents of zero must then stay zero.
-        self.masked = False
         # Whether a block around it may refuse leaves, see Pause.
         self.guarded = False
         # Values of other recordings that were used here, by id; None where they are refused.
@@ -314,8 +311,6 @@ class Recording:
         for k in row.unruled:
             if inputs[k] is not None:
                 self.barrier = True
-        if row.masks:
-            self.masked = True
         self.append(node)
         if self.careful is not None:
             self.careful.check(node, data)
@@ -369,7 +364,7 @@ class Recording:
         if id in self.manual:
             return True
         # Ids that the recording gave out itself start far above those of leaves and constants.
-        return id >= _FIRST and any(node[1] == id for node in self.nodes)
+        return id >= FIRST and any(node[1] == id for node in self.nodes)
 
     def uses(self, id: int) -> bool:
         """Whether ``id`` is an operand of a node."""

@@ -7,18 +7,17 @@ cotangent leaves it when its node is reached, so at most the frontier is held.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count as counting
 from itertools import repeat
 from typing import Any
 
-import numpy as np
-
 from odyssey.errors import NotDifferentiableError
-from odyssey.ops.choice import isfinite, logical_or, not_equal, where
 from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
 from odyssey.ops.table import PASS
 from odyssey.ops.values import make_value
+from odyssey.tape.choices import Chosen, Guard, either, fitted, poles_among, step
 from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
@@ -37,8 +36,9 @@ def pull(
     wanted: set[int] | None = None,
     visit: Visit | None = None,
     audit: Audit | None = None,
-    guard: bool = False,
+    ahead: Sequence[RawNode] | None = None,
     bare: bool = False,
+    chosen: dict[int, Chosen] | None = None,
 ) -> None:
     """Propagate ``cotangents`` through ``nodes``, which come last first.
 
@@ -51,11 +51,14 @@ def pull(
         wanted: Ids whose cotangents are needed; None for all.
         visit: Called with the id and complete cotangent of each node; returns the one to use.
         audit: Called with the row, id, operand and gradient after each rule.
-        guard: Whether a cotangent of zero stays zero where a derivative is not finite, because
-            an op chose between branches: 0 * inf of a branch not taken is no NaN.
+        ahead: Nodes among which all are that are still to come, or None where that is not known.
+            If a slope of theirs may be infinite, what a choice leaves out is kept at 0.
         bare: Whether all cotangents, and all that nodes kept, are arrays and numbers.
+        chosen: Masks of ``cotangents``, by id; ends up with those of what they end up with.
     """
-    plain = wanted is None and audit is None and not guard
+    guard = Guard(chosen) if chosen else None
+    usual = wanted is None and audit is None
+    plain = usual and guard is None
     take = cotangents.pop
     i: int | None
     j: int | None
@@ -65,7 +68,9 @@ def pull(
         if g is None:
             continue
         if visit is not None:
-            g = visit(id, g)
+            seen, g = g, visit(id, g)
+            if guard is not None and g is not seen:
+                guard.take(id)
         if reached is not None and references(id) > spare:
             reached[id] = g
         if bare:  # so no operand that is here lacks a rule
@@ -94,32 +99,42 @@ def pull(
                             r = fit(r, own)
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
+        if guard is None and row.masks:
+            if poles_among(ahead):
+                guard = Guard({})
+            ahead = ()  # those that come now need no second look
+        mask = None if guard is None else guard.take(id)
         # Of the specs the last is the result's, which no operand meets.
-        for i, rule, spec, name in zip(inputs, rules, specs or repeat(None), row.arrays):  # noqa: B905
+        for k, i, rule, spec, name in zip(
+            counting(), inputs, rules, specs or repeat(None), row.arrays
+        ):
             if i is None or (wanted is not None and i not in wanted):
                 continue
             if rule is None:
                 raise _no_rule(row, name)
             r = g if rule is PASS else rule(g, kept, specs)
-            if guard and row.elementwise and not _is_finite(r):
-                # Only where it is not finite: of a finite one, higher derivatives go on through g.
-                r = where(logical_or(isfinite(r), not_equal(g, 0)), r, 0)
+            if guard is not None:
+                r, passed = step((row, kept, specs), row.chosen, k, g, r, mask)
+                guard.meet(i, fitted(passed, r, spec), i not in cotangents)
             if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                 r = fit(r, spec)
             if audit is not None:
                 audit(row, id, name, r)
             cotangents[i] = cotangents[i] + r if i in cotangents else r
+        if guard is not None:
+            plain = usual and not guard.known
+    if chosen is not None:
+        chosen.clear()
+        chosen.update(guard.left() if guard is not None else {})
 
 
-def _is_finite(r: Any) -> bool:
-    """Whether ``r`` is known to be finite: Variables and Symbols are not."""
-    return isinstance(r, (np.ndarray, np.generic)) and bool(np.isfinite(r).all())
-
-
-def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:
-    """Propagate ``tangents`` through ``nodes``, which come in order of recording."""
+def push(
+    nodes: Iterable[RawNode], tangents: dict[int, Any], chosen: dict[int, Chosen] | None = None
+) -> None:
+    """Propagate ``tangents``, and masks of what can be other than 0, through ``nodes`` in order."""
+    masks = {} if chosen is None else chosen
     for row, id, inputs, kept, specs in nodes:
-        total = None
+        total = mask = None
         for k, i in enumerate(inputs):
             t = None if i is None else tangents.get(i)
             if t is None:
@@ -127,10 +142,24 @@ def push(nodes: Iterable[RawNode], tangents: dict[int, Any]) -> None:
             rule = row.pushes[k]
             if rule is None:
                 raise _no_rule(row, row.arrays[k])
-            t = t if rule is PASS else rule(t, kept, specs)
-            total = t if total is None else total + t
+            moved, passed = t if rule is PASS else rule(t, kept, specs), None
+            starts = row.moves and len(inputs) > 1 and _stands_beside(row, inputs, tangents)
+            if masks or row.masks or starts:
+                node, known = (row, kept, specs), masks.get(inputs[k])  # type: ignore[arg-type]
+                moved, passed = step(node, row.chosen_forward, k, t, moved, known, starts)
+            mask = passed if total is None else either(mask, passed)
+            total = moved if total is None else total + moved
         if total is not None:
+            if mask is not None:
+                masks[id] = mask
             tangents[id] = total if specs is None else expand(total, specs[-1])
+
+
+def _stands_beside(row: Any, inputs: Iterable[int | None], tangents: dict[int, Any]) -> bool:
+    """Whether an operand that could move does not, whose place in the result is 0 by choice."""
+    return any(
+        i not in tangents for i, rule in zip(inputs, row.pushes, strict=True) if rule is not None
+    )
 
 
 def _no_rule(row: Any, name: str) -> NotDifferentiableError:

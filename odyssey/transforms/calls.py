@@ -22,14 +22,19 @@ from odyssey.variable import Variable
 
 __all__ = ["Rule", "Wire", "data_of", "home_of", "kept_inputs", "record_call"]
 
-Rule = Callable[[dict[int, Any], tuple[Any, ...]], list[Any]]
-"""``rule(parts, kept)``: from the parts of some results to all inputs, or the other way."""
+Rule = Callable[[dict[int, Any], tuple[Any, ...], dict[int, Any]], list[Any]]
+"""``rule(parts, kept, chosen)``: from the parts of some results to all inputs, or the other way.
+
+``chosen`` are the masks of the parts, by number, see ``tape.choices``; the rule leaves in it those
+of its answers, or nothing.
+"""
 
 
 class Wire:
     """What a sweep passes between the node of a call and those of its results."""
 
-    __slots__ = ("_answers", "_compute", "parts")
+    # ``chosen``: the masks of the parts, by number; once there are answers, of these.
+    __slots__ = ("_answers", "_compute", "chosen", "parts")
 
     # For the sweep, which compares them with the spec on the nodes.
     shape = ()
@@ -37,6 +42,7 @@ class Wire:
 
     def __init__(self, parts: dict[int, Any], compute: Callable[..., Any] | None = None) -> None:
         self.parts = parts
+        self.chosen: dict[int, Any] = {}
         self._compute = compute
         self._answers: list[Any] | None = None
 
@@ -44,26 +50,40 @@ class Wire:
         parts = dict(self.parts)
         for k, part in other.parts.items():
             parts[k] = parts[k] + part if k in parts else part
-        return Wire(parts, self._compute)
+        wire = Wire(parts, self._compute)
+        wire.chosen = self.chosen | other.chosen
+        return wire
 
     def answer(self, k: int, compute: Callable[..., Any] | None = None) -> Any:
         """Answer number ``k`` of what is computed, once, from all parts."""
         if self._answers is None:
             compute = compute or self._compute
             assert compute is not None
-            self._answers = compute(self.parts)
+            self._answers = compute(self.parts, self.chosen)
         return self._answers[k]
 
 
 _WIRE = Spec((), Wire.dtype)
 
 
-def _row(name: str, arrays: Iterable[str], pulls: Iterable[Any], pushes: Iterable[Any]) -> Row:
+def _row(
+    name: str, arrays: Iterable[str], pulls: Iterable[Any], pushes: Iterable[Any], number: int = -1
+) -> Row:
+    def hand_on(k: int, g: Any, r: Any, chosen: Any) -> Any:
+        """See ``step`` of the tape's choices: a Wire takes masks up, and answers with masks."""
+        if not isinstance(r, Wire):
+            return g.chosen.get(k if number < 0 else number)
+        if chosen is not None:
+            r.chosen = dict.fromkeys(r.parts, chosen)
+        return None
+
     row = Row()
     row.name, row.arrays, row.options = name, tuple(arrays), ()
     row.pulls, row.pushes = tuple(pulls), tuple(pushes)
     row.unruled, row.short, row.spelled = (), 0, 0
-    row.elementwise = row.linear = row.closed = row.masks = False
+    row.elementwise = row.linear = row.closed = row.masks = row.moves = row.poles = False
+    row.chosen = row.chosen_forward = (None,) * len(row.arrays)
+    row.hand_on = hand_on
     # Its rules may fail in the middle of a sweep, which must then lose nothing.
     row.foreign = True
     return row
@@ -73,10 +93,10 @@ def _call_row(name: str, count: int, others: int, pull: Rule, push: Rule) -> Row
     """The row of the node that stands for the call, with a Wire as its result."""
 
     def pulling(k: int) -> Any:
-        return lambda g, kept, specs: g.answer(k, lambda parts: pull(parts, kept))
+        return lambda g, kept, specs: g.answer(k, lambda *given: pull(given[0], kept, given[1]))
 
     def pushing(k: int) -> Any:
-        return lambda t, kept, specs: Wire({k: t}, lambda parts: push(parts, kept))
+        return lambda t, kept, specs: Wire({k: t}, lambda *given: push(given[0], kept, given[1]))
 
     numbers = range(count)
     arrays = [f"x{k}" for k in numbers]
@@ -92,6 +112,7 @@ def _result_row(name: str, j: int) -> Row:
         ["call"],
         [lambda g, kept, specs: Wire({j: g})],
         [lambda t, kept, specs: t.answer(j)],
+        j,
     )
 
 
@@ -103,7 +124,8 @@ def record_call(
     pull: Rule,
     push: Rule,
     kept: Sequence[Any] = (),
-    masked: bool = False,
+    chooses: bool = False,
+    poles: bool = False,
 ) -> list[Variable]:
     """Append the nodes of a call, and return its results as Variables.
 
@@ -115,11 +137,12 @@ def record_call(
         pull: From cotangents of results to those of the inputs; not conjugated, as in the sweep.
         push: From tangents of inputs to those of the results.
         kept: Arrays that the rules need besides those of the inputs; see ``kept_inputs``.
-        masked: Whether cotangents of zero are to stay zero; see ``pull`` of the sweep.
+        chooses: Whether the call leaves elements out by choice; see ``masks`` of ``od.op``.
+        poles: Whether slopes inside of it may be infinite.
     """
     ids = tuple([recording.place(value, name) for value in inputs])
     row = _call_row(name, len(ids), len(kept), pull, push)
-    row.masks = masked
+    row.masks, row.poles = chooses, poles
     call = recording.new_id()
     saved = (*[data_of(value) for value in inputs], None, *kept)
     specs = (*[value._spec for value in inputs], _WIRE)
@@ -127,7 +150,9 @@ def record_call(
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        recording.add((_result_row(name, j), id, (call,), (), (_WIRE, spec)), data)
+        result = _result_row(name, j)
+        result.masks = chooses
+        recording.add((result, id, (call,), (), (_WIRE, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made
 

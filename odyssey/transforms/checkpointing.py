@@ -12,6 +12,7 @@ from odyssey.ops.scope import innermost
 from odyssey.ops.values import CONSTANT, LEAF, free_id, make_value
 from odyssey.spec import Spec
 from odyssey.tape import GradientTape
+from odyssey.tape.choices import Chosen, poles_among
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
@@ -28,6 +29,8 @@ from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["checkpoint"]
+
+Masks = dict[int, Chosen]
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,13 +107,12 @@ class _Piece:
         self.read: list[tuple[Any, int]] = []
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
         self.results: list[tuple[int, Spec, Print]] = []
-        self.masked = False
 
     # -------------------------------------------------------------- the first time
 
     def record(self, recording: Recording) -> Any:
         """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
-        start, tape = free_id(), _tape_apart(recording.masked)
+        start, tape = free_id(), _tape_apart()
         segment = tape._recording
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
@@ -136,14 +138,14 @@ class _Piece:
         ]
         if self.every and sources:
             sources = {v._id: v for v in passed if _moves(v)} | sources
-        self.masked = segment.masked
-        results = self._append(recording, sources, [made[p] for p in first.values()], first)
+        results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
 
     def _append(
         self,
         recording: Recording,
         sources: dict[int, Variable],
+        nodes: list[RawNode],
         values: list[Variable],
         first: dict[int, int],
     ) -> dict[int, Variable]:
@@ -164,7 +166,8 @@ class _Piece:
             self._pull,
             self._push,
             self._template(recording),
-            self.masked,
+            self.every or any(node[0].masks for node in nodes),
+            poles_among(nodes),
         )
         return dict(zip(first, made, strict=True))
 
@@ -231,7 +234,7 @@ class _Piece:
     def _apart(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:
         """Run again on a tape of its own, which no other tape sees."""
         inputs, rest = kept_inputs(kept, len(self.ids))
-        start, tape = free_id(), _tape_apart(self.masked)
+        start, tape = free_id(), _tape_apart()
         segment = tape._recording
         given = [
             make_value(Variable, data, segment, id, spec)
@@ -255,20 +258,25 @@ class _Piece:
 
     # -------------------------------------------------------------- the rules
 
-    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
         """From the cotangents of the results to those of the inputs."""
+        given = dict(chosen)
+
+        def swept(nodes: Any, results: list[Variable], parts: dict[int, Any]) -> list[Any]:
+            cotangents = {results[j]._id: g for j, g in parts.items()}
+            masks = {results[j]._id: mask for j, mask in given.items()}
+            pull(nodes, cotangents, chosen=masks)
+            _answer_masks(chosen, masks, self.ids, cotangents)
+            return self._or_zeros(cotangents)
+
         if not _recorded(parts, kept[: len(self.ids)]):
             tape, results = self._apart(kept)
-            cotangents = {results[j]._id: g for j, g in parts.items()}
-            pull(drain(_nodes(tape)), cotangents, guard=tape._recording.masked)
-            return self._or_zeros(cotangents)
+            return swept(drain(_nodes(tape)), results, parts)
         inputs, rest = kept_inputs(kept, len(self.ids))
 
         def pulled(inputs: Any, parts: dict[int, Any]) -> list[Any]:
             nodes, results, recording = self._again(inputs, rest)
-            cotangents = {results[j]._id: g for j, g in parts.items()}
-            pull(recorded(nodes[::-1], recording), cotangents, guard=recording.masked)
-            return self._or_zeros(cotangents)
+            return swept(recorded(nodes[::-1], recording), results, parts)
 
         return self._nested(pulled, list(inputs), parts)
 
@@ -278,20 +286,25 @@ class _Piece:
             for i, spec in zip(self.ids, self.specs, strict=True)
         ]
 
-    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Masks) -> list[Any]:
         """From the tangents of the inputs to those of the results."""
+        given = dict(chosen)
+
+        def swept(nodes: Any, results: list[Variable], parts: dict[int, Any]) -> list[Any]:
+            tangents = {self.ids[k]: t for k, t in parts.items()}
+            masks = {self.ids[k]: mask for k, mask in given.items()}
+            push(nodes, tangents, masks)
+            _answer_masks(chosen, masks, [v._id for v in results], tangents)
+            return self._moved(tangents, results)
+
         if not _recorded(parts, kept[: len(self.ids)]):
             tape, results = self._apart(kept)
-            tangents = {self.ids[k]: t for k, t in parts.items()}
-            push(_nodes(tape), tangents)
-            return self._moved(tangents, results)
+            return swept(_nodes(tape), results, parts)
         inputs, rest = kept_inputs(kept, len(self.ids))
 
         def pushed(inputs: Any, parts: dict[int, Any]) -> list[Any]:
             nodes, results, recording = self._again(inputs, rest)
-            tangents = {self.ids[k]: t for k, t in parts.items()}
-            push(recorded(nodes, recording), tangents)
-            return self._moved(tangents, results)
+            return swept(recorded(nodes, recording), results, parts)
 
         return self._nested(pushed, list(inputs), parts)
 
@@ -321,13 +334,22 @@ def _returned(value: Any, lenders: dict[int, Any]) -> Any:
     return lender if isinstance(lender, Variable) and lender._id == value._id else value
 
 
-def _tape_apart(masked: bool) -> GradientTape:
+def _tape_apart() -> GradientTape:
     """A tape that joins no other, and takes the Variables of others as inputs."""
     tape = GradientTape()
     tape._recording.guests = {}
-    tape._recording.masked = masked
     tape.enable()
     return tape
+
+
+def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[int, Any]) -> None:
+    """Leave in ``chosen`` the masks of the answers, which have these ``ids``."""
+    chosen.clear()
+    for k, i in enumerate(ids):
+        if i not in found:  # zeros, for nothing depends on it
+            chosen[k] = Chosen(lambda: np.False_)
+        elif i in masks:
+            chosen[k] = masks[i]
 
 
 def _nodes(tape: GradientTape) -> list[RawNode]:

@@ -199,8 +199,9 @@ class _Call:
 
     # -------------------------------------------------------------- the rules
 
-    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+    def _pull(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
         """From the cotangents of the results to those of the inputs."""
+        chosen.clear()  # what a rule from outside leaves out is not known
         cotangents = {j: flip(g) for j, g in parts.items()}
         if self._is_recorded(parts, kept):
             with self._hint():
@@ -211,11 +212,12 @@ class _Call:
                 gradients = self._gradients(self._residuals(kept), cotangents)
         return [flip(g) for g in gradients]
 
-    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...]) -> list[Any]:
+    def _push(self, parts: dict[int, Any], kept: tuple[Any, ...], chosen: Any) -> list[Any]:
         """From tangents of inputs to those of the results.
 
         ``backward`` is the transposed derivative, and linear, so its own transpose is wanted.
         """
+        chosen.clear()
         recorded = self._is_recorded(parts, kept)
         zeros = [np.zeros(spec.shape, spec.dtype) for spec in self.results.values()]
 
