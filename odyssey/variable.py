@@ -12,6 +12,7 @@ import numpy as np
 
 from odyssey import checks
 from odyssey.checks import STUMBLES, flag, label, shown
+from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
 from odyssey.errors import (
     DeviceError,
@@ -156,10 +157,7 @@ class Variable(Value, Operators):
             raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
         try:
             if not self._array.flags.writeable:
-                raise MutationError(
-                    f"assign: the array of {self!r} is read-only, or a tape needs it unchanged; "
-                    "sweep or clear that tape first"
-                )
+                raise _locked(self)
             array = np.broadcast_to(array, self.shape)
         except ValueError:
             raise ShapeError(
@@ -597,6 +595,15 @@ class Variable(Value, Operators):
 
 
 shortcuts.results_are(Variable)
+
+
+def _locked(variable: Variable) -> MutationError:
+    """The error to raise where the array of ``variable`` cannot be written to: whose lock it is."""
+    who = " and ".join(map(repr, holders(variable._array)))
+    why = f"is needed unchanged by {who}; sweep or clear that tape first"
+    if not who:
+        why = "is read-only, as its owner made it; pass a copy of it to Variable"
+    return MutationError(f"assign: the array of {variable!r} {why}")
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Arrays that a tape keeps and does not own: kept once, and writes behind its back noticed."""
 
+import re
 import weakref
 
 import numpy as np
@@ -287,6 +288,35 @@ def test_a_memory_map_is_kept_like_any_view(tmp_path):
         y = ops.sum(ops.mul(w, mapped))
     mapped[:] = 0.0
     assert tape.gradient(y, w) == np.arange(float(MIDDLE)).sum()
+
+
+# ------------------------------------------------------------------ whose lock it is
+
+
+def test_assigning_to_a_locked_array_names_the_tape_that_needs_it():
+    c, w = Variable(np.ones(MIDDLE)), leaf()
+    with GradientTape() as tape:
+        y = (w * c).sum()
+    with pytest.raises(MutationError, match=rf"needed unchanged by {re.escape(repr(tape))}; sweep"):
+        c.assign(0.0)
+    with GradientTape() as other:
+        z = (w * c).sum()
+    both = f"{re.escape(repr(tape))} and {re.escape(repr(other))}"
+    with pytest.raises(MutationError, match=both):
+        c.assign(0.0)
+    tape.backward(y)
+    with pytest.raises(MutationError, match=f"by {re.escape(repr(other))}; sweep"):
+        c.assign(0.0)
+    other.backward(z)
+    c.assign(0.0)
+    assert not c.data.any()
+
+
+def test_assigning_to_an_array_that_its_owner_froze_says_so():
+    array = np.ones(3)
+    array.flags.writeable = False
+    with pytest.raises(MutationError, match="read-only, as its owner made it; pass a copy"):
+        Variable(array).assign(0.0)
 
 
 # ------------------------------------------------------------------ tables that remember

@@ -15,16 +15,17 @@ import numpy as np
 
 from odyssey.spec import Array
 
-__all__ = ["lock", "locked_bytes"]
+__all__ = ["holders", "lock", "locked_bytes"]
 
 
 class _Lock:
     """Stands for one locked array; process wide, because several tapes may save one array."""
 
-    __slots__ = ("__weakref__", "array")
+    __slots__ = ("__weakref__", "array", "holders")
 
     def __init__(self, array: Array) -> None:
         self.array = array
+        self.holders: list[ref[Any]] = []
 
 
 # By the array's id: weak references to its lock, whose callbacks take the entry out of this table
@@ -35,16 +36,27 @@ _HELD: dict[int, tuple[ref[_Lock], ref[_Lock]]] = {}
 _set_writable: Any = np.ndarray.setflags
 
 
-def lock(array: Array, held: dict[int, Any]) -> None:
+def lock(array: Array, held: dict[int, Any], holder: Any = None) -> None:
     """Make ``array`` read-only until ``held``, and all others that it was locked for, let it go.
 
     Args:
         array: Stays as it is where its owner made it read-only.
         held: Gets what stands for the lock, by the array's id.
+        holder: Whose ``held`` that is, for messages.
     """
     # Not by way of a variable, which the traceback of an interrupt would keep alive.
     held[id(array)] = _find(array)
     _set_writable(array, False)
+    if holder is not None:
+        held[id(array)].holders.append(ref(holder))
+
+
+def holders(array: Array) -> list[Any]:
+    """Who locked ``array`` and still holds it."""
+    entry = _HELD.get(id(array))
+    known = entry[0]() if entry is not None else None
+    found = [holder() for holder in known.holders] if known is not None else []
+    return [h for k, h in enumerate(found) if h is not None and h.held and h not in found[:k]]
 
 
 def _find(array: Array) -> _Lock:

@@ -278,7 +278,7 @@ class Recording:
         shown = self.shown.get(key)
         # (It may be held and open, where an interrupt came in between.)
         if shown is None or array.flags.writeable:
-            lock(array, self.held)
+            lock(array, self.held, self)
         if shown is None:
             # A view of it, since its owner may give the array itself another shape or dtype.
             shown = self.shown[key] = (frozen(array), spot, spot(array))
