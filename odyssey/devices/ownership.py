@@ -78,7 +78,8 @@ def spot(array: Array) -> bytes:
 
 def address(array: Array) -> tuple[Any, ...]:
     """What two views have in common that show the same elements in the same way."""
-    return array.__array_interface__["data"], array.shape, array.strides, array.dtype
+    # (``__array_interface__`` makes Python's table of strings grow by and by.)
+    return array.ctypes.data, array.shape, array.strides, array.dtype
 
 
 def same_bits(x: Array, y: Array) -> bool:
