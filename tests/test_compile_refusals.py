@@ -79,6 +79,21 @@ def test_a_captured_leaf_is_not_copied_or_frozen_in_a_graph(ask):
     assert w.requires_grad
 
 
+@pytest.mark.parametrize("whose", ["argument", "gradient"])
+def test_an_array_of_the_graph_is_not_written_to_in_place(whose):
+    w = leaf()
+    w.grad = [1.0, 1.0]
+
+    def clear(x):
+        (x if whose == "argument" else w.grad)[...] = 0.0
+        return x
+
+    x = np.ones(2)
+    with pytest.raises(TapeError, match=r"not written to in place.*ops\.setitem"):
+        od.compile(clear)(x)
+    assert x.tolist() == w.grad.tolist() == [1.0, 1.0]
+
+
 def test_an_index_from_a_captured_variable_is_refused():
     k = Variable(np.array(1), name="k")
     with pytest.raises(TapeError, match="traced"):

@@ -186,6 +186,14 @@ def test_a_trace_warns_of_nothing():
     assert len(caught) == 1
 
 
+def test_a_transform_that_depends_on_nothing_warns_once_a_call():
+    slope = od.compile(od.grad(lambda x: ops.sum(X)))
+    for _ in range(2):
+        with pytest.warns(od.errors.IndependentWarning) as caught:
+            slope(X)
+        assert len(caught) == 1
+
+
 def test_errors_of_the_trial_are_those_of_the_run():
     w = leaf(np.ones((2, 3)))
 

@@ -34,7 +34,13 @@ class TracedArray(Symbol, Operators):
         raise self.graph.no_value("Python asks for the value of", self)
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __format__ = _no_value
-    __array__ = __setitem__ = item = tolist = tobytes = _no_value
+    __array__ = item = tolist = tobytes = _no_value
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise self.graph.refuse(
+            f"{self!r} is not written to in place while a graph is traced; "
+            "use ops.setitem, whose result is a new value"
+        )
 
     def __len__(self) -> int:
         if not self.shape:
@@ -78,8 +84,8 @@ class Trace:
         """Return the error of a question for a value that only a run will know."""
         return self.refuse(
             f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
-            "branch on values, count or print them, or copy them into arrays: use ops, such as "
-            "ops.where, return the value, or leave this part uncompiled"
+            "branch on values, print them or copy them into arrays: use ops, such as ops.where, "
+            "return the value, or leave this part uncompiled"
         )
 
     def check_inside(self, recording: Any) -> None:

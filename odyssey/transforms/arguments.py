@@ -162,6 +162,8 @@ def warn_if_independent(
     """
     if not (outputs and sources) or tape._derived or not _is_independent(tape, outputs, sources):
         return
+    if TRACE.get() is not None:  # the run will warn
+        return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
