@@ -17,6 +17,7 @@ from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.sweep import drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.digest import Digest, digest, reached, same_digest
 from odyssey.transforms.replay import (
     Print,
     fingerprint,
@@ -45,9 +46,10 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     if they are arguments, or can be found from ``fn``: in its closure, its defaults, the globals
     that it names, the object that it is a method of, and in containers and objects there; and
     ``np.random`` itself where ``fn`` names it. In the sweep the results are compared with the
-    first ones; where they differ, because ``fn`` drew from a source that was not found, or an
-    array that it closes over was written to, the sweep raises. It also raises where a trainable
-    leaf was assigned that ``fn`` only looks at, to compare it for instance.
+    first ones, and so are the ops and a sample of what they keep; where they differ, because ``fn``
+    drew from a source that was not found, or what it closes over was changed, the sweep raises. It
+    also raises where a trainable leaf was assigned that ``fn`` only looks at, to compare it for
+    instance.
 
     What ``fn`` writes to an argument (``x[0] = 1.0``) stays inside; the caller's is as it was.
 
@@ -107,6 +109,7 @@ class _Piece:
         self.read: list[tuple[Any, int]] = []
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
         self.results: list[tuple[int, Spec, Print]] = []
+        self.made_of: Digest | None = None
 
     # -------------------------------------------------------------- the first time
 
@@ -139,6 +142,8 @@ class _Piece:
         if self.every and sources:
             sources = {v._id: v for v in passed if _moves(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
+        if not self.every:  # a rule of a piece runs that piece again, which looks for itself
+            self.made_of = digest(nodes, first, self.ids)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
 
     def _append(
@@ -219,10 +224,13 @@ class _Piece:
         self, recording: Recording, nodes: list[RawNode], results: list[Variable], start: int
     ) -> None:
         """Raise if this time the results depend on something else."""
-        found = _sources(recording, nodes, [value._id for value in results], self.ids)
+        ids = [value._id for value in results]
+        found = _sources(recording, nodes, ids, self.ids)
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
+        if self.made_of and not same_digest(self.made_of, digest(nodes, ids, self.ids)):
+            raise self._changed("computed it from other values")
 
     def _changed(self, what: str) -> MutationError:
         return MutationError(
@@ -379,10 +387,7 @@ def _sources(
     recording: Recording, nodes: list[RawNode], results: Iterable[int], known: Iterable[int] = ()
 ) -> dict[int, Any]:
     """What ``results`` depend on that no node made, by id, in order of first use."""
-    needed, made = set(results), {node[1] for node in nodes}
-    for _, id, inputs, _, _ in reversed(nodes):
-        if id in needed:
-            needed.update(i for i in inputs if i is not None)
+    needed, made = reached(nodes, results), {node[1] for node in nodes}
     found: dict[int, Any] = {}
     guests = recording.guests or {}
     for _, id, inputs, _, _ in nodes:
