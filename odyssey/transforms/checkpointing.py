@@ -47,9 +47,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     that it names, the object that it is a method of, and in containers and objects there; and
     ``np.random`` itself where ``fn`` names it. In the sweep the results are compared with the
     first ones, and so are the ops and a sample of what they keep; where they differ, because ``fn``
-    drew from a source that was not found, or what it closes over was changed, the sweep raises. It
-    also raises where a trainable leaf was assigned that ``fn`` only looks at, to compare it for
-    instance.
+    drew from a source that was not found, or what it closes over was changed, the sweep raises, as
+    it does where a trainable leaf was assigned that ``fn`` only compares.
 
     What ``fn`` writes to an argument (``x[0] = 1.0``) stays inside; the caller's is as it was.
 
