@@ -118,6 +118,11 @@ TABLE = {
     "power_slope, 0**0": (ops.power_slope, (0.0, 0.0), (0, NAN)),
     "power_log, 0**0": (ops.power_log, (0.0, 0.0), (NAN, NAN)),
     "over_length": (ops.over_length, ([0.0, 3.0], [0.0, 5.0]), ([INF, 0.2], [NAN, -0.12])),
+    "logits, infinite": (
+        ops.binary_entropy_with_logits,
+        ([INF, -INF, 40.0], [0.5, 0.5, 1.0]),
+        ([0.5, -0.5, 0], [-INF, INF, -40]),
+    ),
     "softmax of infinity": (ops.softmax, ([INF, 0.0],), ([NAN, NAN],)),
     "log_softmax of infinity": (ops.log_softmax, ([INF, 0.0],), ([NAN, NAN],)),
     "cross entropy of infinity": (

@@ -267,8 +267,9 @@ def focal(
     same_shape("focal", x, t)
     no = ops.subtract(1, t)
     wrong = ops.add(ops.multiply(t, ops.sigmoid(ops.negative(x))), ops.multiply(no, ops.sigmoid(x)))
-    # The derivative of a power below 1 is infinite at 0, where a sure prediction rounds to.
-    wrong = ops.maximum(wrong, float(np.finfo(x.dtype).tiny))
+    # The derivative of a power below 1 is infinite at 0, where a sure prediction rounds to; and
+    # the second one of the least number, which is why it stops at the root of that.
+    wrong = ops.maximum(wrong, float(np.finfo(x.dtype).tiny) ** 0.5)
     losses = ops.multiply(ops.power(wrong, gamma), ops.binary_entropy_with_logits(x, t))
     if alpha is not None:
         share = ops.add(ops.multiply(alpha, t), ops.multiply(1 - alpha, no))

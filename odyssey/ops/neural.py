@@ -202,6 +202,8 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
         "y": lambda g, x: neg(mul(g, x)),
     },
+    kinks="the derivative in x is exact to the rounding of 1; of an infinite x it is the limit, "
+    "where the result is NaN too",
     samples=[sample((2, 3), (2, 3)), sample((3,), (3,)), sample((), ())],
 )
 def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
