@@ -12,6 +12,7 @@ import numpy as np
 
 from odyssey import checks
 from odyssey.checks import STUMBLES, flag, label, shown
+from odyssey.devices.commit import commit
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
 from odyssey.errors import (
@@ -38,7 +39,7 @@ from odyssey.ops.values import (
     Value,
     free_id,
     make_value,
-    written,
+    replacing,
 )
 from odyssey.spec import Array, Shape, spec_of
 
@@ -155,6 +156,7 @@ class Variable(Value, Operators):
         array = np.asarray(value)
         if not np.can_cast(array.dtype, self._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
+        array = np.asarray(array, self._array.dtype)  # which may overflow: before anything is done
         try:
             if not self._array.flags.writeable:
                 raise _locked(self)
@@ -163,8 +165,10 @@ class Variable(Value, Operators):
             raise ShapeError(
                 f"assign: a value of shape {array.shape} does not fit {self!r}"
             ) from None
-        written(self)
-        np.copyto(self._array, array)
+        # NumPy would copy what overlaps, and that may fail.
+        if np.may_share_memory(array, self._array):
+            array = array.copy()
+        commit(replacing(self, array))
         return self
 
     def numpy(self) -> Array:
@@ -248,12 +252,13 @@ class Variable(Value, Operators):
         self._refuse_in_trace("requires_grad of")
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
-            self._array = np.array(self._array, order="C")
             self._own_info()
+            array = np.array(self._array, order="C")
+            commit([(setattr, self, "_array", array), (setattr, self, "_recording", LEAF)])
         elif not flag and self._recording is LEAF:
             # A tape may hold the leaf's array, and that of a constant can be written to.
-            self._array = np.array(self._array)
-        self._recording = LEAF if flag else CONSTANT
+            array = np.array(self._array)
+            commit([(setattr, self, "_array", array), (setattr, self, "_recording", CONSTANT)])
         self._placed = None
 
     def _own_info(self) -> Info:
@@ -492,9 +497,15 @@ class Variable(Value, Operators):
         if trace is not None and not trace.is_own(self):
             trace.assign(self, result._array)
             return
-        self._array, self._spec = result._array, result._spec
-        self._recording, self._id = result._recording, result._id
-        self._placed = None
+        commit(
+            [
+                (setattr, self, "_array", result._array),
+                (setattr, self, "_spec", result._spec),
+                (setattr, self, "_recording", result._recording),
+                (setattr, self, "_id", result._id),
+                (setattr, self, "_placed", None),
+            ]
+        )
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)

@@ -7,18 +7,19 @@ its position, because a suspended generator can leave its scopes in its caller's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
+from odyssey.ops.blocks import Block
 from odyssey.ops.values import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
     "TRACE",
     "Boundary",
     "Pause",
+    "PauseBlock",
     "enter",
     "find",
     "follower",
@@ -27,12 +28,15 @@ __all__ = [
     "leave",
     "no_grad",
     "recording_now",
-    "replace",
+    "replaced",
     "scopes",
+    "set_scopes",
+    "without",
 ]
 
 _SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=(None,))
 scopes = _SCOPES.get
+set_scopes = _SCOPES.set
 
 # The graph under construction, or None: set by ``compile`` while it traces a function.
 TRACE: ContextVar[Any] = ContextVar("odyssey_trace", default=None)
@@ -75,20 +79,24 @@ def enter(scope: Any) -> None:
 
 def leave(scope: Any) -> None:
     """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
+    _SCOPES.set(without(scope))
+
+
+def without(scope: Any) -> tuple[Any, ...]:
+    """The stack without the innermost occurrence of ``scope``."""
     stack = scopes()
     if stack[0] is scope:
-        _SCOPES.set(stack[1:])
-    elif scope in stack:
-        position = stack.index(scope)
-        _SCOPES.set((*stack[:position], *stack[position + 1 :]))
+        return stack[1:]
+    return replaced(scope) if scope in stack else stack
 
 
-def replace(scope: Any, other: Any) -> None:
-    """Put ``other`` in the place of the innermost occurrence of ``scope``, if there is one."""
+def replaced(scope: Any, *others: Any) -> tuple[Any, ...]:
+    """The stack with ``others`` in the place of the innermost occurrence of ``scope``, if any."""
     stack = scopes()
-    if scope in stack:
-        position = stack.index(scope)
-        _SCOPES.set((*stack[:position], other, *stack[position + 1 :]))
+    if scope not in stack:
+        return stack
+    position = stack.index(scope)
+    return (*stack[:position], *others, *stack[position + 1 :])
 
 
 def innermost() -> Any:
@@ -193,8 +201,28 @@ def _home_of_leaf(operands: Sequence[Any]) -> Any:
     return None
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+class PauseBlock(Block):
+    """A block in which nothing is recorded; see ``no_grad``."""
+
+    def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
+        super().__init__()
+        self._refuse = refuse
+
+    def _recreate_cm(self) -> PauseBlock:
+        return PauseBlock(self._refuse)  # as a decorator: one for each call
+
+    def _begin(self, entry: list[Any]) -> None:
+        pause = entry[1] = Pause(self._refuse)
+        enter(pause)
+
+    def _end(self, entry: list[Any]) -> None:
+        pause = entry[1]
+        if pause is not None:
+            pause.over = True
+            leave(pause)
+
+
+def no_grad() -> PauseBlock:
     """Record nothing in this block: results are constants, whatever tape is entered or passed.
 
     >>> import odyssey as od
@@ -203,10 +231,4 @@ def no_grad() -> Iterator[None]:
     ...     (w * w).requires_grad
     False
     """
-    pause = Pause()
-    enter(pause)
-    try:
-        yield
-    finally:
-        pause.over = True
-        leave(pause)
+    return PauseBlock()

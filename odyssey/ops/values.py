@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import setitem
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from odyssey.spec import Spec, spec_of
+from odyssey.devices.commit import Plan, commit
+from odyssey.spec import Array, Spec, spec_of
 
 __all__ = [
     "CONSTANT",
@@ -22,6 +25,9 @@ __all__ = [
     "Value",
     "free_id",
     "make_value",
+    "replacing",
+    "writing",
+    "writing_to_all",
     "written",
 ]
 
@@ -63,7 +69,7 @@ class Info:
         name: For messages.
         grad: The accumulated gradient, or None.
         loan: A weak reference to the ``Gradients`` that shares ``grad``'s memory, or None.
-        version: How often ``assign`` wrote to the data.
+        version: How often ``assign`` and optimizers wrote to the data.
         home: A weak reference to the tape that made the leaf, or None.
         note: Why a constant is one: a word and the ids that it was computed from.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
@@ -122,10 +128,28 @@ def written(leaf: Value) -> None:
 
     Before the write, so that no tape takes new data for the old one wherever the write may stop.
     """
+    commit(writing(leaf))
+
+
+def writing(leaf: Value) -> Plan:
+    """What ``written`` does, for a ``commit`` that writes as well: all of it or nothing happens."""
     info = leaf._info
-    if info is not None:
-        info.version += 1
-        leaf._placed = None  # a tape that took it up, but has no use of it yet, looks again
+    if info is None:
+        return []
+    # A tape that took the leaf up, but has no use of it yet, looks again.
+    return [(setattr, info, "version", info.version + 1), (setattr, leaf, "_placed", None)]
+
+
+def writing_to_all(leaves: Sequence[Value], infos: Sequence[Info]) -> Iterator[None]:
+    """The same for trainable leaves and their infos, done as the iterator is run through."""
+    for leaf in leaves:
+        leaf._placed = None  # to look again does no harm, and takes C five times as long
+    return map(setattr, infos, repeat("version"), [info.version + 1 for info in infos])
+
+
+def replacing(leaf: Value, array: Array) -> Plan:
+    """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape."""
+    return [*writing(leaf), (setitem, leaf._array, ..., array)]
 
 
 class Graph(Protocol):

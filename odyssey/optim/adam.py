@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag
+from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like, numbers, pair
 
@@ -81,30 +82,38 @@ def _adam(
         below = ops.add(ops.divide(ops.sqrt(v), root), eps)
         return ops.subtract(p, ops.divide(ops.multiply(size, m), below)), state
 
-    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> Plan:
         one, two = scratch
         size, root, kept = scales_once(state["steps"])
+        calls: Plan = []
         if decay and decoupled:
-            np.multiply(p, kept, p)
+            calls += [(np.multiply, p, kept, p)]
         elif decay:
-            np.multiply(decay, p, one)
-            g = np.add(g, one, two)
+            calls += [(np.multiply, decay, p, one), (np.add, g, one, two)]
+            g = two
         m, v = state["mean"], state["square"]
-        np.subtract(g, m, one)
-        np.multiply(1 - beta1, one, one)
-        np.add(m, one, m)
-        np.multiply(g, g, one)
-        np.multiply(1 - beta2, one, one)
-        np.multiply(beta2, v, v)
-        np.add(v, one, v)
+        calls += [
+            (np.subtract, g, m, one),
+            (np.multiply, 1 - beta1, one, one),
+            (np.add, m, one, m),
+            (np.multiply, g, g, one),
+            (np.multiply, 1 - beta2, one, one),
+            (np.multiply, beta2, v, v),
+            (np.add, v, one, v),
+        ]
         if amsgrad:
-            v = np.maximum(state["peak"], v, out=state["peak"])
-        np.sqrt(v, one)
-        np.divide(one, root, one)
-        np.add(one, eps, one)
-        np.multiply(size, m, two)
-        np.divide(two, one, two)
-        np.subtract(p, two, p)
+            peak = state["peak"]
+            calls += [(partial(np.maximum, out=peak), peak, v)]
+            v = peak
+        calls += [
+            (np.sqrt, v, one),
+            (np.divide, one, root, one),
+            (np.add, one, eps, one),
+            (np.multiply, size, m, two),
+            (np.divide, two, one, two),
+            (np.subtract, p, two, p),
+        ]
+        return calls
 
     slots = ("mean", "square", "peak") if amsgrad else ("mean", "square")
     return Rule(slots, step, in_place)

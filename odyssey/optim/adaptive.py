@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, number
+from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like, numbers
 
@@ -47,19 +49,23 @@ def adagrad(
         scaled = ops.divide(ops.multiply(size(state["steps"], p), g), below)
         return ops.subtract(p, scaled), state | {"total": s}
 
-    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> Plan:
         one, two = scratch
+        calls: Plan = []
         if weight_decay:
-            np.multiply(weight_decay, p, two)
-            g = np.add(g, two, two)
+            calls += [(np.multiply, weight_decay, p, two), (np.add, g, two, two)]
+            g = two
         s = state["total"]
-        np.multiply(g, g, one)
-        np.add(s, one, s)
-        np.sqrt(s, one)
-        np.add(one, eps, one)
-        np.multiply(size(state["steps"], p), g, two)
-        np.divide(two, one, two)
-        np.subtract(p, two, p)
+        calls += [
+            (np.multiply, g, g, one),
+            (np.add, s, one, s),
+            (np.sqrt, s, one),
+            (np.add, one, eps, one),
+            (np.multiply, size(state["steps"], p), g, two),
+            (np.divide, two, one, two),
+            (np.subtract, p, two, p),
+        ]
+        return calls
 
     return Rule(("total",), step, in_place, start=start)
 
@@ -108,36 +114,42 @@ def rmsprop(
             state["velocity"] = g
         return ops.subtract(p, ops.multiply(like(learning_rate, p), g)), state
 
-    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> Plan:
         one, two = scratch
+        calls: Plan = []
         if weight_decay:
-            np.multiply(weight_decay, p, two)
-            g = np.add(g, two, two)
+            calls += [(np.multiply, weight_decay, p, two), (np.add, g, two, two)]
+            g = two
         s = state["square"]
-        np.multiply(g, g, one)
-        np.multiply(1 - alpha, one, one)
-        np.multiply(alpha, s, s)
-        np.add(s, one, s)
+        calls += [
+            (np.multiply, g, g, one),
+            (np.multiply, 1 - alpha, one, one),
+            (np.multiply, alpha, s, s),
+            (np.add, s, one, s),
+        ]
         if centered:
             a = state["mean"]
-            np.subtract(g, a, one)
-            np.multiply(1 - alpha, one, one)
-            np.add(a, one, a)
-            np.multiply(a, a, one)
-            s = np.maximum(np.subtract(s, one, one), 0, out=one)
-        np.sqrt(s, one)
-        np.add(one, eps, one)
-        g = np.divide(g, one, two)
+            calls += [
+                (np.subtract, g, a, one),
+                (np.multiply, 1 - alpha, one, one),
+                (np.add, a, one, a),
+                (np.multiply, a, a, one),
+                (np.subtract, s, one, one),
+                (partial(np.maximum, out=one), one, 0),
+            ]
+            s = one
+        calls += [(np.sqrt, s, one), (np.add, one, eps, one), (np.divide, g, one, two)]
+        g = two
         if momentum:
             v = state["velocity"]
-            np.multiply(momentum, v, v)
-            g = np.add(v, g, v)
-        np.multiply(learning_rate, g, one)
-        np.subtract(p, one, p)
+            calls += [(np.multiply, momentum, v, v), (np.add, v, g, v)]
+            g = v
+        calls += [(np.multiply, learning_rate, g, one), (np.subtract, p, one, p)]
+        return calls
 
     optional = {"mean": centered, "velocity": momentum}
     slots = ("square", *[slot for slot, used in optional.items() if used])
-    return Rule(slots, step, in_place)
+    return Rule(slots, step, in_place, steady=True)
 
 
 class AdaGrad(Optimizer):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF
@@ -17,6 +18,9 @@ from odyssey.tree import paths
 from odyssey.variable import Variable
 
 __all__ = ["Group", "groups_of"]
+
+
+_set_slot = object.__setattr__  # since to set an attribute of a group is to change it
 
 
 class Group:
@@ -37,11 +41,10 @@ class Group:
         make: Callable[..., Rule],
         settings: dict[str, Any],
     ) -> None:
-        set_slot = super().__setattr__
-        set_slot("params", params)
-        set_slot("paths", paths)
-        set_slot("_make", make)
-        set_slot("_settings", settings)
+        _set_slot(self, "params", params)
+        _set_slot(self, "paths", paths)
+        _set_slot(self, "_make", make)
+        _set_slot(self, "_settings", settings)
         self.change()
 
     def change(self, **settings: Any) -> None:
@@ -68,8 +71,15 @@ class Group:
 
     def adopt(self, settings: dict[str, Any], rule: Rule) -> None:
         """Take over what ``checked`` returned."""
-        super().__setattr__("_settings", settings)
-        super().__setattr__("_rule", rule)
+        commit(self.adopting(settings, rule))
+
+    def adopting(self, settings: dict[str, Any], rule: Rule) -> Plan:
+        """The calls by which this group does so."""
+        plan: Plan = [
+            (_set_slot, self, "_settings", settings),
+            (_set_slot, self, "_rule", rule),
+        ]
+        return plan
 
     def settings(self) -> dict[str, Any]:
         """Return the settings by name."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
+from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like, numbers, pair
 
@@ -74,23 +75,27 @@ def lion(
         m = ops.add(ops.multiply(beta2, m), ops.multiply(1 - beta2, g))
         return ops.subtract(p, ops.multiply(like(learning_rate, p), u)), state | {"mean": m}
 
-    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> Plan:
         one, two = scratch
         m = state["mean"]
-        np.multiply(beta1, m, one)
-        np.multiply(1 - beta1, g, two)
-        np.add(one, two, one)
-        u = np.sign(one, two)  # not onto itself: that is ten times slower
+        calls: Plan = [
+            (np.multiply, beta1, m, one),
+            (np.multiply, 1 - beta1, g, two),
+            (np.add, one, two, one),
+            (np.sign, one, two),  # not onto itself: that is ten times slower
+        ]
         if weight_decay:
-            np.multiply(weight_decay, p, one)
-            np.add(u, one, u)
-        np.multiply(learning_rate, u, u)
-        np.subtract(p, u, p)
-        np.multiply(beta2, m, m)
-        np.multiply(1 - beta2, g, one)
-        np.add(m, one, m)
+            calls += [(np.multiply, weight_decay, p, one), (np.add, two, one, two)]
+        calls += [
+            (np.multiply, learning_rate, two, two),
+            (np.subtract, p, two, p),
+            (np.multiply, beta2, m, m),
+            (np.multiply, 1 - beta2, g, one),
+            (np.add, m, one, m),
+        ]
+        return calls
 
-    return Rule(("mean",), step, in_place)
+    return Rule(("mean",), step, in_place, steady=True)
 
 
 class LARS(Optimizer):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
+from operator import setitem
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, number, shown, whole
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import (
     DTypeError,
     MissingGradientError,
@@ -20,6 +23,7 @@ from odyssey.ops.values import LEAF
 from odyssey.optim.groups import Group, groups_of
 from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
+from odyssey.optim.updates import Updates
 from odyssey.variable import Variable
 
 __all__ = ["Optimizer"]
@@ -55,6 +59,7 @@ class Optimizer:
         self._packs: list[Pack] = []
         # Parameters that no pack has: all of them at first, later those that are frozen.
         self._resting = self.params
+        self._updates: Updates | None = None
         # For each parameter its state as constant Variables, which a trace can take up.
         self._state: list[dict[str, Variable]] = [{} for _ in self.params]
 
@@ -75,8 +80,12 @@ class Optimizer:
             super().__setattr__(name, value)
             return
         changes = [group.checked(**{name: value}) for group in self.groups]
-        for group, change in zip(self.groups, changes, strict=True):
-            group.adopt(*change)
+        commit(self._adopting(changes))
+
+    def _adopting(self, changes: list[tuple[dict[str, Any], Rule]]) -> Plan:
+        """The calls by which the groups take over settings, one pair of ``checked`` for each."""
+        pairs = zip(self.groups, changes, strict=True)
+        return [step for group, change in pairs for step in group.adopting(*change)]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that are the same in all groups, by name."""
@@ -113,7 +122,7 @@ class Optimizer:
                 self._find_missing(refuse)
                 self._pack()
                 break
-        # All gradients are there before the first parameter moves.
+        # All gradients are there, and all is computed that may fail, before a parameter moves.
         ready = []
         for pack in self._packs:
             joined = pack.gather(refuse)
@@ -123,9 +132,15 @@ class Optimizer:
                 ready = [(pack, pack.gather(refuse)) for pack in self._packs]
                 break
             ready.append((pack, joined))
+        updates = self._updates
+        if updates is None:
+            updates = self._updates = Updates()
+        quiet = updates.quiet()
+        whole: Any = ()
         for pack, joined in ready:
             assert joined is not None
-            pack.step(joined)
+            whole = chain(whole, pack.updates(joined, quiet))
+        updates.run(self, whole)
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trained parameter that has no gradient."""
@@ -164,18 +179,20 @@ class Optimizer:
         self._start()
         owners = [group for group in self.groups for _ in group.params]
         together: dict[Any, list[int]] = {}
-        self._resting = [p for p in self.params if p._recording is not LEAF]
+        resting = [p for p in self.params if p._recording is not LEAF]
         for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
             if p._recording is LEAF:
                 alone = p.size >= SMALL or not group.rule().elementwise
                 key = (id(group), p.dtype, k if alone else None)
                 together.setdefault(key, []).append(k)
-        self._packs = [
+        packs = [
             Pack(owners[indices[0]], indices, [self.params[k] for k in indices])
             for indices in together.values()
         ]
-        for pack in self._packs:
+        for pack in packs:
             pack.adopt([self._state[k] for k in pack.indices])
+        # Packs of before have parameters that these took over, so they are refused from now on.
+        commit([(setattr, self, "_packs", packs), (setattr, self, "_resting", resting)])
 
     def _step_traced(self, refuse: Callable[[int], None] | None) -> None:
         """The same update on Symbols: parameters and state are assigned as Variables."""
@@ -211,7 +228,7 @@ class Optimizer:
     # -------------------------------------------------------------- saving
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_packs": [], "_resting": self.params}
+        return self.__dict__ | {"_packs": [], "_resting": self.params, "_updates": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings, and the state of each parameter in order, as copies.
@@ -251,10 +268,8 @@ class Optimizer:
                     f"load_state_dict: the settings are {sorted(found)}, not {sorted(self._names)}"
                 )
         changes = [g.checked(**found) for g, found in zip(self.groups, settings, strict=True)]
-        for group, change in zip(self.groups, changes, strict=True):
-            group.adopt(*change)
-        self._start()
-        self._load_arrays(saved["state"])
+        rules = [rule for g, (_, rule) in zip(self.groups, changes, strict=True) for _ in g.params]
+        commit([*self._adopting(changes), *self._loading(saved["state"], rules)])
 
     def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):
@@ -278,14 +293,18 @@ class Optimizer:
                 if name == "steps":
                     number("load_state_dict", "steps", value, "[0, 9e18]")
 
-    def _load_arrays(self, saved: list[dict[str, Any]]) -> None:
-        """Write into the arrays that are there, which compiled steps refer to."""
-        rules = [group.rule() for group in self.groups for _ in group.params]
+    def _loading(self, saved: list[dict[str, Any]], rules: list[Rule]) -> Plan:
+        """The calls that write into the arrays that are there, which compiled steps refer to."""
+        plan: Plan = []
         for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
-            values = rule.init([p])[0] | values
-            for name, variable in state.items():
-                if name in values:
-                    variable._array[...] = values[name]
+            first = rule.init([p])[0]
+            for name, value in (first | values).items():
+                if name in state:
+                    array = np.array(value, state[name].dtype)
+                    plan.append((setitem, state[name]._array, ..., array))
+                elif name in first:
+                    plan.append((setitem, state, name, _new_state(p, name, value, first)))
+        return plan
 
 
 def _check_form(saved: Any) -> None:
@@ -307,3 +326,8 @@ def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
         return np.asarray(value).dtype
     except STUMBLES as error:
         raise DTypeError(f"load_state_dict: {name} is {shown(value)}: {error}") from error
+
+
+def _new_state(p: Variable, name: str, value: Any, first: dict[str, Any]) -> Variable:
+    value = np.array(value, np.asarray(first[name]).dtype)
+    return Variable(value, name=f"{p.name or p.id}.{name}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, starmap
+from operator import call, setitem
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from odyssey.ops.values import LEAF, Value, written
+from odyssey.devices.commit import Plan
+from odyssey.ops.values import LEAF, Value, writing, writing_to_all
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
@@ -68,6 +71,11 @@ class Pack:
             p._array = view
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
+        self.infos = [p._info for p in params]
+        self._count = (np.add, self.steps, 1, self.steps)
+        # The calls that update everything, where they are the same each time, and their rule.
+        self._known: Rule | None = None
+        self._calls: Plan = []
         # Places, in this pack, of the parameters that had no gradient when last asked.
         self.missing: list[int] = []
 
@@ -114,26 +122,39 @@ class Pack:
                 place[...] = g
         return joined
 
-    def step(self, joined: Array) -> None:
-        """Update the parameters that have a gradient."""
+    def updates(self, joined: Array, quiet: bool) -> Iterator[Any]:
+        """An iterator that updates the parameters that have a gradient, as it is run through.
+
+        Args:
+            joined: What ``gather`` returned.
+            quiet: Whether nothing can raise in the middle. Else all that can is done here, and the
+                iterator only copies.
+        """
         rule = self.group._rule
         steps = self.steps.tolist()
         if not self.missing and steps.count(steps[0]) == len(steps):
-            if self.whole and rule.in_place is not None:
-                state: State = {"steps": steps[0], **self.slots}
-                rule.in_place(joined, state, self.data, self.scratch)
-            else:
-                self._run(rule, joined, 0, steps[0])
-            self.steps.fill(steps[0] + 1)
-            for p in self.params:
-                written(p)
-            return
+            plan = self._updates_of_all(rule, joined, steps[0], quiet)
+            return chain(writing_to_all(self.params, self.infos), starmap(call, plan))
+        plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 part = self.slices[j]
-                self._run(rule, joined[part], part.start, steps[j])
-                self.steps[j] += 1
-                written(p)
+                plan += writing(p)
+                plan += self._stretch(rule, joined[part], part.start, steps[j], quiet)
+                plan.append((setitem, self.steps, j, steps[j] + 1))
+        return starmap(call, plan)
+
+    def _updates_of_all(self, rule: Rule, joined: Array, steps: int, quiet: bool) -> Plan:
+        if not (quiet and self.whole and rule.in_place is not None):
+            return [*self._stretch(rule, joined, 0, steps, quiet), self._count]
+        if rule is self._known and joined is self.grads:
+            return self._calls
+        state: State = {"steps": steps, **self.slots}
+        plan = [*rule.in_place(joined, state, self.data, self.scratch), self._count]
+        if rule.steady:
+            self._known, self._calls = None, plan
+            self._known = rule
+        return plan
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)
@@ -141,9 +162,10 @@ class Pack:
             return flat
         return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
 
-    def _run(self, rule: Rule, grads: Array, start: int, steps: int) -> None:
-        """Update the stretch that begins at ``start`` and is as long as ``grads``."""
+    def _stretch(self, rule: Rule, grads: Array, start: int, steps: int, quiet: bool) -> Plan:
+        """The calls for the stretch that begins at ``start`` and is as long as ``grads``."""
         length = len(grads)
+        plan: Plan = []
         for first in range(0, length, self.block or 1):
             here = slice(start + first, start + min(first + self.block, length))
             g = grads[first : first + self.block]
@@ -151,10 +173,19 @@ class Pack:
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
                 state[slot] = flat[here]
-            if rule.in_place is not None:
+            if quiet and rule.in_place is not None:
                 one, two = self.scratch
-                rule.in_place(g, state, p, (one[: len(g)], two[: len(g)]))
+                plan += rule.in_place(g, state, p, (one[: len(g)], two[: len(g)]))
                 continue
-            p[...], new = rule.step(g, state, p)
+            value, new = rule.step(g, state, p)
+            plan.append((setitem, p, ..., _fresh(value, p)))
             for slot, flat in self.slots.items():
-                flat[here] = new[slot]
+                plan.append((setitem, flat, here, _fresh(new[slot], p)))
+        return plan
+
+
+def _fresh(value: Any, p: Array) -> Array:
+    """What a rule returned, as ``p`` can take it without a failure, in memory of its own."""
+    value = np.asarray(value).astype(p.dtype, copy=False)
+    own = value if value.base is None else value.copy()
+    return np.broadcast_to(own, p.shape)

@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import STUMBLES, number, shown
+from odyssey.devices.commit import Plan
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
@@ -28,20 +29,23 @@ class Rule:
         slots: Names of the arrays of the parameter's shape that the rule remembers.
         step: ``step(g, state, p) -> (p, state)`` for one array, written with ops, so that it
             runs on arrays and traces on Symbols. ``state["steps"]`` counts the steps before.
-        in_place: The same for plain arrays, ``in_place(g, state, p, scratch)``, writing into
-            ``p`` and the state's arrays; ``scratch`` is a pair of arrays like ``p``. Equal to
-            ``step`` bit for bit; for speed only, and of elementwise rules only.
+        in_place: The same for plain arrays: ``in_place(g, state, p, scratch)`` returns the calls
+            that write into ``p`` and the state's arrays, each a ufunc and its arguments, and makes
+            none of them; ``scratch`` is a pair of arrays like ``p``. Equal to ``step`` bit for
+            bit; for speed only, and of elementwise rules only.
         elementwise: Whether elements do not see one another, so that arrays may be cut up and
             joined; a complex parameter is then two real ones, its parts. Rules that are not
             take complex arrays as they are.
         start: The value that the slots begin with, in each part of a complex number.
+        steady: Whether the calls that ``in_place`` returns are the same at each step.
     """
 
     slots: tuple[str, ...]
     step: Callable[[Any, State, Any], tuple[Any, State]]
-    in_place: Callable[[Any, State, Any, Any], None] | None = None
+    in_place: Callable[[Any, State, Any, Any], Plan] | None = None
     elementwise: bool = True
     start: float = 0.0
+    steady: bool = False
 
     def init(self, params: Any) -> list[State]:
         """Return the state before the first step: one record for each leaf, in order."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag
+from odyssey.devices.commit import Plan
 from odyssey.errors import OdysseyError
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.choice import equal, where
@@ -58,26 +59,26 @@ def sgd(
 
     constants = Constants(learning_rate, momentum, weight_decay)
 
-    def in_place(g: Any, state: State, p: Any, scratch: Any) -> None:
+    def in_place(g: Any, state: State, p: Any, scratch: Any) -> Plan:
         one, two = scratch
         rate, share, decay = constants[p.dtype]
+        calls: Plan = []
         if weight_decay:
-            np.multiply(decay, p, one)
-            g = np.add(g, one, one)
+            calls += [(np.multiply, decay, p, one), (np.add, g, one, one)]
+            g = one
         if momentum:
             v = state["velocity"]
-            np.multiply(share, v, v)
-            np.add(v, g, v)
+            calls += [(np.multiply, share, v, v), (np.add, v, g, v)]
             if nesterov:
-                np.multiply(share, v, two)
-                g = np.add(g, two, one)
+                calls += [(np.multiply, share, v, two), (np.add, g, two, one)]
+                g = one
             else:
                 g = v
-        np.multiply(rate, g, two)
-        np.subtract(p, two, p)
+        calls += [(np.multiply, rate, g, two), (np.subtract, p, two, p)]
+        return calls
 
     slots = ("velocity",) if momentum else ()
-    return Rule(slots, step, None if dampening else in_place)
+    return Rule(slots, step, None if dampening else in_place, steady=True)
 
 
 class SGD(Optimizer):

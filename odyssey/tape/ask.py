@@ -6,13 +6,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import STUMBLES, flag, kind_of, shown, word
+from odyssey.devices.commit import run_all
 from odyssey.errors import (
     DTypeError,
     OdysseyError,
@@ -82,7 +83,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     hooks = dict(tape._hooks)
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
-    rest, drained = _pull(tape, seeds, graph, keep, visit, reached)
+    rest = _pull(tape, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
     traced = TRACE.get() is not None
@@ -91,16 +92,12 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
         with tape._recording_again() if graph else nullcontext():
             rest = _check(r, hooks, rest)
             reached = {i: _flip_recorded(g) for i, g in reached.items()}
-    try:
-        if traced:
-            gradients = _deliver_traced(r, rest, reached)
-        else:
-            gradients = _deliver(r, rest, reached, strange)
-    except BaseException:
-        if drained:  # NumPy was told to raise, and what was swept is gone
-            tape._consume()
-        raise
-    tape._hooks = hooks
+    if traced:
+        gradients = _deliver_traced(r, rest, reached)
+        tape._hooks = hooks
+        tape._undelivered = False
+    else:
+        gradients = _deliver(tape, rest, reached, strange, keep, hooks)
     if not keep:
         tape._consume()
     return gradients
@@ -139,7 +136,7 @@ def gradient(
         return g
 
     only_leaves = not hooks and asked <= r.leaves.keys()
-    rest, _ = _pull(
+    rest = _pull(
         tape,
         {i: g for i, g in seeds.items() if i in wanted},
         graph,
@@ -156,10 +153,12 @@ def gradient(
     ]
     if graph:
         results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
+    answer = rebuild(results)
     tape._hooks = hooks
+    tape._undelivered = False
     if not keep:
         tape._consume()
-    return rebuild(results)
+    return answer
 
 
 def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
@@ -221,8 +220,11 @@ def _pull(
     reached: dict[int, Any] | None = None,
     wanted: set[int] | None = None,
     start: int = 0,
-) -> tuple[dict[int, Any], bool]:
+) -> dict[int, Any]:
     """Sweep backward from ``seeds``.
+
+    A tape whose nodes go away in the sweep is consumed from its begin on; ``_undelivered`` tells
+    that they are gone for nothing yet.
 
     Args:
         tape: Whose nodes to sweep over.
@@ -235,7 +237,7 @@ def _pull(
         start: The number of the first node that matters.
 
     Returns:
-        The cotangents of what no node produced, and whether the nodes are gone.
+        The cotangents of what no node produced.
     """
     r = tape._recording
     trace = TRACE.get()
@@ -247,7 +249,7 @@ def _pull(
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
             pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
-        return rest, False
+        return rest
     ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     # Nodes are freed on the way where nobody else has them.
     draining = ours and not (keep or r.careful or len(r.open) > 1)
@@ -257,21 +259,21 @@ def _pull(
     # Whether the sweep meets nothing but arrays and numbers.
     bare = ours and not (r.traced or r.manual or trace is not None)
     bare = bare and PLAIN.issuperset(map(type, rest.values()))
+    if draining:
+        tape._undelivered = True
+        tape._consumed = True
     # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
     spare = SPARE if draining else 0
     try:
         pull(back, rest, reached, spare, wanted, visit, audit, r.nodes, bare)
     except BaseException as error:
-        if draining:
-            # NumPy was told to raise, or memory ran out: half of the nodes answer nothing.
-            tape._consume()
         if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
             raise kind_of(error)(
                 f"a rule could not use what was recorded by hand: {error}; GradientTape(check=True)"
                 " compares manual records with what their ops compute"
             ) from error
         raise
-    return rest, draining
+    return rest
 
 
 def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
@@ -373,50 +375,71 @@ def _flip_recorded(g: Any) -> Any:
 
 
 def _deliver(
-    r: Recording, rest: dict[int, Any], reached: dict[int, Any], strange: bool
+    tape: GradientTape,
+    rest: dict[int, Any],
+    reached: dict[int, Any],
+    strange: bool,
+    keep: bool,
+    hooks: dict[int, list[Callable[[Any], Any]]],
 ) -> Gradients:
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
 
     Args:
-        r: The recording, for its leaves and watched values.
+        tape: For the leaves and watched values of its recording.
         rest: Cotangents, those of the leaves among them.
         reached: Cotangents of results.
         strange: Whether a rule from outside may keep or share what it returned.
+        keep: Whether the tape may be swept again.
+        hooks: Those that are left for the next sweep.
     """
+    r = tape._recording
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
-    loan = weakref.ref(gradients)
-    shared = len(set(map(id, rest.values()))) < len(rest)
-    taken: set[int] = set()
-    added: list[tuple[Any, Any]] = []
-    sums: list[tuple[Any, Any]] = []
-    with ACCUMULATION:
-        try:
-            for i, leaf in r.leaves.items():
-                g = rest.get(i)
-                if g is None or leaf._recording is not LEAF:
-                    continue
-                plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
-                if not plain or shared or strange:
-                    g = _own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
-                parts[leaf] = g
-                info = leaf._info
-                if info.grad is None:
-                    info.grad, info.loan = g, loan
-                else:
-                    added.append((info, g))
-            if added:  # after the loop: to add to a Variable is an op, which may bring a leaf
-                sums = [(info, settled(info.grad) + g) for info, g in added]
-        except BaseException:
-            # A sum may overflow where NumPy was told to raise: nobody has got anything then.
-            for leaf, g in parts.items():
-                if leaf._info.grad is g:
-                    leaf._info.grad = leaf._info.loan = None
-            raise
-        for info, total in sums:
-            info.grad, info.loan = total, None
     _show_watched(r, reached, gradients)
+    loan = weakref.ref(gradients)
+    twice = len(set(map(id, rest.values()))) < len(rest)
+    taken: set[int] = set()
+    infos: list[Any] = []
+    old: list[int] = []  # places of those that have a gradient already
+    with ACCUMULATION:
+        for i, leaf in r.leaves.items():
+            g = rest.get(i)
+            if g is None or leaf._recording is not LEAF:
+                continue
+            plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
+            if not plain or twice or strange:
+                g = _own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
+            parts[leaf] = g
+            info = leaf._info
+            infos.append(info)
+            if info.grad is None:
+                info.loan = loan
+            else:
+                old.append(len(infos) - 1)
+        values = list(parts.values())
+        # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
+        # where NumPy was told to raise: nobody has got anything then.
+        for k in old:
+            values[k] = settled(infos[k].grad) + values[k]
+        whole = chain(
+            map(setattr, infos, repeat("grad"), values),
+            map(setattr, repeat(tape), *_flags(tape, keep, hooks)),
+        )
+        if old:
+            shared = [infos[k] for k in old]
+            whole = chain(map(setattr, shared, repeat("loan"), repeat(None)), whole)
+        run_all(whole)
     return gradients
+
+
+def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """What a tape is told in the same moment in which it hands over; names and values."""
+    if tape._hooks:
+        return ("_hooks", "_undelivered", "_consumed"), (hooks, False, not keep)
+    if keep:
+        return (), ()
+    # If its nodes are gone it was consumed before.
+    return (("_undelivered",), (False,)) if tape._consumed else (("_consumed",), (True,))
 
 
 def _deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:

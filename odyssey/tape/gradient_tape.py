@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odyssey.checks import flag, function
+from odyssey.devices.commit import commit
 from odyssey.errors import TapeError
-from odyssey.ops.scope import TRACE, Pause, enter, innermost, leave, replace, scopes
+from odyssey.ops.blocks import Door
+from odyssey.ops.scope import TRACE, Pause, innermost, replaced, scopes, set_scopes
 from odyssey.ops.shape import identity
 from odyssey.ops.table import OPS
 from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
+from odyssey.tape.blocks import NoRecording, OpenBlock, RecordingAgain, leave_block
 from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
@@ -23,7 +25,6 @@ from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
 __all__ = ["GradientTape"]
-
 
 class GradientTape:
     """Records ops on Variables, and differentiates what it recorded.
@@ -46,6 +47,9 @@ class GradientTape:
 
     _recording: Recording = None  # type: ignore[assignment]  # if __init__ never ran
 
+    # What the next block that is entered will be left by, see Door.
+    _door: Any = None
+
     def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
         if persistent is not False:
             persistent = flag("GradientTape", "persistent", persistent)
@@ -54,18 +58,16 @@ class GradientTape:
         self.persistent = persistent
         self._check = check
         self._enabled = False
-        self._blocks: list[tuple[Recording, bool]] = []
+        self._blocks: list[OpenBlock] = []
         self._start()
 
     def _start(self) -> None:
         """Begin an empty recording of this tape's own."""
         me = weakref.ref(self)
-        self._recording = recording = Recording(me, TRACE.get() is not None)
+        recording = Recording(me, TRACE.get() is not None)
         recording.open[id(self)] = me
         if self._check:
             recording.careful = Careful()
-        self._consumed = False
-        self._pauses = 0
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
         # could go on with the recording.
         self._gaps: list[int] = []
@@ -74,35 +76,51 @@ class GradientTape:
         # Whether a tape inside of this one was swept: derivatives may well be constants.
         self._derived = False
         self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
+        self._pauses: list[Any] = []  # blocks of no_recording that are open
+        # In this order: a tape that is interrupted here stays consumed, or its recording dead.
+        self._recording = recording
+        self._undelivered = False
+        self._consumed = False
         if self._blocks:
             self._move_blocks()
 
     def _move_blocks(self) -> None:
         """Let the blocks of this tape that are open record on its new recording."""
-        for k, (old, was_enabled) in enumerate(self._blocks):
-            if old.dead:
-                self._blocks[k] = (self._recording, was_enabled)
-                self._recording.entered += 1
-                self._recording.guarded = old.guarded
-                old.entered -= 1
-                replace(old, self._recording)
+        new = self._recording
+        for k, block in enumerate(self._blocks):
+            old = block[0]
+            if old.dead and block in old.entered:
+                moved = (new, *block[1:])
+                commit(
+                    [
+                        (self._blocks.__setitem__, k, moved),
+                        (old.entered.remove, block),
+                        (new.entered.append, moved),
+                        (set_scopes, replaced(old, new)),
+                    ]
+                )
 
     # -------------------------------------------------------------- recording or not
 
     def __enter__(self) -> GradientTape:
-        if self._consumed:
+        door, self._door = self._door, None
+        if self._consumed or self._recording.dead:
             self._start()
-        if scopes()[0] is not None:
+        outer = scopes()
+        if outer[0] is not None:
             self._meet(innermost())
-        recording = self._recording
-        self._blocks.append((recording, self._enabled))
-        if not (self._enabled or self._gaps or self._pauses or recording.dead):
+            outer = scopes()
+        recording, was_enabled = self._recording, self._enabled
+        inner = (recording, *outer)
+        block = (recording, was_enabled, door, outer, inner)
+        self._blocks.append(block)
+        recording.entered.append(block)
+        if not (was_enabled or self._gaps or self._pauses or len(recording.open) > 1):
             self._enabled = True  # enable, spelled out
-            recording.turn(+1)
+            recording.turn(1)
         else:
             self.enable()
-        recording.entered += 1
-        enter(recording)
+        set_scopes(inner)
         return self
 
     def _meet(self, outer: Any) -> None:
@@ -112,86 +130,112 @@ class GradientTape:
                 self._join(outer)
             self._recording.guarded = True
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        recording, was_enabled = self._blocks.pop()
-        recording.entered -= 1
-        leave(recording)
-        if not was_enabled and self._enabled:
-            if self._pauses or self._recording.dead or len(self._recording.open) > 1:
+    __exit__ = Door()
+
+    def _leave(self, kind: Any, error: Any, trace: Any) -> None:
+        """Leave the innermost block; after an interrupt anywhere in here, it may be left again."""
+        block = self._blocks[-1]
+        recording, was_enabled, _, outer, inner = block
+        if scopes() is inner:  # leave_block, spelled out
+            set_scopes(outer)
+            recording.entered.remove(block)
+        else:
+            leave_block(block)
+        if self._enabled and not was_enabled:
+            recording = self._recording
+            if self._pauses or recording.dead or len(recording.open) > 1:
                 self.disable()
             else:
-                self._enabled = False  # disable, spelled out
-                self._recording.turn(-1)
+                recording.turn(0)  # disable, spelled out
+                self._enabled = False
         if kind is not None:
             self.clear()
+        self._blocks.pop()
+
+    def _abandon(self, door: Any) -> None:
+        """Leave the block of a door that is gone, as after an exception."""
+        try:
+            self._leave_by(door)
+        except BaseException:
+            self._leave_by(door)
+            raise
+
+    def _leave_by(self, door: Any) -> None:
+        while any(block[2] is door for block in self._blocks):
+            self._leave(BaseException, None, None)
 
     def _join(self, outer: Recording) -> None:
         """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
         own = self._recording
         if not outer.on or own.nodes or own.on:
             return
-        self._around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
+        around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
         for leaf in own.leaves.values():
             outer.place(leaf)
         outer.constants.update(own.constants)
+        commit(
+            [
+                (outer.open.__setitem__, id(self), weakref.ref(self)),
+                (setattr, self, "_gaps", []),
+                (setattr, self, "_around", around),
+                (setattr, self, "_recording", outer),
+            ]
+        )
         own.spend("joined another")
-        self._recording, self._gaps = outer, []
-        outer.open[id(self)] = weakref.ref(self)
         if self._check and outer.careful is None:
             outer.careful = Careful()
-            outer.turn(0)
+            outer.turn(outer.on)
 
     def enable(self) -> None:
         """Record what is passed to this tape or lives on it; a consumed tape starts empty."""
-        if self._consumed:
+        if self._consumed or self._recording.dead:
             self._start()
         if not self._enabled:
-            self._enabled = True
-            if not self._pauses:
+            try:
+                self._enabled = True
+                if not self._pauses:
+                    self._resume()
+            except BaseException:
                 self._resume()
+                raise
 
     def disable(self) -> None:
         """Record nothing more until enabled or entered again."""
         if self._enabled:
-            self._enabled = False
-            if not self._pauses:
+            try:
+                self._enabled = False
+                if not self._pauses:
+                    self._stop()
+            except BaseException:
                 self._stop()
+                raise
 
     def _resume(self) -> None:
+        """Do what follows when this tape records again; where it does already, nothing."""
         recording = self._recording
-        if self._gaps and len(self._gaps) % 2:
+        if recording.dead or not self.enabled:
+            return
+        if len(self._gaps) % 2:
             self._gaps.append(recording.new_id())
-        if not recording.dead:
-            recording.turn(+1)
+        recording.refresh()
 
     def _stop(self) -> None:
+        """Do what follows when this tape records no more; where it does not already, nothing."""
         recording = self._recording
-        if not recording.dead:
-            recording.turn(-1)
-            if len(recording.open) > 1:  # else nobody goes on
-                self._gaps.append(recording.new_id())
+        if recording.dead or self.enabled:
+            return
+        recording.refresh()
+        if len(recording.open) > 1 and not len(self._gaps) % 2:  # else nobody goes on
+            self._gaps.append(recording.new_id())
 
     @property
     def enabled(self) -> bool:
         """Whether this tape records now."""
         return self._enabled and not self._pauses and not self._recording.dead
 
-    @contextmanager
-    def no_recording(self) -> Iterator[None]:
+    def no_recording(self) -> NoRecording:
         """Pause this tape in a block; what is computed there is constant to it."""
-        recording, was_enabled = self._recording, self._enabled
-        self._pauses += 1
-        recording.paused += 1
-        if was_enabled and self._pauses == 1:
-            self._stop()
-        try:
-            yield
-        finally:
-            if recording is self._recording and not recording.dead:
-                self._pauses -= 1
-                recording.paused -= 1
-                if self._enabled and not self._pauses:
-                    self._resume()
+        return NoRecording(self)
 
     # -------------------------------------------------------------- what is on it
 
@@ -225,7 +269,7 @@ class GradientTape:
         return self._adopt(Variable(data))
 
     def _adopt(self, variable: Variable) -> Variable:
-        if self._consumed:
+        if self._consumed or self._recording.dead:
             self._start()
         if variable._recording is LEAF:
             variable._own_info().home = weakref.ref(self)
@@ -271,6 +315,13 @@ class GradientTape:
     def clear(self) -> None:
         """Drop every node, and forget every leaf; unlock every array."""
         enabled = self._enabled
+        try:
+            self._clear(enabled)
+        except BaseException:
+            self._clear(enabled)
+            raise
+
+    def _clear(self, enabled: bool) -> None:
         self.disable()
         self._part("cleared")
         self._start()
@@ -286,15 +337,16 @@ class GradientTape:
         """Give up this tape's share of its recording; the last one empties it."""
         r = self._recording
         r.open.pop(id(self), None)
-        if not r.open:
+        if not r.open or not r.tapes():
             r.spend(why)
 
     def __del__(self) -> None:
         recording = self._recording
         if recording is not None and not recording.dead:
-            if self._enabled and not self._pauses:
-                recording.turn(-1)
+            self._enabled = False
             self._part("dropped")
+            if not recording.dead:
+                recording.refresh()
 
     # -------------------------------------------------------------- recording by hand
 
@@ -334,7 +386,11 @@ class GradientTape:
             TapeConsumedError, TapeError, ShapeError, DTypeError, MutationError: and then nothing
             has changed.
         """
-        return ask.backward(self, output, grad, retain)
+        try:
+            return ask.backward(self, output, grad, retain)
+        except BaseException:
+            self._settle()
+            raise
 
     def gradient(
         self,
@@ -370,7 +426,11 @@ class GradientTape:
         >>> float(slope), float(tape.gradient(slope, x))
         (12.0, 12.0)
         """
-        return ask.gradient(self, output, sources, grad, unused, create_graph)
+        try:
+            return ask.gradient(self, output, sources, grad, unused, create_graph)
+        except BaseException:
+            self._settle()
+            raise
 
     def jvp(self, output: Any, sources: Any, tangents: Any, *, unused: str = "error") -> Any:
         """Return how ``output`` changes when ``sources`` move along ``tangents``.
@@ -414,7 +474,7 @@ class GradientTape:
     @property
     def paused(self) -> bool:
         """Whether a ``no_recording`` block of this tape is open."""
-        return self._pauses > 0
+        return bool(self._pauses)
 
     @property
     def consumed(self) -> bool:
@@ -435,35 +495,22 @@ class GradientTape:
         around = (ref() for ref in self._around)
         return any(t is not None and t.enabled for t in around)
 
-    @contextmanager
-    def _recording_again(self) -> Iterator[None]:
+    def _recording_again(self) -> RecordingAgain:
         """Record in this block what a sweep runs, though this tape may have been left."""
-        was_enabled = self._enabled
-        recording = self._recording
-        recording.entered += 1
-        enter(recording)
-        for ref in self._around:
-            if (tape := ref()) is not None:
-                tape._derived = True
-        if not was_enabled and not self._followed():
-            self._enabled = True
-            self._resume()
-        try:
-            yield
-        finally:
-            recording.entered -= 1
-            leave(recording)
-            if self._enabled and not was_enabled:
-                self._enabled = False
-                self._stop()
+        return RecordingAgain(self)
 
     def _consume(self) -> None:
-        """End this tape's recording after a sweep."""
-        if self._enabled:
-            self.disable()
+        """End this tape's recording after a sweep; may be called again where it was interrupted."""
         self._consumed = True
         self._hooks = {}
+        if self._enabled:
+            self.disable()
         self._part("consumed")
+
+    def _settle(self) -> None:
+        """After a sweep that failed: a tape that lost nodes in it, or handed over, is consumed."""
+        if self._consumed:
+            self._consume()
 
     # -------------------------------------------------------------- reports
 

@@ -46,6 +46,11 @@ __all__ = [
 
 def refuse_consumed(tape: GradientTape, who: str) -> None:
     """Raise if an earlier sweep spent the tape."""
+    if tape._undelivered:
+        raise TapeConsumedError(
+            f"{who}: an earlier sweep of this tape was stopped, by an error or interrupt, before "
+            "it handed over a gradient, and what it had swept is gone; record again"
+        )
     if tape._consumed:
         raise TapeConsumedError(
             f"{who}: an earlier sweep consumed this tape; make it with persistent=True, "

@@ -94,7 +94,6 @@ class Recording:
         "nodes",
         "on",
         "open",
-        "paused",
         "shown",
         "traced",
         "versions",
@@ -121,7 +120,8 @@ class Recording:
         self.careful: Careful | None = None
         self.maker = maker
         self.traced = traced
-        self.on = self.paused = self.entered = 0
+        self.on = 0  # how many of its tapes record now
+        self.entered: list[Any] = []  # blocks of its tapes that are open
         self.open: dict[int, weakref.ref[Any]] = {}
         self.dead = ""
         self.barrier = False
@@ -141,7 +141,12 @@ class Recording:
     @property
     def over(self) -> bool:
         """Whether every block that entered it was left."""
-        return self.entered == 0
+        return not self.entered
+
+    @property
+    def paused(self) -> bool:
+        """Whether a block pauses one of its tapes."""
+        return any(tape.paused for tape in self.tapes())
 
     def tape_of(self, id: int) -> Any:
         """The innermost tape that recorded ``id``; a spent recording names its first tape."""
@@ -161,14 +166,22 @@ class Recording:
 
     # -------------------------------------------------------------- ids
 
-    def turn(self, change: int) -> None:
-        """Count one more tape that wants this recording on, or one fewer, and let it give ids."""
-        self.on += change
-        if change > 0 and self.leaves and not self.nodes:
+    def refresh(self) -> None:
+        """Record as long as one of the tapes does."""
+        self.turn(sum(tape.enabled for tape in self.tapes()))
+
+    def turn(self, on: int) -> None:
+        """Note how many tapes want this recording on, and let it give ids, or not.
+
+        Set, and not counted up or down, so that who was interrupted may do it again.
+        """
+        begins = on > self.on
+        self.on = on
+        if begins and self.leaves and not self.nodes:
             # Leaves that were made on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
-        fast = self.on and self.careful is None and not self.traced
+        fast = on and self.careful is None and not self.traced
         self.block = self._ids if fast else _NO_IDS
 
     def new_id(self) -> int:
@@ -178,7 +191,7 @@ class Recording:
             if len(self.nodes) >= self._limit:
                 self._limit = max(BLOCK, 2 * self.prune())
             self._ids, _ = _block()
-            self.turn(0)
+            self.turn(self.on)
             id = next(self._ids)
         return id
 
@@ -193,12 +206,14 @@ class Recording:
         for named in (self.watched, self.constants):
             for id in [id for id, ref in named.items() if ref() is None]:
                 del named[id]
-        nodes, kept, node = self.nodes, [], None
-        while nodes:
-            node = nodes.pop()
-            if holders(node) > _ALONE:
-                kept.append(node)
-        nodes.extend(reversed(kept))
+        nodes, node = self.nodes, None
+        for k in range(len(nodes) - 1, -1, -1):
+            node = nodes[k]
+            if holders(node) <= _ALONE:
+                # One without operands in its place, which a sweep passes over: the list is a sound
+                # one wherever an interrupt may come.
+                nodes[k] = (*node[:2], (), None, None)
+        nodes[:] = [node for node in nodes if node[2]]
         node = None  # it may be a dropped one, whose arrays go now
         if self.careful is not None:
             self.careful.forget_all_but(nodes)
@@ -234,8 +249,8 @@ class Recording:
                     for scope in scopes():
                         if isinstance(scope, Pause) and scope.refuse is not None:
                             scope.refuse(who, value)
-                self.leaves[id] = value
                 self.versions[id] = value._info.version
+                self.leaves[id] = value
             elif self.versions[id] != value._info.version and not self.uses(id):
                 self.versions[id] = value._info.version
             value._placed = self.mark
@@ -384,17 +399,15 @@ class Recording:
             return self.leaves[id]
         return self.constants[id]() if id in self.constants else None
 
-    def release(self) -> None:
-        """Give every locked array back, as the end of this recording does by itself."""
-        self.held.clear()
-
     def spend(self, why: str) -> None:
-        """Drop everything: what is left is a shell that says why it is empty."""
-        if self.dead:
-            return
-        self.dead = why
-        self.on = self.paused = 0
+        """Drop everything: what is left is a shell that says why it is empty.
+
+        May be called again where it was interrupted. Callers see to it that nothing is on.
+        """
+        self.dead = self.dead or why
+        self.on = 0
         self.block = _NO_IDS
+        self.held.clear()
         self.nodes.clear()
         self.leaves.clear()
         self.versions.clear()
@@ -407,8 +420,6 @@ class Recording:
         self.shown.clear()
         self.copies.clear()
         self.careful = None
-        if self.held:
-            self.release()
 
 
 class TapeNode(NamedTuple):

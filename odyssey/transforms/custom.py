@@ -12,7 +12,7 @@ from odyssey.checks import function
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
-from odyssey.ops.scope import Pause, enter, innermost, leave, no_grad
+from odyssey.ops.scope import Pause, PauseBlock, innermost, no_grad
 from odyssey.ops.values import CONSTANT, UNTRACKED, Mark, Symbol, Value, free_id, make_value
 from odyssey.spec import Spec, spec_of
 from odyssey.tape import GradientTape
@@ -325,8 +325,7 @@ def _read_only(g: Any) -> Any:
     return frozen(g) if isinstance(g, np.ndarray) else g
 
 
-@contextmanager
-def _closed(name: str) -> Iterator[None]:
+def _closed(name: str) -> PauseBlock:
     """Record nothing in a block, and refuse Variables from before it that have gradients."""
     leaf, result = free_id(), GradientTape()._recording.new_id()
 
@@ -339,10 +338,4 @@ def _closed(name: str) -> Iterator[None]:
                 "be lost; pass it as an argument, or close over its detach()"
             )
 
-    pause = Pause(refuse)
-    enter(pause)
-    try:
-        yield
-    finally:
-        pause.over = True
-        leave(pause)
+    return PauseBlock(refuse)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.ops.blocks import Block
 from odyssey.ops.values import Symbol, Value
 from odyssey.tape import GradientTape
 
@@ -157,15 +157,21 @@ def _set(generator: Any, state: Any) -> None:
         getattr(generator, "bit_generator", generator).state = state
 
 
-@contextmanager
-def with_states(generators: list[Any], states: list[Any]) -> Iterator[None]:
+class with_states(Block):
     """Put generators back to where they stood for a block; afterwards they go on from here."""
-    now = states_of(generators)
-    set_states(generators, states)
-    try:
-        yield
-    finally:
-        set_states(generators, now)
+
+    def __init__(self, generators: list[Any], states: list[Any]) -> None:
+        super().__init__()
+        self._generators = generators
+        self._states = states
+
+    def _begin(self, entry: list[Any]) -> None:
+        entry[1] = states_of(self._generators)
+        set_states(self._generators, self._states)
+
+    def _end(self, entry: list[Any]) -> None:
+        if entry[1] is not None:
+            set_states(self._generators, entry[1])
 
 
 # ------------------------------------------------------------------ the proof
