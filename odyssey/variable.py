@@ -29,6 +29,7 @@ from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE, Pause, find, follower, innermost, recording_now
+from odyssey.ops.shape import astype
 from odyssey.ops.values import (
     CONSTANT,
     LEAF,
@@ -86,6 +87,11 @@ class Variable(Value, Operators):
         device: str | None = None,
     ) -> None:
         _check_device(device)
+        if isinstance(data, (Symbol, Variable)) and TRACE.get() is not None:
+            symbol = data.numpy() if isinstance(data, Variable) else data
+            if isinstance(symbol, Symbol):
+                self._stand_for(symbol, requires_grad, tape, name, dtype)
+                return
         if name is not None:
             label("Variable", name)
         if requires_grad is not False and requires_grad is not True:
@@ -109,6 +115,22 @@ class Variable(Value, Operators):
             check_trainable(array.dtype)
         self._array = array
         self._spec = spec_of(array)
+        self._recording = LEAF if requires_grad else CONSTANT
+        self._placed = None
+        self._id = free_id()
+        self._info = Info(name) if requires_grad or name is not None else None
+        if tape is not None:
+            tape._adopt(self)
+
+    def _stand_for(
+        self, symbol: Any, requires_grad: bool, tape: Any, name: str | None, dtype: Any
+    ) -> None:
+        """Be a Variable of the graph that is traced."""
+        symbol = symbol if dtype is None else astype(symbol, dtype)
+        if requires_grad:
+            check_trainable(symbol.dtype)
+        self._array = symbol
+        self._spec = symbol.spec
         self._recording = LEAF if requires_grad else CONSTANT
         self._placed = None
         self._id = free_id()

@@ -204,6 +204,26 @@ def test_what_equals_an_earlier_argument_is_not_taken_for_it(given):
                     assert a.tobytes() == b.tobytes()
 
 
+def test_variables_are_made_of_arguments_and_of_captured_leaves():
+    w = leaf()
+
+    def slopes(x):
+        c = Variable(x, dtype=np.float32)
+        p, q = Variable(x * 2.0, requires_grad=True, name="p"), Variable(w, requires_grad=True)
+        with GradientTape() as tape:
+            loss = (p * p * q * c).sum()
+        tape.backward(loss)
+        p.assign(p.detach() - p.grad)
+        return p.numpy(), q.grad, c.numpy(), (p * 1.0).detach().numpy()
+
+    compiled = od.compile(slopes)
+    for found in (compiled(X), compiled(X), compiled.lower(X).evaluate(X)[0]):
+        for got, wanted in zip(found, slopes(X), strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=1e-15)
+    assert w.grad is None
+
+
 def test_arguments_come_by_name_and_a_method_is_bound():
     class Net:
         def __init__(self):
