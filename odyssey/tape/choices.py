@@ -53,9 +53,15 @@ class Chosen:
 
     def mask(self) -> Any:
         """An array of booleans, or a Symbol of them, that broadcasts to the values in question."""
+        if self._make is None:
+            return self._made
+        with no_grad():
+            return self.found()
+
+    def found(self) -> Any:
+        """The same, where nothing records."""
         if self._make is not None:
-            with no_grad():
-                made = self._make()
+            made = self._make()
             self._made = made._array if isinstance(made, Value) else made
             self._make, self._depth = None, 0  # which frees what it was to be made from
         return self._made
@@ -75,7 +81,7 @@ def _through(row: Any, rule: Any, parent: Chosen | None, shape: Any, *saved: Any
     """The mask behind a row that chooses or moves: its rule tells, applied to ones and zeros."""
 
     def make() -> Any:
-        c = _ONE if parent is None else astype(parent.mask(), np.float64)
+        c = _ONE if parent is None else astype(parent.found(), np.float64)
         return not_equal(rule(c if row.elementwise else broadcast_to(c, shape), *saved), 0)
 
     return Chosen(make) if parent is None else Chosen(make, parent)
@@ -85,7 +91,7 @@ def _summed(chosen: Chosen, shape: Any, onto: Any) -> Chosen:
     """The mask of an operand that was broadcast: an element counts if one of its copies does."""
 
     def make() -> Any:
-        c = astype(broadcast_to(chosen.mask(), shape), np.float64)
+        c = astype(broadcast_to(chosen.found(), shape), np.float64)
         return not_equal(sum_to(c, onto), 0)
 
     return Chosen(make, chosen)
@@ -95,7 +101,7 @@ def either(a: Chosen | None, b: Chosen | None) -> Chosen | None:
     """The mask of a sum: an element is left out if both leave it out."""
     if a is None or b is None:
         return None
-    return a if a is b else Chosen(lambda: logical_or(a.mask(), b.mask()), a, b)
+    return a if a is b else Chosen(lambda: logical_or(a.found(), b.found()), a, b)
 
 
 def _kept(r: Any, chosen: Chosen) -> Any:
