@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import function
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Array
 from odyssey.tape import GradientTape
@@ -56,7 +57,7 @@ class Objective:
         Raises:
             ShapeError: for another length.
         """
-        x = np.asarray(x, np.float64)
+        x = as_array("scipy_objective", "x", x).astype(np.float64)
         if x.shape != self.x0.shape:
             raise ShapeError(f"scipy_objective: x has shape {x.shape}, not {self.x0.shape}")
         found, start = [], 0
@@ -68,7 +69,7 @@ class Objective:
         return unflatten(self._params, found)
 
     def value_and_grad(self, x: Any) -> tuple[float, Array]:
-        """Return the value at ``x``, and its gradient, (n,); parameters without a say have 0."""
+        """Return the value at ``x`` and its gradient, (n,): 0 for what it does not depend on."""
         with GradientTape() as tape:
             params = tape.watch(self.unflatten(x))
             sources = leaves(params)  # before the function may change its argument
@@ -99,7 +100,8 @@ class Objective:
 
 
 def _array(leaf: Any) -> Array:
-    return np.array(leaf.detach().numpy() if isinstance(leaf, Variable) else leaf)
+    data = leaf.detach().numpy() if isinstance(leaf, Variable) else leaf
+    return np.array(as_array("scipy_objective", "params", data))
 
 
 def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:

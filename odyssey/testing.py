@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, function, number, shown, whole, word
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.table import OPS
 from odyssey.ops.values import Value
@@ -99,7 +100,7 @@ def _settings(
 
 
 def _double(x: Any) -> Any:
-    x = np.asarray(x.numpy() if isinstance(x, Variable) else x)
+    x = x.numpy() if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
     if x.dtype.kind not in "fc":
         raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)

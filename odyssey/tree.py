@@ -153,8 +153,8 @@ def _whole(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
     found: list[Any] = []
     try:
         find(tree, found, prefix, _DEEPEST)
-    except RecursionError:
-        raise _endless(tree) from None
+    except RecursionError as error:
+        raise _endless(tree, error) from None
     return found
 
 
@@ -180,31 +180,36 @@ def _find_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int)
         _find_paths(child, found, prefix + step, left - 1)
 
 
-def _endless(tree: Any) -> OdysseyError:
-    """The error for a tree that has no end, or hardly one."""
-    which = "holds itself" if _holds_itself(tree) else f"is deeper than {_DEEPEST} containers"
+def _endless(tree: Any, error: RecursionError | None = None) -> Exception:
+    """The error for a tree that has no end, or hardly one; ``error`` where it is neither."""
+    depth = _depth(tree)
+    if depth is not None and depth <= _DEEPEST and error is not None:
+        return error  # the stack was nearly full when we were called
+    which = "holds itself" if depth is None else f"is deeper than {_DEEPEST} containers"
     return OdysseyError(
         f"a tree, which is a {type(tree).__name__}, {which}; pass a nest of dicts, lists, tuples "
         "and dataclasses that ends"
     )
 
 
-def _holds_itself(tree: Any) -> bool:
+def _depth(tree: Any) -> int | None:
+    """How many containers are in one another; None for a tree that holds itself."""
     above: set[int] = set()  # the containers that we are in
     done: set[int] = set()
-    todo = [(tree, False)]
+    todo, deepest = [(tree, False)], 0
     while todo:
         node, left = todo.pop()
         if left:
             above.discard(id(node))
             done.add(id(node))
         elif id(node) in above:
-            return True
+            return None
         elif id(node) not in done and (children := _values(node)):
             above.add(id(node))
+            deepest = max(deepest, len(above))
             todo.append((node, True))
             todo += [(child, False) for child in children]
-    return False
+    return deepest
 
 
 def unflatten(tree: Any, values: list[Any]) -> Any:
@@ -281,8 +286,8 @@ def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> li
             f"{who}: the {what} came as a tree of {len(leaves(given))} leaves for one of "
             f"{len(leaves(tree))}; the trees differ at {where or 'the root'}"
         ) from None
-    except RecursionError:
-        raise _endless(tree) from None
+    except RecursionError as error:
+        raise _endless(tree, error) from None
     return found
 
 

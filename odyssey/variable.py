@@ -12,6 +12,7 @@ import numpy as np
 
 from odyssey import checks
 from odyssey.checks import STUMBLES, flag, label, shown
+from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
@@ -175,7 +176,7 @@ class Variable(Value, Operators):
         if trace is not None:
             trace.assign(self, value)
             return self
-        array = np.asarray(value)
+        array = as_array("assign", "the value", value)
         if not np.can_cast(array.dtype, self._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
         array = np.asarray(array, self._array.dtype)  # which may overflow: before anything is done
@@ -322,10 +323,7 @@ class Variable(Value, Operators):
 
     def _gradient(self, value: Any) -> Array:
         """A copy of a gradient that a user gives, as an array of this dtype."""
-        try:
-            array = np.asarray(value)
-        except STUMBLES as error:
-            raise DTypeError(f"grad: {shown(value)} is no array: {error}") from error
+        array = as_array("grad", "the gradient", value)
         if array.dtype.kind not in ("biufc" if self.dtype.kind == "c" else "biuf"):
             raise DTypeError(f"grad: a gradient of dtype {array.dtype} came for {self!r}")
         return np.array(array, self.dtype)

@@ -71,7 +71,11 @@ REFUSED = {
         DTypeError,
         "cotangent of complex128 came for a value of float64",
     ),
-    "cotangent_text": (lambda r: (r.y, np.array(["a", "b"])), DTypeError, "cotangent of <U1"),
+    "cotangent_text": (
+        lambda r: (r.y, np.array(["a", "b"])),
+        DTypeError,
+        "cotangent is an ndarray of dtype <U1",
+    ),
     "too_few_cotangents": (
         lambda r: ((r.y, r.middle), (np.ones(2),)),
         ShapeError,

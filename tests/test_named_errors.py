@@ -356,3 +356,26 @@ def test_the_op_behind_cross_entropy_refuses_what_the_loss_refuses(value):
         ops.softmax_cross_entropy(X, T, label_smoothing=value)
     with pytest.raises(OdysseyError):
         ops.softmax_cross_entropy(X, T, reduction=value)
+
+
+@ways
+def test_a_lowered_graph_is_neither_copied_nor_pickled(way):
+    with pytest.raises(TapeError, match="neither copied nor pickled; lower again"):
+        way(od.compile(ops.sin).lower(X))
+
+
+# ------------------------------------------------------------------ complex numbers that come first
+
+
+@pytest.mark.parametrize("op", [ops.add, ops.subtract, ops.multiply, ops.divide, ops.power])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "plain"])
+def test_a_complex_number_before_a_single_element_gives_an_array(op, dtype, recorded):
+    w = Variable(np.array(2.0, dtype), True)
+    with GradientTape() if recorded else od.no_grad():
+        y = op(1j, w * 1.0)
+    expected = np.array([1j], np.complex64).dtype if dtype != np.float64 else np.dtype(complex)
+    assert y.dtype == expected
+    reference = {"add": 1j + 2, "subtract": 1j - 2, "multiply": 2j, "divide": 0.5j, "power": -1}
+    np.testing.assert_allclose(y.numpy() if not recorded else y.detach().numpy(),
+                               reference[op.__name__], rtol=1e-6, atol=1e-7)  # fmt: skip

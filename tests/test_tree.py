@@ -1,5 +1,6 @@
 """Trees: every container comes back as it was, and what is no tree is refused by name."""
 
+import sys
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from dataclasses import InitVar, dataclass, field
 
@@ -192,3 +193,27 @@ def test_a_container_that_cannot_be_made_again_is_refused_by_name():
 def test_shared_branches_are_no_cycle():
     branch = [Variable(1.0, True)]
     assert len(leaves([branch, {"again": branch}])) == 2
+
+
+def test_a_full_stack_is_not_blamed_on_the_tree():
+    def fall(n):
+        return leaves([[[1.0]]]) if n == 0 else fall(n - 1)
+
+    met = {raises(fall, n) for n in range(sys.getrecursionlimit() - 150, sys.getrecursionlimit())}
+    assert met == {None, RecursionError}
+
+
+def raises(call, *args):
+    try:
+        call(*args)
+    except Exception as error:
+        return type(error)
+
+
+def test_a_tree_as_deep_as_is_allowed_is_walked():
+    nest = 1.0
+    for _ in range(200):
+        nest = [nest]
+    assert leaves(map_tree(lambda leaf: leaf + 1, nest)) == [2.0]
+    with pytest.raises(OdysseyError, match="deeper than 200"):
+        leaves([nest])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from threading import RLock
 from types import CoroutineType, MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
@@ -81,6 +81,12 @@ class Lowered:
             )
         outputs, left = run(self.graph, _arrays(args, named))
         return unflatten(self._result, outputs), left
+
+    def __reduce__(self) -> NoReturn:
+        raise TapeError(
+            "lower: a graph refers to Variables of this process, so it is neither copied nor "
+            "pickled; lower again"
+        )
 
 
 class Compiled:

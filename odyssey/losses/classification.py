@@ -222,7 +222,8 @@ def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: A
     >>> hinge(np.array([2.0, 0.5, -1.0]), np.array([1, 1, 1]), reduction="none")
     array([0. , 0.5, 2. ])
     """
-    predictions, targets = floating(predictions), alike(targets, predictions)
+    predictions = floating(predictions)
+    targets = alike(targets, predictions)
     same_shape("hinge", predictions, targets)
     found = known(targets)
     if found is not None and not np.all(np.abs(found) == 1):

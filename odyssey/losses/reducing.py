@@ -8,9 +8,10 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.scope import TRACE
-from odyssey.ops.values import Value
+from odyssey.ops.values import Symbol, Value
 from odyssey.spec import Array
 
 __all__ = [
@@ -31,16 +32,16 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def arrays(value: Any) -> Any:
-    """Whatever has a dtype as it is, the rest as an array."""
-    return value if hasattr(value, "dtype") else np.asarray(value)
+    """Variables and Symbols as they are, the rest as arrays."""
+    if isinstance(value, (Value, Symbol)):
+        return value
+    return as_array("a loss", "an argument", value)
 
 
 def floating(value: Any) -> Any:
-    """Numbers with a point: integers and lists become float64, the rest passes."""
-    dtype = value._spec.dtype if isinstance(value, Value) else getattr(value, "dtype", None)
-    if dtype is None:
-        value = np.asarray(value)
-        dtype = value.dtype
+    """Floating numbers: integers and lists become float64, the rest passes."""
+    value = arrays(value)
+    dtype = value._spec.dtype if isinstance(value, Value) else value.dtype
     return value.astype(np.float64) if dtype.kind in "biu" else value
 
 
@@ -52,7 +53,7 @@ def alike(targets: Any, predictions: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """The array of a Variable, or of anything like an array."""
-    return np.asarray(value.numpy() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
+    return as_array("a loss", "an argument", value.numpy() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
 
 
 def same_shape(who: str, predictions: Any, targets: Any) -> None:

@@ -196,10 +196,15 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
     """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
     x, indices = np.asarray(x), np.asarray(indices, np.intp)
     if axis is None:
+        if indices.ndim != 1:
+            raise ShapeError(
+                f"add_along_axis: indices of shape {indices.shape} with axis=None; pass one axis"
+            )
         return _added(x, (indices,), (spec.size,)).reshape(spec.shape)
     ndim = spec.ndim
     key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(spec.shape)]
-    key[axis % ndim] = indices
+    (k,) = normalize_axes("add_along_axis", axis, ndim)
+    key[k] = indices
     return _added(x, tuple(key), spec.shape)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, kind_of
+from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import (
     arithmetic,
@@ -176,8 +176,8 @@ def with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
         raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
     try:
         dtype = np.dtype(dtype)
-    except TypeError as error:
-        raise DTypeError(f"np.{row.name}: dtype={dtype!r}: {error}") from None
+    except STUMBLES as error:
+        raise DTypeError(f"np.{row.name}: dtype={shown(dtype)}: {error}") from None
     operands = [v if hasattr(v, "dtype") else np.asarray(v) for v in inputs]
     for operand in operands:
         if not np.can_cast(operand.dtype, dtype, "same_kind"):

@@ -97,8 +97,9 @@ def takes_residual(rule: Rule) -> bool:
     return parameters_of(rule)[-1:] == [_RESIDUAL]
 
 
-def check_declaration(given: Mapping[str, Any]) -> None:
+def check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
     """Refuse what cannot declare an op, before anything is made of it."""
+    function("op", reference)
     for name in ("elementwise", "linear", "real"):
         flag("op", name, given[name])
     with_rules = ["vjp", "jvp"]

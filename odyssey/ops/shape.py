@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.table import PASS, composite, op, publish
@@ -24,11 +25,11 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     try:
         result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
-    except (TypeError, ValueError):
-        raise DTypeError(f"{who}: axis is {axis!r}; pass an int or a tuple of ints") from None
+    except STUMBLES:
+        raise DTypeError(f"{who}: axis is {shown(axis)}; pass an int or a tuple of ints") from None
     if -1 in result or len(result) != len(axes):
         raise ShapeError(
-            f"{who}: axis {axis!r} does not fit an array of {ndim} axes; "
+            f"{who}: axis {shown(axis)} does not fit an array of {ndim} axes; "
             f"axes are distinct ints from {-ndim} to {ndim - 1}"
         )
     return tuple(result)

@@ -131,9 +131,11 @@ def op(
     >>> float(tape.gradient(y, w))
     12.0
     """
-    check_declaration(locals())
+    given = locals()
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
+        if not str(getattr(reference, "__module__", "")).startswith("odyssey.ops."):
+            check_declaration(reference, given)
         row = Row()
         row.reference, row.module = _by_position(reference), reference.__module__
         row.kernel = kernel or ufunc or row.reference
@@ -176,7 +178,7 @@ def composite(
     """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = [p.name for p in parameters_of(function) if isinstance(p.default, bool)]
+        flags = [n for n, d in (function.__kwdefaults__ or {}).items() if isinstance(d, bool)]
 
         @wraps(function)
         def made(*args: Any, **named: Any) -> Any:
@@ -343,7 +345,7 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
         shapes = [spec.shape for spec in operands if isinstance(spec, Spec)]
         try:
             shape = np.broadcast_shapes(*shapes)
-        except ValueError:
+        except (ValueError, RuntimeError):  # the latter for more axes than NumPy broadcasts
             came = ", ".join(
                 f"{name} {spec.shape}"
                 for name, spec in zip(row.arrays, operands, strict=True)

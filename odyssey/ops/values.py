@@ -35,7 +35,8 @@ __all__ = [
 free_id = itertools.count(1).__next__
 
 NUMBERS = frozenset({int, float, complex, bool})
-PLAIN = NUMBERS | {np.ndarray} | set(np.sctypeDict.values()) - {np.object_, np.str_, np.bytes_}
+_SCALARS = {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
+PLAIN = NUMBERS | {np.ndarray} | _SCALARS - {np.timedelta64}
 
 
 class Mark:

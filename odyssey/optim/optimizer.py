@@ -258,7 +258,7 @@ class Optimizer:
         counts = [entry["count"] for entry in saved["groups"]]
         if counts != [len(group.params) for group in self.groups]:
             raise ShapeError(
-                f"load_state_dict: groups of {counts} parameters came for groups of "
+                f"load_state_dict: groups of {shown(counts)} parameters came for groups of "
                 f"{[len(group.params) for group in self.groups]}"
             )
         settings = [saved["settings"] | entry["settings"] for entry in saved["groups"]]

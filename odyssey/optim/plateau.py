@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from odyssey.checks import number, word
+from odyssey.checks import number, shown, word
 from odyssey.errors import OdysseyError, SettingError
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.schedules import Schedule
@@ -95,6 +95,15 @@ class ReduceLROnPlateau(Schedule):
         self.best = math.inf if mode == "min" else -math.inf
         self.bad_steps = 0
         self.cooldown_left: float = 0
+
+    def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        found = super()._all_checked(given)
+        if "min_lrs" in found and len(found["min_lrs"]) != len(found["base_rates"]):
+            raise OdysseyError(
+                f"ReduceLROnPlateau: min_lrs={shown(found['min_lrs'])} came for "
+                f"{len(found['base_rates'])} groups"
+            )
+        return found
 
     def _checked(self, name: str, value: Any) -> Any:
         if name in self._words:

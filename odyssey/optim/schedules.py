@@ -156,7 +156,8 @@ class MultiStepLR(Schedule):
         if name != "milestones":
             return super()._checked(name, value)
         who = type(self).__name__
-        if isinstance(value, str) or not hasattr(type(value), "__iter__"):
+        several = hasattr(type(value), "__iter__") and getattr(value, "ndim", 1) == 1
+        if isinstance(value, str) or not several:
             raise DTypeError(f"{who}: milestones={shown(value)}; pass a list of ints")
         counted = isinstance(value, Counter)
         pairs = value.items() if counted else ((one, 1) for one in value)

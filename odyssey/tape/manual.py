@@ -30,7 +30,7 @@ def find_row(op: Any) -> Row:
     return row
 
 
-def record_positional(tape: GradientTape, op: str, *ids: Any, **saved: Any) -> None:
+def record_positional(tape: GradientTape, op: str, /, *ids: Any, **saved: Any) -> None:
     """``record_<op>``: the inputs, then the output."""
     if not ids:
         raise TapeError(f"record_{op}: pass the inputs and then the output")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import (
     DTypeError,
@@ -66,7 +67,7 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
             return value
-        raise TapeError(f"{who}: this tape knows no id {value}")
+        raise TapeError(f"{who}: this tape knows no id {shown(value)}")
     if not isinstance(value, Variable):
         raise TapeError(f"{who}: {_short(value)} is no Variable; only Variables are on a tape")
     where = value._recording
@@ -228,7 +229,7 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
     if isinstance(given, Variable) and not graph:
         given = given._array
     if not isinstance(given, (Variable, Symbol)):
-        given = np.asarray(given)
+        given = as_array(who, f"the {what}", given)
     if spec is None:
         return given
     if given.shape != spec.shape:

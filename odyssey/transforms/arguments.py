@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, function, shown
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.ops.scope import TRACE, recording_now
 from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol, make_value
@@ -110,13 +111,13 @@ class Watched:
     def _watch(self, who: str, tape: GradientTape, path: str, leaf: Any) -> Any:
         if leaf is None:
             return None
-        try:
-            dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-        except ValueError:
-            dtype = np.dtype(object)
+        came = type(leaf).__name__
+        if not isinstance(leaf, (Variable, Symbol)):
+            leaf = as_array(who, path, leaf)
+        dtype = leaf.dtype
         if dtype.kind not in "fc":
             raise DTypeError(
-                f"{who}: {path} is a {type(leaf).__name__} of {dtype}, which has no gradient; pass "
+                f"{who}: {path} is a {came} of {dtype}, which has no gradient; pass "
                 "floats, or leave it out of what is differentiated"
             )
         watched: Variable = tape.watch(leaf)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import function
+from odyssey.devices.arrays import as_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
@@ -291,7 +292,8 @@ class _Call:
         """A gradient that backward gave for an input, if it can be one."""
         if g is None:
             return np.zeros(spec.shape, spec.dtype)
-        g = g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
+        if not isinstance(g, (Variable, Symbol)):
+            g = as_array(self.name, f"the gradient of {self.paths[place]}", g)
         if isinstance(g, Variable) and g._recording is CONSTANT:
             g = g._array
         if g.shape != spec.shape:
@@ -313,7 +315,9 @@ def _array(leaf: Any) -> Any:
     """A leaf of what a rule returned: Variables and numbers as arrays."""
     if isinstance(leaf, Variable):
         return leaf._array
-    return np.asarray(leaf) if isinstance(leaf, (float, complex, np.generic)) else leaf
+    known = isinstance(leaf, (float, complex, np.generic, np.ndarray))
+    refuse("custom_vjp", "what a rule returned", leaf)
+    return as_array("custom_vjp", "what a rule returned", leaf) if known else leaf
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -1,0 +1,228 @@
+"""What counts as an array: the one place where what others hand in becomes one of ours.
+
+An array here is a plain ``np.ndarray`` of numbers in the byte order of this machine. What means
+more than that, a mask, units, labels, a gradient of another library, is refused by name: taken for
+an array it would lose that without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.spec import Array
+
+__all__ = [
+    "NATIVE",
+    "ForeignContainerError",
+    "as_array",
+    "complaint",
+    "leads",
+    "native",
+    "native_dtype",
+    "plain_result",
+    "refuse",
+]
+
+NATIVE = frozenset(map(np.dtype, "?bhilqBHILQefdgFDG"))
+"""The dtypes that arrays have here; to look one up takes as long as to ask for its byte order."""
+
+# What a subclass of ndarray overrides when its arithmetic is not that of arrays.
+_ARITHMETIC = (
+    "__array_ufunc__",
+    "__array_function__",
+    "__add__",
+    "__mul__",
+    "__matmul__",
+    "__pow__",
+    "__eq__",
+)
+_NUMBERS = frozenset({bool, int, float, complex})
+
+
+class ForeignContainerError(DTypeError):
+    """A container came that has arithmetic of its own: Python's operators give way to it."""
+
+
+def as_array(who: str, what: str, value: Any) -> Array:
+    """Return ``value`` as a plain array of numbers in native byte order, without a copy if it is.
+
+    Args:
+        who: The function that was called, for the message.
+        what: What the value is to it.
+        value: Numbers, arrays, nests of them, or anything that gives an array for itself.
+
+    Raises:
+        DTypeError: for what is no array of numbers, or is more than that.
+
+    >>> as_array("example", "x", [1, 2])
+    array([1, 2])
+    >>> as_array("example", "x", np.ma.array([1.0, 2.0], mask=[True, False]))
+    Traceback (most recent call last):
+    ...
+    odyssey.errors.DTypeError: example: x is a masked array, whose mask would be lost; pass \
+x.filled(value), or x.data with where(x.mask, ...)
+    """
+    if type(value) is np.ndarray and value.dtype in NATIVE:
+        return value
+    refuse(who, what, value)
+    try:
+        array = np.asarray(value)
+    except (OdysseyError, MemoryError):
+        raise
+    except Exception as error:  # whatever the container raises: it knows why it is no array
+        raise DTypeError(f"{who}: {what} is not an array of numbers: {error}") from error
+    if array.dtype in NATIVE:
+        return array
+    if array.dtype.kind in "biufc":
+        return native(array)
+    raise DTypeError(f"{who}: {what} {_no_numbers(value, array.dtype)}")
+
+
+def refuse(who: str, what: str, value: Any) -> None:
+    """Raise where taking ``value`` for an array would lose what it means."""
+    try:
+        why = why_not(value)
+    except RecursionError:
+        raise DTypeError(f"{who}: {what} is a nest that holds itself, or hardly ends") from None
+    if why is not None:
+        kind = ForeignContainerError if leads(value) else DTypeError
+        raise kind(f"{who}: {what} {why}")
+
+
+def complaint(who: str, what: str, value: Any) -> DTypeError | None:
+    """The error that says why ``value`` is no array of numbers; None where it is."""
+    if value is None or getattr(value, "dtype", None) in NATIVE:
+        return None
+    try:
+        as_array(who, what, value)
+    except DTypeError as error:
+        return error
+    return None
+
+
+def native(array: Array) -> Array:
+    """The array in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def native_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return what NumPy takes for a dtype, in the byte order of this machine.
+
+    Raises:
+        TypeError: for a dtype that is not of numbers.
+    """
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found in NATIVE:
+        return found
+    if found.kind not in "biufc":
+        raise TypeError(f"dtype {found} is not one of numbers")
+    return found.newbyteorder("=")
+
+
+def plain_result(who: str, out: Any) -> Any:
+    """What a function of somebody else returned, as a plain array where it is like an array."""
+    if (type(out) is np.ndarray or isinstance(out, np.generic)) and out.dtype in NATIVE:
+        return out
+    if isinstance(out, (tuple, list)):
+        raise DTypeError(f"{who}: the result is a {type(out).__name__}; it must be one array")
+    return as_array(who, "the result", out)
+
+
+# ------------------------------------------------------------------ what is more than an array
+
+
+def why_not(value: Any) -> str | None:
+    """What is said of a value that is more than an array, or of a nest that holds one.
+
+    Tables of pandas pass: where a function asks for numbers, their labels name rows, no more.
+    """
+    kind = type(value)
+    if kind in _NUMBERS or kind is np.ndarray or isinstance(value, np.generic):
+        return None
+    if isinstance(value, (list, tuple)):
+        return _inside(value)
+    if isinstance(value, np.ndarray):
+        return _of_subclass(kind)
+    package = kind.__module__.partition(".")[0]
+    if package == "scipy" and hasattr(value, "toarray"):
+        return f"is sparse ({kind.__name__}); pass its .toarray()"
+    if hasattr(kind, "_recording") or package == "odyssey":  # ours say themselves what they lose
+        return None
+    if leads(value) and package != "pandas":
+        return (
+            f"is {_full_name(kind)}, whose labels or units would be lost; pass the plain array "
+            "in it, its .values or .magnitude for example"
+        )
+    if _has_gradient(value):
+        return (
+            f"is {_full_name(kind)} that requires a gradient, which would be lost; pass "
+            ".detach().numpy() of it"
+        )
+    return None
+
+
+def _inside(nest: Any) -> str | None:
+    if _NUMBERS.issuperset(map(type, nest)):
+        return None
+    why = next((why for part in nest if (why := why_not(part)) is not None), None)
+    return why and f"holds what {why}"
+
+
+def _of_subclass(kind: type) -> str | None:
+    if issubclass(kind, np.ma.MaskedArray):
+        return (
+            "is a masked array, whose mask would be lost; pass x.filled(value), or x.data with "
+            "where(x.mask, ...)"
+        )
+    if issubclass(kind, np.matrix):
+        return "is a numpy.matrix, whose * and ** are those of matrices; pass np.asarray of it"
+    plain: Any = np.ndarray
+    if any(getattr(kind, name) is not getattr(plain, name) for name in _ARITHMETIC):
+        return (
+            f"is {_full_name(kind)}, an array with arithmetic of its own, such as units; pass "
+            "the plain array in it, .value or .view(np.ndarray) for example"
+        )
+    return None
+
+
+def leads(value: Any) -> bool:
+    """Whether a container has arithmetic of its own, which NumPy's functions would ask for."""
+    kind = type(value)
+    theirs = getattr(kind, "__array_ufunc__", None)
+    if theirs is None or theirs is np.ndarray.__array_ufunc__:
+        return False
+    return not issubclass(kind, np.generic)
+
+
+def _has_gradient(value: Any) -> bool:
+    """Whether a tensor of another library is followed by its tape, as far as it tells."""
+    told = getattr(value, "requires_grad", None)
+    if told is None and hasattr(type(value), "backward"):
+        return not getattr(value, "constant", False)
+    return told is True
+
+
+def _full_name(kind: type) -> str:
+    package = kind.__module__.partition(".")[0]
+    return _a(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+
+
+# ------------------------------------------------------------------ what is less than an array
+
+
+def _no_numbers(value: Any, dtype: np.dtype[Any]) -> str:
+    if dtype.names:
+        return f"has the fields {', '.join(dtype.names)}; pass one of them, x[{dtype.names[0]!r}]"
+    if type(value) is int:
+        return "is an int that no array of numbers holds; pass a float"
+    came = f"is {_a(type(value).__name__)} of dtype {dtype}"
+    if dtype.kind == "O" and isinstance(value, np.ndarray):
+        return f"{came}, which holds Python objects; pass numbers, x.astype(np.float64) for example"
+    return f"{came}; pass numbers, arrays of numbers, or Variables"
