@@ -257,8 +257,10 @@ class Recording:
             return id
         if where is CONSTANT:
             # So that no manual record makes a result of it afterwards.
-            value._placed = self.mark if value._placed in (None, self.mark) else SEVERAL
-            self.note(value)
+            if value._placed is not self.mark:
+                value._placed = self.mark if value._placed is None else SEVERAL
+            if value._info is not None:
+                self.note(value)
             return None
         if where is UNTRACKED:
             raise UntrackedError(
@@ -278,8 +280,9 @@ class Recording:
 
     def note(self, constant: Value) -> None:
         """Remember why an operand is a constant, for ``explain``."""
-        if constant._info is not None and constant._info.note is not None:
-            self.cuts[constant._id] = constant._info.note
+        info = constant._info
+        if info is not None and info.note is not None:
+            self.cuts[constant._id] = info.note
 
     def hold(self, array: Any) -> Any:
         """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
