@@ -1,0 +1,105 @@
+"""Faults for fault loops: one exception a run, at the n-th place of a kind; for every n."""
+
+import itertools
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import odyssey as od
+from odyssey.ops.table import OPS
+
+PACKAGE = str(Path(od.__file__).parent)
+
+
+class FaultError(Exception):
+    """What a kernel or an allocation raises."""
+
+
+@contextmanager
+def interrupt(n, event="line"):
+    """Raise KeyboardInterrupt at the ``n``-th line or opcode of the package that a block runs.
+
+    The block sees whether it came to that.
+    """
+    places, fired = itertools.count(1), []
+
+    def here(frame, what, arg):
+        if what == event and next(places) == n:
+            fired.append((frame.f_code.co_qualname, frame.f_lineno))
+            raise KeyboardInterrupt
+        return here
+
+    def enter(frame, what, arg):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = event == "opcode"
+        return here
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield fired
+    finally:
+        sys.settrace(before)
+
+
+@contextmanager
+def failing_kernel(n, error=FaultError):
+    """Let the ``n``-th kernel call of a block raise."""
+    kernels = {row: row.kernel for row in OPS.values()}
+    calls, fired = itertools.count(1), []
+
+    def failing(kernel):
+        def call(*args):
+            if next(calls) == n:
+                fired.append(kernel)
+                raise error
+            return kernel(*args)
+
+        return call
+
+    try:
+        for row, kernel in kernels.items():
+            row.use(failing(kernel))
+        yield fired
+    finally:
+        for row, kernel in kernels.items():
+            row.use(kernel)
+
+
+ALLOCATORS = ("array", "asarray", "empty", "zeros", "ones", "full", "zeros_like", "ones_like")
+
+
+@contextmanager
+def failing_allocation(n, error=MemoryError):
+    """Let the ``n``-th call of a block that makes an array raise."""
+    real = {name: getattr(np, name) for name in ALLOCATORS}
+    calls, fired = itertools.count(1), []
+
+    def failing(function):
+        def call(*args, **named):
+            if next(calls) == n:
+                fired.append(function)
+                raise error
+            return function(*args, **named)
+
+        return call
+
+    try:
+        for name, function in real.items():
+            setattr(np, name, failing(function))
+        yield fired
+    finally:
+        for name, function in real.items():
+            setattr(np, name, function)
+
+
+FAULTS = {
+    "line": lambda n: interrupt(n, "line"),
+    "opcode": lambda n: interrupt(n, "opcode"),
+    "kernel": failing_kernel,
+    "allocation": failing_allocation,
+}
+RAISED = (KeyboardInterrupt, FaultError, MemoryError)
