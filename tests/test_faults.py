@@ -170,6 +170,21 @@ def loading(make):
     return world, lambda: world.optimizer.load_state_dict(saved)
 
 
+def scheduling():
+    world = trained()
+    groups = [{"params": [world.w]}, {"params": [world.b, world.c]}]
+    world.optimizer = optim.SGD(groups, learning_rate=0.5)
+    schedule = optim.StepLR(world.optimizer, step_size=1)
+    return world, schedule.step
+
+
+def clipping():
+    world = World()
+    loss = world.record()
+    world.tape.backward(loss)
+    return world, lambda: optim.clip_grad_norm(world.params, 0.001)
+
+
 def compiled():
     world = World()
     step = od.compile(lambda x: _compiled_step(world, x))
@@ -231,6 +246,8 @@ ACTIONS = {
     "freeze and thaw": freezing,
     "load into SGD": lambda: loading(sgd),
     "load into Adam": lambda: loading(adam),
+    "schedule": scheduling,
+    "clip": clipping,
     "compiled step": compiled,
 }
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, number, shown
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
+from odyssey.ops.scope import TRACE
 from odyssey.ops.values import Symbol, Value
 from odyssey.optim.rule import like
 from odyssey.tree import paths
@@ -43,8 +45,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
                 f"clip_grad_value: {p!r} is complex, and complex numbers have no order; "
                 "use clip_grad_norm"
             )
-    for p in found:
-        p.grad = ops.minimum(ops.maximum(_plain(p.grad), -limit), limit)
+    _replace(found, [ops.minimum(ops.maximum(_plain(p.grad), -limit), limit) for p in found])
 
 
 def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> None:
@@ -66,8 +67,8 @@ def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> N
     """
     max_norm = number("clip_grad_norm", "max_norm", max_norm, "[0, inf]")
     norm_type = number("clip_grad_norm", "norm_type", norm_type, "(0, inf]")
-    for p in _with_gradients("clip_grad_norm", params):
-        _scale(p, _factor(_norm([p.grad], norm_type), max_norm))
+    found = _with_gradients("clip_grad_norm", params)
+    _replace(found, [_scaled(p, _factor(_norm([p.grad], norm_type), max_norm)) for p in found])
 
 
 def clip_grad_global_norm(
@@ -112,8 +113,7 @@ def clip_grad_global_norm(
             "comes from with GradientTape(check=True)"
         )
     factor = _factor(norm, max_norm)
-    for p in found:
-        _scale(p, factor)
+    _replace(found, [_scaled(p, factor) for p in found])
     return norm if isinstance(norm, Symbol) else float(norm)
 
 
@@ -161,9 +161,21 @@ def _factor(norm: Any, max_norm: float) -> Any:
     return ops.minimum(ops.divide(max_norm, ops.add(norm, 1e-6)), 1.0)
 
 
-def _scale(p: Variable, factor: Any) -> None:
+def _scaled(p: Variable, factor: Any) -> Any:
     g = _plain(p.grad)
-    p.grad = ops.multiply(g, like(factor, g))
+    return ops.multiply(g, like(factor, g))
+
+
+def _replace(params: list[Variable], grads: list[Any]) -> None:
+    """Give all parameters their new gradients, or none."""
+    if TRACE.get() is not None:
+        for p, g in zip(params, grads, strict=True):
+            p.grad = g
+        return
+    infos = [p._info for p in params]
+    own = [np.array(g, p.dtype) for p, g in zip(params, grads, strict=True)]
+    plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
+    commit([*plan, *[(setattr, info, "loan", None) for info in infos]])
 
 
 def _plain(g: Any) -> Any:

@@ -136,11 +136,8 @@ class Optimizer:
         if updates is None:
             updates = self._updates = Updates()
         quiet = updates.quiet()
-        whole: Any = ()
-        for pack, joined in ready:
-            assert joined is not None
-            whole = chain(whole, pack.updates(joined, quiet))
-        updates.run(self, whole)
+        each = [pack.updates(joined, quiet) for pack, joined in ready if joined is not None]
+        updates.run(self, each[0] if len(each) == 1 else chain.from_iterable(each))
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trained parameter that has no gradient."""

@@ -72,7 +72,6 @@ class Pack:
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
         self.infos = [p._info for p in params]
-        self._count = (np.add, self.steps, 1, self.steps)
         # The calls that update everything, where they are the same each time, and their rule.
         self._known: Rule | None = None
         self._calls: Plan = []
@@ -133,8 +132,15 @@ class Pack:
         rule = self.group._rule
         steps = self.steps.tolist()
         if not self.missing and steps.count(steps[0]) == len(steps):
-            plan = self._updates_of_all(rule, joined, steps[0], quiet)
-            return chain(writing_to_all(self.params, self.infos), starmap(call, plan))
+            if rule is self._known and quiet and joined is self.grads:
+                plan = self._calls
+            else:
+                plan = self._updates_of_all(rule, joined, steps[0], quiet)
+            return chain(
+                writing_to_all(self.params, self.infos),
+                starmap(call, plan),
+                map(self.steps.fill, (steps[0] + 1,)),
+            )
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
@@ -146,12 +152,10 @@ class Pack:
 
     def _updates_of_all(self, rule: Rule, joined: Array, steps: int, quiet: bool) -> Plan:
         if not (quiet and self.whole and rule.in_place is not None):
-            return [*self._stretch(rule, joined, 0, steps, quiet), self._count]
-        if rule is self._known and joined is self.grads:
-            return self._calls
+            return self._stretch(rule, joined, 0, steps, quiet)
         state: State = {"steps": steps, **self.slots}
-        plan = [*rule.in_place(joined, state, self.data, self.scratch), self._count]
-        if rule.steady:
+        plan = rule.in_place(joined, state, self.data, self.scratch)
+        if rule.steady and joined is self.grads:
             self._known, self._calls = None, plan
             self._known = rule
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Any, ClassVar
 
 from odyssey.checks import number, shown, word
@@ -116,6 +117,12 @@ class ReduceLROnPlateau(Schedule):
     def step(self, measurement: Any) -> None:  # type: ignore[override]
         """Count one step whose outcome was ``measurement``, a loss for instance."""
         measured = number("ReduceLROnPlateau.step", "measurement", measurement, "NaN")
+        after = copy(self)
+        rates = after._measured(measured)
+        self._become(vars(after), rates)
+
+    def _measured(self, measured: float) -> list[float]:
+        """Count one step; return the rates that follow."""
         self.steps += 1
         if self._is_better(measured):
             self.best = measured
@@ -125,10 +132,11 @@ class ReduceLROnPlateau(Schedule):
         if self.cooldown_left > 0:
             self.cooldown_left -= 1
             self.bad_steps = 0
-        if self.bad_steps > self.patience:
-            self._reduce()
-            self.cooldown_left = self.cooldown
-            self.bad_steps = 0
+        if self.bad_steps <= self.patience:
+            return self._rates()
+        self.cooldown_left = self.cooldown
+        self.bad_steps = 0
+        return self._reduced()
 
     def _is_better(self, measured: float) -> bool:
         sign = 1 if self.mode == "max" else -1
@@ -136,7 +144,7 @@ class ReduceLROnPlateau(Schedule):
             return sign * measured > sign * self.best * (1 + sign * self.threshold)
         return sign * measured > sign * self.best + self.threshold
 
-    def _reduce(self) -> None:
+    def _reduced(self) -> list[float]:
         lower = [max(r * self.factor, m) for r, m in zip(self._rates(), self.min_lrs, strict=True)]
         pairs = zip(self._rates(), lower, strict=True)
-        self._set([new if old - new > self.eps else old for old, new in pairs])
+        return [new if old - new > self.eps else old for old, new in pairs]

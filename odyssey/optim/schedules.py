@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, ClassVar
 
 from odyssey.checks import number, shown, whole
+from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 from odyssey.optim.optimizer import Optimizer
 
@@ -51,10 +52,6 @@ class Schedule:
     def _rates(self) -> list[float]:
         return [float(group.learning_rate) for group in self.optimizer.groups]
 
-    def _set(self, rates: list[float]) -> None:
-        for group, rate in zip(self.optimizer.groups, rates, strict=True):
-            group.learning_rate = rate
-
     def _all_checked(self, given: dict[str, Any]) -> dict[str, Any]:
         """Settings and counts as they are kept; raises where one has no meaning."""
         return {name: self._checked(name, value) for name, value in given.items()}
@@ -69,13 +66,18 @@ class Schedule:
 
     def step(self) -> None:
         """Count one step, and set the learning rates that follow it."""
-        self.steps += 1
+        after = copy(self)
+        after.steps += 1
         pairs = zip(self._rates(), self.base_rates, strict=True)
-        try:
-            self._set([self._next(rate, base) for rate, base in pairs])
-        except BaseException:
-            self.steps -= 1
-            raise
+        self._become(vars(after), [after._next(rate, base) for rate, base in pairs])
+
+    def _become(self, state: dict[str, Any], rates: list[float]) -> None:
+        """Take over where a schedule stands, and set the learning rates, both or neither."""
+        groups = self.optimizer.groups
+        changes = [
+            group.checked(learning_rate=rate) for group, rate in zip(groups, rates, strict=True)
+        ]
+        commit([*self.optimizer._adopting(changes), (vars(self).update, state)])
 
     def _next(self, rate: float, base: float) -> float:
         """The rate after ``self.steps`` steps, where the one before was ``rate``."""
@@ -103,10 +105,8 @@ class Schedule:
                 f"load_state_dict: rates of {len(saved['rates'])} groups came for "
                 f"{len(self.base_rates)}"
             )
-        self._set(saved["rates"])
-        for name, value in saved.items():
-            if name != "rates":
-                setattr(self, name, value)
+        rates = saved.pop("rates")
+        self._become(saved, rates)
 
 
 def _number(who: str, name: str, value: Any, interval: str) -> Any:
@@ -228,7 +228,7 @@ class _Warmup(Schedule):
         super().__init__(
             optimizer, warmup_steps=warmup_steps, start_factor=start_factor, **settings
         )
-        self._set([self._next(base, base) for base in self.base_rates])
+        self._become({}, [self._next(base, base) for base in self.base_rates])
 
     def _climb(self, base: float) -> float:
         done = self.steps / self.warmup_steps
