@@ -3,6 +3,7 @@
 import itertools
 import random
 import signal
+import sys
 from contextlib import ExitStack, suppress
 
 import numpy as np
@@ -15,8 +16,11 @@ from odyssey.devices.locks import locked_bytes
 from odyssey.errors import OdysseyError, TapeConsumedError
 from odyssey.ops.scope import TRACE, scopes
 
-# An interrupt in a method that Python calls at an object's end is only reported, by Python.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+@pytest.fixture(autouse=True)
+def _nothing_kept_of_ends(monkeypatch):
+    """An interrupt in a ``__del__`` is only reported; pytest would keep it, with its frames."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
 
 
 class World:

@@ -122,21 +122,21 @@ class Optimizer:
                 self._find_missing(refuse)
                 self._pack()
                 break
+        updates = self._updates
+        if updates is None:
+            updates = self._updates = Updates()
+        quiet = updates.quiet()
         # All gradients are there, and all is computed that may fail, before a parameter moves.
-        ready = []
+        each = []
         for pack in self._packs:
             joined = pack.gather(refuse)
             if joined is None:
                 self._find_missing(refuse)
                 self._pack()
-                ready = [(pack, pack.gather(refuse)) for pack in self._packs]
+                pairs = [(pack, pack.gather(refuse)) for pack in self._packs]
+                each = [pack.updates(joined, quiet) for pack, joined in pairs if joined is not None]
                 break
-            ready.append((pack, joined))
-        updates = self._updates
-        if updates is None:
-            updates = self._updates = Updates()
-        quiet = updates.quiet()
-        each = [pack.updates(joined, quiet) for pack, joined in ready if joined is not None]
+            each.append(pack.updates(joined, quiet))
         updates.run(self, each[0] if len(each) == 1 else chain.from_iterable(each))
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
