@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, kind_of, shown
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.fit import fit
 from odyssey.ops.table import OPS, REQUIRED, Row, asked
@@ -39,7 +40,7 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
         if spec is not None and not isinstance(spec, Spec):
             raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
         if name in given and not (given[name] is None and name in row.optional):
-            values[name] = _array(who, name, given[name])
+            values[name] = as_array(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
     missing = [name for name in names if values.get(name, REQUIRED) is REQUIRED]
     if missing:
@@ -51,17 +52,6 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
     return values | dict(zip(row.options, options, strict=True))
 
 
-def _array(who: str, name: str, value: Any) -> Any:
-    """An argument as an array of numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise DTypeError(f"{who}: {name} is not an array: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise DTypeError(f"{who}: {name} is of dtype {array.dtype}; pass an array of numbers")
-    return array
-
-
 def _backward_of(row: Row) -> Callable[..., Any]:
     names = row.asks
     who = f"backward.{row.name}"
@@ -71,7 +61,7 @@ def _backward_of(row: Row) -> Callable[..., Any]:
         if len(args) > len(names) or named.keys() & set(names[: len(args)]):
             raise DTypeError(f"{who}: the signature is ({', '.join(('g', *names))})")
         values = _values(row, names, dict(zip(names, args, strict=False)) | named)
-        seed = _array(who, "g", g)
+        seed = as_array(who, "g", g)
         seed = np.conj(seed) if seed.dtype.kind == "c" else seed
         try:
             found = [_gradient(row, name, seed, values) for name in differentiable]

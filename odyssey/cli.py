@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +26,20 @@ from odyssey.optim import SGD
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+_CLOSED_PIPE = 128 + 13  # what a shell reports of a program that SIGPIPE ended
 TEST_DIGITS = 360  # a fifth of the 1797 bundled images
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse ``argv`` (the process's own by default), run its subcommand, return the exit status."""
     arguments = build_parser().parse_args(argv)
-    status: int = arguments.run(arguments)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, head for example, has enough. Python would flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED_PIPE
     return status
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.errors import DTypeError
+
 __all__ = ["Array", "Shape", "Spec", "intern", "spec_of"]
 
 Shape = tuple[int, ...]
@@ -62,13 +64,20 @@ class Spec:
 
 
 def intern(shape: Shape, dtype: np.dtype[Any]) -> Spec:
-    """Return the spec of ``shape`` and ``dtype``, the same object for the same pair."""
+    """Return the spec of ``shape`` and ``dtype``, the same object for the same pair.
+
+    Raises:
+        DTypeError: for what is not of numbers, such as objects.
+    """
     key = (shape, dtype)
     spec = _INTERNED.get(key)
     if spec is None:
+        if dtype.kind not in "biufc":
+            raise DTypeError(f"an array of dtype {dtype} came; pass numbers")
         if len(_INTERNED) >= _LIMIT:
             _INTERNED.clear()
-        spec = _INTERNED.setdefault(key, Spec(shape, np.dtype(dtype)))
+        # Where arrays are taken in, they are brought to the byte order of this machine.
+        spec = _INTERNED.setdefault(key, Spec(shape, np.dtype(dtype).newbyteorder("=")))
     return spec
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from odyssey import checks
 from odyssey.checks import STUMBLES, flag, label, shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import commit
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
@@ -101,19 +101,13 @@ class Variable(Value, Operators):
             raise DTypeError(f"Variable: tape={shown(tape)} is not a GradientTape")
         if isinstance(data, Variable):
             data = data.numpy()
-        try:
-            # Row by row, as optimizers keep parameters: matrix products round by the layout.
-            array = np.array(data, dtype, order="C") if requires_grad else np.asarray(data, dtype)
-        except STUMBLES as error:
-            if isinstance(error, OdysseyError):
-                raise
-            raise DTypeError(f"Variable: the data is no array of numbers: {error}") from error
-        if array.dtype.kind not in "biufc":
-            raise DTypeError(
-                f"Variable: data of dtype {array.dtype} came; pass numbers, for example float64"
-            )
+        array = as_array("Variable", "the data", data)
+        if dtype is not None:
+            array = _cast("Variable", array, dtype)
         if requires_grad:
             check_trainable(array.dtype)
+            # Row by row, as optimizers keep parameters: matrix products round by the layout.
+            array = np.array(array, order="C")
         self._array = array
         self._spec = spec_of(array)
         self._recording = LEAF if requires_grad else CONSTANT
@@ -169,7 +163,7 @@ class Variable(Value, Operators):
             TapeError: for an intermediate. MutationError: where a tape holds the array locked.
         """
         if not isinstance(self._recording, Mark) or self._recording is UNTRACKED:
-            raise TapeError(f"assign: {self!r} is no leaf; build a new value with ops instead")
+            raise TapeError(f"assign: {self!r} is not a leaf; build a new value with ops instead")
         if isinstance(value, Value):
             value = value._array
         trace = TRACE.get()
@@ -268,7 +262,7 @@ class Variable(Value, Operators):
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
         if self._recording is UNTRACKED or not self.is_leaf:
-            raise TapeError(f"requires_grad: {self!r} is no leaf; detach() it first")
+            raise TapeError(f"requires_grad: {self!r} is not a leaf; detach() it first")
         flag = checks.flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
@@ -376,9 +370,9 @@ class Variable(Value, Operators):
         if self._carries_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
-                "the array would carry none; make one of several Variables by ops.stack, and use "
+                "the array would carry none; make one of several by od.ops.array, and use "
                 f".detach().numpy() where no gradient is needed, on {self!r}"
-            )
+            ) from None  # NumPy may be handling an error of its own search
         try:
             return np.array(self.data, dtype, copy=copy)
         except STUMBLES as error:
@@ -418,7 +412,7 @@ class Variable(Value, Operators):
         """The single element, as NumPy's."""
         if self.size != 1:
             raise ShapeError(
-                f"a Variable of shape {self.shape} is no single number; use .any(), .all() or "
+                f"a Variable of shape {self.shape} is not a single number; use .any(), .all() or "
                 "an index"
             )
         self._refuse_in_trace("Python asks for the value of")
@@ -495,7 +489,7 @@ class Variable(Value, Operators):
         self._refuse_in_trace("Python asks for the value of")
         self._refuse_if_followed("index")
         if self.dtype.kind not in "iu":
-            raise DTypeError(f"{self!r} is no integer, so it cannot be an index")
+            raise DTypeError(f"{self!r} is not an integer, so it cannot be an index")
         return int(self._element())
 
     # -------------------------------------------------------------- writing
@@ -593,7 +587,8 @@ class Variable(Value, Operators):
         self._refuse_in_trace(f"{what} asks for the value of")
         if not self.is_leaf or self._recording is UNTRACKED:
             raise UntrackedError(
-                f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first"
+                f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first, "
+                "or pass .numpy() where only its numbers are wanted, as in a plot"
             )
 
     def __repr__(self) -> str:
@@ -635,6 +630,14 @@ def _locked(variable: Variable) -> MutationError:
     if not who:
         why = "is read-only, as its owner made it; pass a copy of it to Variable"
     return MutationError(f"assign: the array of {variable!r} {why}")
+
+
+def _cast(who: str, array: Array, dtype: Any) -> Array:
+    """The array in another dtype, in the byte order of this machine."""
+    try:
+        return array.astype(native_dtype(dtype), copy=False)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{who}: dtype={dtype!r} is not one of numbers: {error}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -47,7 +47,7 @@ def test_the_command_writes_the_files_and_then_none_is_stale(kind, tmp_path, mon
 
 def test_outside_of_a_checkout_no_file_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(od, "__file__", str(tmp_path / "odyssey" / "__init__.py"))
-    with pytest.raises(SystemExit, match="no checkout of odyssey"):
+    with pytest.raises(SystemExit, match="not a checkout of odyssey"):
         cli.main(["ops", "--markdown"])
 
 

@@ -82,8 +82,8 @@ REFUSED = {
         r"cotangents came as a tree of 1 leaves for one of 2; the trees differ at \[1\]",
     ),
     "empty_tree": (lambda r: ([],), TapeError, "empty tree"),
-    "array": (lambda r: (np.ones(2),), TapeError, "ndarray .* is no Variable"),
-    "none": (lambda r: (None,), TapeError, "NoneType None is no Variable"),
+    "array": (lambda r: (np.ones(2),), TapeError, "ndarray .* is not a Variable"),
+    "none": (lambda r: (None,), TapeError, "NoneType None is not a Variable"),
     "constant": (lambda r: (Variable(1.0, name="c"),), TapeError, "name='c'.* is a constant"),
     "detached": (
         lambda r: (r.y.detach(),),
@@ -164,12 +164,12 @@ def test_backward_of_an_output_that_no_leaf_reaches_raises_though_another_has_le
 @pytest.mark.parametrize(
     ("sources", "error", "words"),
     [
-        (lambda r: np.ones(2), TapeError, "ndarray .* is no Variable"),
+        (lambda r: np.ones(2), TapeError, "ndarray .* is not a Variable"),
         (lambda r: Variable(1.0), TapeError, "is a constant"),
         (lambda r: r.w * 1.0, UntrackedError, "while nothing recorded"),
         (lambda r: wide(1.0, name="other"), TapeError, "name='other'.*unused='zero' or 'none'"),
         (lambda r: [r.w, Recorded().y], TapeMismatchError, "lives on"),
-        (lambda r: {"w": r.w, "x": 3.0}, TapeError, "float 3.0 is no Variable"),
+        (lambda r: {"w": r.w, "x": 3.0}, TapeError, "float 3.0 is not a Variable"),
     ],
     ids=["array", "constant", "untracked", "unused", "other_tape", "number"],
 )

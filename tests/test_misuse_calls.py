@@ -162,7 +162,7 @@ def record_cases():
         "recorded_output": (
             lambda t, x, c: t.record_exp(x, stranger()),
             TapeError,
-            "is no constant",
+            "is not a constant",
         ),
     }
 
@@ -284,11 +284,11 @@ def test_what_is_no_tape_is_refused_as_one(operand, tape):
         "where": lambda: ops.where(np.array([True, False]), operand, operand, tape=tape),
     }
     for name, call in calls.items():
-        with pytest.raises(DTypeError, match=rf"{name}: tape is no GradientTape .* {name}\("):
+        with pytest.raises(DTypeError, match=rf"{name}: tape is not a GradientTape .* {name}\("):
             call()
         with (
             od.no_grad(),
-            pytest.raises(DTypeError, match=rf"{name}: tape is no GradientTape .* {name}\("),
+            pytest.raises(DTypeError, match=rf"{name}: tape is not a GradientTape .* {name}\("),
         ):
             call()
 

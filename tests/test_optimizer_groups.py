@@ -86,7 +86,7 @@ def test_an_assignment_that_one_group_refuses_changes_none():
         (
             lambda w, v: SGD([{"params": w, "lr": 0.1}], 0.1),
             OdysseyError,
-            "SGD: group 0 has lr, which is no setting; there are learning_rate, momentum",
+            "SGD: group 0 has lr, which is not a setting; there are learning_rate, momentum",
         ),
         (
             lambda w, v: SGD([{"params": w}, {"weights": v}], 0.1),

@@ -223,9 +223,9 @@ def test_unknown_devices_are_refused():
     ("use", "error", "words"),
     [
         (lambda w: w.item(), ShapeError, r"item: needs one element.*\(2,\)"),
-        (float, ShapeError, r"shape \(2,\) is no single number"),
-        (bool, ShapeError, r"is no single number.*\.any\(\), \.all\(\)"),
-        (lambda w: [1, 2, 3][w[0]], DTypeError, "is no integer"),
+        (float, ShapeError, r"shape \(2,\) is not a single number"),
+        (bool, ShapeError, r"is not a single number.*\.any\(\), \.all\(\)"),
+        (lambda w: [1, 2, 3][w[0]], DTypeError, "is not an integer"),
         (lambda w: len(w[0]), TypeError, "without axes"),
         (lambda w: iter(w[0]), TypeError, "without axes"),
         (lambda w: w.assign(np.ones(3)), ShapeError, r"shape \(3,\) does not fit"),
@@ -276,7 +276,7 @@ def test_intermediates_can_be_neither_assigned_nor_frozen():
     w = wide([1.0, 2.0])
     with GradientTape():
         y = w * 2.0
-    with pytest.raises(TapeError, match=r"assign: .*is no leaf"):
+    with pytest.raises(TapeError, match=r"assign: .*is not a leaf"):
         y.assign(0.0)
-    with pytest.raises(TapeError, match=r"requires_grad: .*is no leaf.*detach\(\)"):
+    with pytest.raises(TapeError, match=r"requires_grad: .*is not a leaf.*detach\(\)"):
         y.requires_grad = False

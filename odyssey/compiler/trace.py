@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from odyssey.compiler.graph import Graph, Instruction, Ref, State
+from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import ShapeError, TapeError
 from odyssey.ops.operators import Operators
@@ -131,7 +132,7 @@ class Trace:
         if value is None or type(value) in NUMBERS:
             return value
         id = self._number()
-        self.graph.constants[id] = duplicate(np.asarray(value))
+        self.graph.constants[id] = duplicate(as_array("compile", "a constant", value))
         return Ref(id)
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:
@@ -178,7 +179,7 @@ class Trace:
     def assign(self, variable: Any, value: Any) -> None:
         """Note what a Variable's data becomes; later reads see it."""
         self.lift(variable)
-        value = value if hasattr(value, "shape") else np.asarray(value)
+        value = value if isinstance(value, Symbol) else as_array("assign", "the value", value)
         try:
             value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
         except ShapeError:

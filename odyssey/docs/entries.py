@@ -16,6 +16,7 @@ import numpy as np
 from odyssey.errors import OdysseyError
 from odyssey.ops import numpy_calls
 from odyssey.ops.table import COMPOSITES, OPS, REQUIRED, Row
+from odyssey.vocabulary import MISSING_OPS
 
 __all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]
 
@@ -143,7 +144,10 @@ def find(name: str) -> Entry:
     names = {other: e for e in entries().values() for other in (e.name, *e.aliases)}
     if name not in names:
         near = difflib.get_close_matches(name, names)
-        hint = f"did you mean {' or '.join(near)}?" if near else "'python -m odyssey ops' lists all"
+        guess = (
+            f"did you mean {' or '.join(near)}?" if near else "'python -m odyssey ops' lists all"
+        )
+        hint = MISSING_OPS.get(name, guess)
         raise OdysseyError(f"there is no op {name!r}; {hint}")
     return names[name]
 

@@ -25,7 +25,7 @@ FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
 def _root() -> Path:
     root = Path(odyssey.__file__).resolve().parent.parent
     if not (root / "pyproject.toml").is_file():
-        raise OdysseyError(f"{root} is no checkout of odyssey; files are made in a checkout only")
+        raise OdysseyError(f"{root} is not a checkout of odyssey, and files are made in one only")
     return root
 
 

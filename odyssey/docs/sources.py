@@ -37,7 +37,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
 
 
 def helpers_of(rule: Callable[..., Any]) -> list[str]:
-    """Return the definitions of the functions that a rule calls and that are no ops."""
+    """Return the definitions of the functions that a rule calls and that are not ops."""
     rule = getattr(rule, "func", rule)  # of a partial
     called = [name for code in _codes(rule.__code__) for name in code.co_names]
     namespace = rule.__globals__

@@ -274,6 +274,18 @@ def argmin(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def array(arrays: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:
+    """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers."""
+@overload
+def array(
+    arrays: _Array | Sequence[_Array],
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+@overload
+def array(arrays: _Operand | Sequence[object], *, tape: GradientTape | None = None) -> Any: ...
+
+@overload
 def array_split(
     ary: Variable,
     indices_or_sections: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem, plain_key, setitem
@@ -215,6 +216,8 @@ def pad(
     if isinstance(constant_values, (int, float)) and constant_values == 0:
         full = tuple(b + n + a for (b, a), n in zip(widths, shape, strict=True))
         return add_at(array, inside, Spec(full, dtype), tape=tape)
+    if not isinstance(constant_values, dict):
+        constant_values = as_array("pad", "constant_values", constant_values)
     around = np.pad(np.zeros(shape, dtype), widths, constant_values=constant_values)
     return setitem(around, array, inside, tape=tape)
 
@@ -230,7 +233,7 @@ def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     except (ValueError, IndexError):
         raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
     if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {pad_width!r} holds what are no ints")
+        raise DTypeError(f"pad: pad_width {pad_width!r} holds what are not ints")
     if (widths < 0).any():
         raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
     return tuple((int(before), int(after)) for before, after in widths)

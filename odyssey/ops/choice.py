@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import native, refuse
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.samples import APART, PAIRS, reject, sample, singles
 from odyssey.ops.table import op, publish
@@ -203,7 +204,8 @@ def _bound(name: str, bound: Any) -> Any:
     bound = bound._array if isinstance(bound, Value) else bound
     if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
         return bound
-    array = np.array(bound)
+    refuse("clip", name, bound)
+    array = native(np.array(bound))
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"clip: {name} is {bound!r}; pass a real number, or an array of them")
     return array

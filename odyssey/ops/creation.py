@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.ops.shape import astype, broadcast_to, shape_of
 from odyssey.ops.table import composite, publish
 from odyssey.ops.values import CONSTANT, Symbol, Value, free_id, make_value
@@ -16,9 +17,11 @@ __all__ = ["full_like", "ones_like", "zeros_like"]
 def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
     """An array of ``fill``, as a constant Variable where ``x`` is a Variable."""
     if not isinstance(x, (Value, Symbol)):
-        x = np.asarray(x)
+        x = as_array("a constant like an array", "that array", x)
     lengths = shape_of(x) if shape is None else shape
-    data = np.full(lengths, fill, x.dtype if dtype is None else dtype)
+    if not isinstance(fill, (int, float, complex)):
+        fill = as_array("full_like", "fill_value", fill)
+    data = np.full(lengths, fill, x.dtype if dtype is None else native_dtype(dtype))
     return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
 
 
@@ -82,7 +85,7 @@ def full_like(
     """
     if not isinstance(fill_value, (Value, Symbol)):
         return _constant(a, fill_value, dtype, shape)
-    kind = dtype or (a if hasattr(a, "dtype") else np.asarray(a)).dtype
+    kind = dtype or (a if hasattr(a, "dtype") else as_array("full_like", "a", a)).dtype
     number = astype(fill_value, kind, tape=tape)
     return broadcast_to(number, shape_of(a) if shape is None else shape, tape=tape)
 

@@ -259,7 +259,7 @@ def softmax_cross_entropy(
             losses = np.where(ignored, losses.dtype.type(0), losses)
     else:
         p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
-        # A probability of 0 has no say, even where the logit is -inf.
+        # A probability of 0 contributes nothing, even where the logit is -inf.
         losses = -np.add.reduce(np.where(p == 0, p, p * z), axis)
     word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
     if reduction == "none":

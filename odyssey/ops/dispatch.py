@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES
+from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, leads
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
 from odyssey.ops.scope import TRACE, find, homes_of
@@ -33,22 +34,33 @@ if TYPE_CHECKING:
 
 new: Any = object.__new__
 
-__all__ = ["check_tape", "forward", "general", "record", "run"]
+__all__ = ["check_tape", "forward", "general", "giving_way", "record", "run"]
 
 
 # ------------------------------------------------------------------ the whole meaning of a call
 
 
-def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None) -> Any:
-    """Call ``row``: find the tape, run or trace on the plain values, record where one records."""
+def general(
+    row: Row,
+    operands: Sequence[Any],
+    options: tuple[Any, ...],
+    tape: Any = None,
+    gives_way: bool = False,
+) -> Any:
+    """Call ``row``: find the tape, run or trace on the plain values, record where one records.
+
+    With ``gives_way`` it raises where a container has arithmetic of its own, see ``giving_way``.
+    """
     kind, tracing = None, TRACE.get() is not None
     values = []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
             kind = kind or type(operand)
             values.append(_symbol(operand) if tracing else operand._array)
+        elif type(operand) in NUMBERS or (type(operand) in PLAIN and operand.dtype in NATIVE):
+            values.append(operand)
         else:
-            values.append(operand if type(operand) in PLAIN else _converted(row, k, operand))
+            values.append(_converted(row, k, operand, gives_way))
     if kind is None:
         return run(row, values, options)
     recording = find(row.name, operands, homes_of(operands), tape)
@@ -66,6 +78,16 @@ def general(row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: A
     pair = forward(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
     return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
+
+
+def giving_way(
+    row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None
+) -> Any:
+    """``general`` for Python's operators: containers with arithmetic of their own take the lead."""
+    try:
+        return general(row, operands, options, tape, gives_way=True)
+    except ForeignContainerError:
+        return NotImplemented
 
 
 def record(
@@ -146,26 +168,19 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
         numbers = not row.foreign and any(type(value) in NUMBERS for value in values)
         if not (isinstance(error, AttributeError) and numbers):
             raise row.failure(error, values, options) from error
-    # A number where the kernel needs an array.
+    # A number where the kernel needs an array; not in the clause, whose errors would show two.
     return run(row, [np.asarray(v) if type(v) in NUMBERS else v for v in values], options)
 
 
-def _converted(row: Row, k: int, operand: Any) -> Any:
-    """An operand that is no Variable, array or number: a Symbol, None, or something array-like."""
+def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
+    """An operand that is not a Variable, as an array of native numbers; Symbols and None stay."""
     if isinstance(operand, Symbol):
         return operand
     if operand is None and row.arrays[k] in row.optional:
         return None
-    try:
-        array = np.asarray(operand)
-    except ValueError as error:
-        raise DTypeError(f"{row.name}: {row.arrays[k]} is no array: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise DTypeError(
-            f"{row.name}: {row.arrays[k]} is a {type(operand).__name__} of dtype {array.dtype}; "
-            "pass numbers, arrays of numbers, or Variables"
-        )
-    return array
+    if gives_way and leads(operand):
+        raise ForeignContainerError(row.name)
+    return as_array(row.name, row.arrays[k], operand)
 
 
 def _symbol(value: Value) -> Any:
@@ -179,7 +194,7 @@ def check_tape(row: Row, tape: Any) -> None:
         import inspect
 
         raise DTypeError(
-            f"{row.name}: tape is no GradientTape but of type {type(tape).__name__}; the signature "
+            f"{row.name}: tape is not a GradientTape but a {type(tape).__name__}; the signature "
             f"is {row.name}{inspect.signature(row.reference)}, and tape= by name"
         )
 

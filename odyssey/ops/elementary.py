@@ -10,7 +10,9 @@ import numpy as np
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, greater_equal, isnan, logical_and, logical_or, where
+from odyssey.ops.operands import promoted, real_dtype
 from odyssey.ops.samples import APART, PAIRS, sample, singles
+from odyssey.ops.shape import astype
 from odyssey.ops.table import op, publish
 from odyssey.ops.values import NUMBERS
 
@@ -37,7 +39,16 @@ def power(x: Any, y: Any, /) -> Any:
     return np.power(x, y)
 
 
+def _like(v: Any, g: Any) -> Any:
+    """A real array in the real dtype of the cotangent, see ``promoted``."""
+    if not hasattr(v, "dtype") or v.dtype == g.dtype or v.dtype.kind == "c":
+        return v
+    real = real_dtype(g.dtype)
+    return v if v.dtype == real else astype(v, real)
+
+
 def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
+    x, y = _like(x, g), _like(y, g)
     slope = power_slope(x, sub(y, 1))
     nothing = logical_or(equal(y, 0), equal(slope, 0))  # whose other factor may be infinite
     return mul(g, where(isnan(out), np.nan, where(nothing, 0, mul(y, slope))))
@@ -45,6 +56,7 @@ def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
 
 def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
     """``g`` times the derivative of a power in both, ``x**(y - 1) (1 + y log x)``."""
+    x, y = _like(x, g), _like(y, g)
     x = add(x, 0)  # which has no -0.0
     below = power(x, sub(y, 1))
     fallen = logical_and(equal(below, 0), greater_equal(x, 0))
@@ -52,6 +64,7 @@ def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
 
 
 def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
+    x = _like(x, g)
     bend = where(equal(out, 0), 0, mul(out, log(x)))
     return mul(g, where(logical_and(equal(x, 0), equal(y, 0)), np.nan, bend))
 
@@ -59,8 +72,7 @@ def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
 def _power_slope(x: Any, y: Any) -> Any:
     if type(y) in NUMBERS and y == 2:
         return x + x
-    if getattr(y, "dtype", y) == np.dtype(bool):
-        y = y.astype(np.int8)  # else y - 1 were an int64, and float32 to its power float64
+    x, y = promoted(x, y)
     below = y - 1
     flat = np.equal(y, 0)
     if flat.any():
@@ -111,6 +123,7 @@ def power_slope(x: Any, y: Any, /) -> Any:
 
 
 def _power_log(x: Any, y: Any) -> Any:
+    x, y = promoted(x, y)
     out = np.power(x + 0, y)  # which has no -0.0
     at_zero = np.equal(x, 0) & np.greater_equal(y, 0)
     # (x may be a Python number, or y alone complex.)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.choice import equal
 from odyssey.ops.samples import reject, sample
@@ -229,7 +230,7 @@ def one_hot(
            [1., 0., 0.]])
     """
     if not hasattr(indices, "dtype"):
-        indices = np.asarray(indices)
+        indices = as_array("one_hot", "indices", indices)
     _check_indices("one_hot", indices)
     narrow = expand_dims(indices, axis, tape=tape)
     (k,) = normalize_axes("one_hot", axis, len(narrow.shape))

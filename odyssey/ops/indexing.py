@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.choice import keep_where
@@ -34,6 +35,9 @@ _KEYS = (
 )
 
 
+_INDICES = (int, np.integer, np.bool_, type(None), type(...))
+
+
 def plain_key(key: Any) -> Any:
     """Replace the constant Variables in an index by their arrays; refuse what cannot index."""
     if isinstance(key, tuple):
@@ -46,14 +50,15 @@ def plain_key(key: Any) -> Any:
         key = plain_key(key._array)
     if isinstance(key, slice):
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
-    if isinstance(key, np.ndarray):
-        if key.dtype.kind not in "biu":
-            raise DTypeError(
-                f"getitem: an index array has dtype {key.dtype}; use integers or booleans"
-            )
-        # A tape keeps the index; its owner may write to it meanwhile.
-        return key.copy()
-    return key
+    if isinstance(key, _INDICES):
+        return key
+    array = as_array("getitem", "the index", key)
+    if array.dtype.kind not in "biu":
+        raise DTypeError(
+            f"getitem: an index array has dtype {array.dtype}; use integers or booleans"
+        )
+    # A tape keeps the index; its owner may write to it meanwhile.
+    return array.copy() if array is key else array
 
 
 def _bound(bound: Any) -> Any:

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.arrays import as_array, refuse
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import expand_dims, normalize_axes, reshape, shape_of
+from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape, shape_of
 from odyssey.ops.table import composite, op, publish
-from odyssey.ops.values import NUMBERS
+from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Spec
+from odyssey.tree import leaves
 
 # More arrays are joined in bunches. A rule asks for the specs of the arrays before its own, so
 # the rules of a row take time that grows with the square of their number.
@@ -199,6 +201,40 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
 
 
+@composite()
+def array(arrays: Any, *, tape: Any = None) -> Any:
+    """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers.
+
+    Args:
+        arrays: Lists and tuples in one another, of values of one shape.
+        tape: The tape to record on.
+
+    Returns:
+        A Variable where one is among them, else an array. Python numbers take the dtype of others.
+
+    Raises:
+        ShapeError: where shapes differ. DTypeError: for what is no number.
+
+    >>> array([[1.0, np.float32(2.0)], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+    found = leaves(arrays)
+    for leaf in found:
+        if not isinstance(leaf, (Value, Symbol)):
+            as_array("array", "an element", leaf)
+    dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found] or [np.float64])
+    return _stacked(arrays, dtype, tape)
+
+
+def _stacked(nest: Any, dtype: Any, tape: Any) -> Any:
+    if not isinstance(nest, (list, tuple)):
+        return astype(nest, dtype, tape=tape) if hasattr(nest, "dtype") else np.asarray(nest, dtype)
+    if not nest:
+        return np.zeros(0, dtype)
+    return stack([_stacked(part, dtype, tape) for part in nest], tape=tape)
+
+
 def _at_least(parts: Any, ndim: int, tape: Any) -> list[Any]:
     """Each of ``parts`` with leading axes of length 1, up to ``ndim`` axes."""
     wide = []
@@ -273,6 +309,7 @@ def array_split(
         each, longer = divmod(shape[k], parts)
         cuts = list(accumulate([each + 1] * longer + [each] * (parts - longer)))[:-1]
     else:
+        refuse("array_split", "indices_or_sections", indices_or_sections)
         cuts = [int(cut) for cut in indices_or_sections]
     ends = zip([0, *cuts], [*cuts, shape[k]], strict=True)
     keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]

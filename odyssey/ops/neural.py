@@ -12,7 +12,7 @@ from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
 from odyssey.ops.elementary import log
 from odyssey.ops.reductions import mean_of, sum
 from odyssey.ops.samples import reject, sample
-from odyssey.ops.shape import normalize_axes
+from odyssey.ops.shape import astype, normalize_axes
 from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
 
@@ -169,6 +169,8 @@ def _binary_p_rule(g: Any, p: Any, y: Any) -> Any:
 
 
 def _binary_y_rule(g: Any, p: Any) -> Any:
+    if hasattr(p, "dtype") and p.dtype != g.dtype:
+        p = astype(p, g.dtype)  # 1 - p of integers would be of 64 bits
     yes, no = _clipped_logs(p)
     return mul(g, sub(no, yes))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import STUMBLES, kind_of, shown
+from odyssey.devices.arrays import as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import (
     arithmetic,
@@ -18,13 +20,18 @@ from odyssey.ops import (
     reductions,
     scans,
     shape,
+    shortcuts,
     statistics,
 )
-from odyssey.ops.table import COMPOSITES, OPS, Row
+from odyssey.ops.scope import TRACE
+from odyssey.ops.table import COMPOSITES, OPS, Row, operator_of
+from odyssey.ops.values import CONSTANT, Value, free_id, make_value
+from odyssey.tree import map_tree
 
-__all__ = ["FUNCTIONS", "UFUNCS", "call", "spelled", "with_dtype"]
+__all__ = ["FUNCTIONS", "UFUNCS", "UFUNC_CALLS", "call", "call_ufunc", "spelled"]
 
 UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
+UFUNC_CALLS = {ufunc: operator_of(row.call) for ufunc, row in UFUNCS.items()}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     fn: row.call for row in OPS.values() for fn in row.numpy
 }
@@ -36,6 +43,15 @@ FUNCTIONS[np.concatenate] = joining.concatenate
 FUNCTIONS[np.shape] = lambda a: shape.shape_of(a)
 FUNCTIONS[np.ndim] = lambda a: len(shape.shape_of(a))
 FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
+
+# What has integers, truth values or dtypes for its result, and so no gradient.
+_NAMES = """
+    allclose argpartition argsort argwhere array_equal array_equiv can_cast common_type
+    count_nonzero digitize flatnonzero iscomplex iscomplexobj isclose isin isneginf isposinf isreal
+    isrealobj lexsort may_share_memory min_scalar_type nanargmax nanargmin nonzero result_type
+    searchsorted shares_memory
+"""
+_WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
 # For each fold: what an element that where= leaves out counts as, and how initial= joins in.
 _FOLDS: dict[Any, tuple[Callable[..., Any], Any, Callable[..., Any] | None]] = {
@@ -58,7 +74,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
     """Call the op that NumPy's function ``func`` means.
 
     Raises:
-        DTypeError: naming the function, or the argument, that odyssey has not.
+        DTypeError: naming the function, or the argument, that odyssey does not have.
     """
     try:
         return _call(func, args, kwargs)
@@ -69,12 +85,13 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
+    if func is np.where and len(args) == 1 and not kwargs:
+        func = np.nonzero
+    if func in _WITHOUT_GRADIENT and TRACE.get() is None:
+        return _on_data(func, args, kwargs)
     function = FUNCTIONS.get(func)
     if function is None:
-        raise DTypeError(
-            f"{spelled(func)} is not in odyssey's table of differentiable ops; "
-            "use an op of od.ops, or .detach().numpy() where no gradient is needed"
-        )
+        raise _unknown(spelled(func))
     if func in _FOLDS:
         return _fold(func, *_FOLDS[func], _bound(func, args, kwargs))
     if not args:
@@ -88,12 +105,33 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
         raise _misfit(func, function, args, kwargs) or error from None
 
 
+def _on_data(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function of NumPy on the data of Variables; what comes out is constant."""
+    plain = map_tree(_data, (list(args), dict(kwargs)))
+    result = func(*plain[0], **plain[1])
+    return tuple(map(_constant, result)) if isinstance(result, tuple) else _constant(result)
+
+
+def _data(leaf: Any) -> Any:
+    if isinstance(leaf, Value):
+        return leaf._array
+    if isinstance(leaf, np.ndarray):
+        refuse("NumPy", "an operand", leaf)
+    return leaf
+
+
+def _constant(found: Any) -> Any:
+    if not isinstance(found, (np.ndarray, np.generic)):
+        return found
+    return make_value(shortcuts.VARIABLE, found, CONSTANT, free_id())
+
+
 def _fold(
     func: Any, op: Callable[..., Any], left_out: Any, join: Any, given: dict[str, Any]
 ) -> Any:
     """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in."""
     x = given.pop("a")
-    x = x if hasattr(x, "dtype") else np.asarray(x)
+    x = x if hasattr(x, "dtype") else as_array(spelled(func), "the operand", x)
     mask, initial = given.pop("where", None), given.pop("initial", None)
     if "out" in given:
         raise DTypeError(f"{spelled(func)}: out= is refused; a result is a value of its own")
@@ -101,6 +139,7 @@ def _fold(
         x = shape.astype(x, given["dtype"])
     given.pop("dtype", None)
     if mask is not None:
+        mask = mask if isinstance(mask, Value) else as_array(spelled(func), "where", mask)
         _check_mask(func, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
         return _moment(func, x, True if mask is None else mask, **given)
@@ -170,7 +209,43 @@ def _moment(
     return choice.where(none, 0, elementary.sqrt(choice.where(none, 1, square)))
 
 
-def with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any]) -> Any:
+    """Call the op that a ufunc of NumPy or SciPy means, with its options.
+
+    Raises:
+        DTypeError: naming the ufunc, or the option, that odyssey does not have.
+    """
+    if any(leads(given) for given in inputs if not isinstance(given, Value)):
+        return NotImplemented
+    named = {name: value for name, value in named.items() if (name, value) != ("dtype", None)}
+    row = UFUNCS.get(ufunc)
+    if row is None and method == "__call__" and _has_no_gradient(ufunc) and TRACE.get() is None:
+        return _on_data(ufunc, inputs, named)
+    if row is not None and method == "__call__":
+        if not named:
+            return row.call(*inputs)
+        if named.keys() == {"dtype"}:
+            return _with_dtype(row, inputs, named["dtype"])
+    what = spelled(ufunc) + ("" if method == "__call__" else f".{method}")
+    extra = f" with {', '.join(named)}=" if row is not None and named else ""
+    raise _unknown(what + extra)
+
+
+def _has_no_gradient(ufunc: np.ufunc) -> bool:
+    """Whether a ufunc makes integers or truth values of floating numbers, as np.signbit does."""
+    made = [kinds.partition("->")[2] for kinds in ufunc.types if kinds[0] in "efdgFDG"]
+    return bool(made) and all(set(kinds) <= set("?bhilqBHILQ") for kinds in made)
+
+
+def _unknown(what: str) -> DTypeError:
+    return DTypeError(
+        f"{what} is not in odyssey's table of differentiable ops; use an op of od.ops, give its "
+        "derivative yourself with od.op or od.custom_vjp, or pass .detach().numpy() where no "
+        "gradient is needed"
+    )
+
+
+def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
     """Call a ufunc's op with its operands cast to ``dtype``, as NumPy's ``dtype=`` means."""
     if not any(row.vjp.values()):
         raise DTypeError(f"np.{row.name} with dtype= has no meaning on Variables; cast the result")
@@ -178,7 +253,7 @@ def with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
         dtype = np.dtype(dtype)
     except STUMBLES as error:
         raise DTypeError(f"np.{row.name}: dtype={shown(dtype)}: {error}") from None
-    operands = [v if hasattr(v, "dtype") else np.asarray(v) for v in inputs]
+    operands = [v if hasattr(v, "dtype") else as_array(row.name, "an operand", v) for v in inputs]
     for operand in operands:
         if not np.can_cast(operand.dtype, dtype, "same_kind"):
             raise DTypeError(
@@ -207,8 +282,18 @@ def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def spelled(func: Any) -> str:
-    """A function of NumPy as users write it: ``np.linalg.norm``."""
-    return f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    """A function as users write it: ``np.linalg.norm``, ``scipy.special.gammaln``.
+
+    >>> spelled(np.linalg.norm), spelled(np.hypot)
+    ('np.linalg.norm', 'np.hypot')
+    """
+    name = func.__name__
+    # Ufuncs of SciPy, and those of older versions of NumPy, do not know where they come from.
+    rooms = (np, sys.modules.get("scipy.special"))
+    known = (room.__name__ for room in rooms if room and getattr(room, name, None) is func)
+    home = getattr(func, "__module__", None) or next(known, "")
+    public = [part for part in home.split(".") if part and not part.startswith("_")]
+    return ".".join([*public, name]).replace("numpy", "np", 1)
 
 
 def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
@@ -217,5 +302,5 @@ def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | No
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return DTypeError(f"np.{func.__name__}: {error}; on Variables it takes {signature}")
+        return DTypeError(f"{spelled(func)}: {error}; on Variables it takes {signature}")
     return None

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops.values import Symbol, Value
+from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Array
 
-__all__ = ["numbers", "real_floating"]
+__all__ = ["numbers", "promoted", "real_dtype", "real_floating"]
 
 
 def real_floating(x: Any) -> Array:
@@ -26,6 +26,28 @@ def real_floating(x: Any) -> Array:
     if x.dtype.kind in "biu":
         return x.astype(np.result_type(x.dtype, np.float16))
     raise TypeError("needs real numbers")
+
+
+def promoted(x: Any, y: Any) -> tuple[Any, Any]:
+    """Two operands, real ones in the floating dtype of the result, as a ufunc takes them.
+
+    Else what a kernel computes of one alone would wrap round, as the squares of int8 do, be as
+    coarse as float16, or have 64 bits, as sums of truth values and Python's numbers do.
+    """
+    dtypes = {v.dtype for v in (x, y) if type(v) not in NUMBERS}
+    if len(dtypes) <= 1 and all(dtype.kind in "fc" for dtype in dtypes):
+        return x, y
+    real = real_dtype(np.result_type(x, y, np.float16))
+    return _cast(x, real), _cast(y, real)
+
+
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the real part of such numbers."""
+    return np.empty(0, dtype).real.dtype
+
+
+def _cast(v: Any, real: np.dtype[Any]) -> Any:
+    return v if type(v) in NUMBERS or v.dtype.kind == "c" else v.astype(real, copy=False)
 
 
 def numbers(who: str, *names: str) -> Callable[..., tuple[float, ...]]:

@@ -23,8 +23,18 @@ from odyssey.ops import (
     shape,
     statistics,
 )
+from odyssey.ops.table import COMPOSITES, OPS, operator_of
+from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
 __all__ = ["Operators"]
+
+
+def _strange(who: str, named: dict[str, Any]) -> DTypeError:
+    """The error for keywords that a method does not take."""
+    return DTypeError(f"{who}: unknown are {', '.join(named)}{keyword_hint(named)}")
+
+
+_equal, _not_equal = operator_of(choice.equal), operator_of(choice.not_equal)
 
 
 class Operators:
@@ -58,21 +68,25 @@ class Operators:
         def __rxor__(self, other: Any) -> Self: ...
         def __invert__(self) -> Self: ...
     else:
-        __add__ = __radd__ = arithmetic.add
-        __sub__ = arithmetic.subtract
-        __mul__ = __rmul__ = arithmetic.multiply
-        __truediv__ = arithmetic.divide
-        __floordiv__ = rounding.floor_divide
-        __mod__ = rounding.mod
-        __pow__ = elementary.power
-        __matmul__ = matrix.matmul
+        # A container that was asked first, and did not know us, is refused by name.
+        __radd__, __rmul__ = arithmetic.add, arithmetic.multiply
+        __rand__, __ror__ = choice.bitwise_and, choice.bitwise_or
+        __rxor__ = choice.bitwise_xor
+        __add__ = operator_of(arithmetic.add)
+        __sub__ = operator_of(arithmetic.subtract)
+        __mul__ = operator_of(arithmetic.multiply)
+        __truediv__ = operator_of(arithmetic.divide)
+        __floordiv__ = operator_of(rounding.floor_divide)
+        __mod__ = operator_of(rounding.mod)
+        __pow__ = operator_of(elementary.power)
+        __matmul__ = operator_of(matrix.matmul)
         __neg__ = arithmetic.negative
         __abs__ = complex_numbers.absolute
-        __gt__, __ge__ = choice.greater, choice.greater_equal
-        __lt__, __le__ = choice.less, choice.less_equal
-        __and__ = __rand__ = choice.bitwise_and
-        __or__ = __ror__ = choice.bitwise_or
-        __xor__ = __rxor__ = choice.bitwise_xor
+        __gt__, __ge__ = operator_of(choice.greater), operator_of(choice.greater_equal)
+        __lt__, __le__ = operator_of(choice.less), operator_of(choice.less_equal)
+        __and__ = operator_of(choice.bitwise_and)
+        __or__ = operator_of(choice.bitwise_or)
+        __xor__ = operator_of(choice.bitwise_xor)
         __invert__ = choice.invert
 
     # Let NumPy's operators give way to ours instead of looping over elements.
@@ -83,12 +97,12 @@ class Operators:
     def __eq__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
             return NotImplemented  # which ends in False, as for any object that is no number
-        return choice.equal(self, other)
+        return _equal(self, other)
 
     def __ne__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
             return NotImplemented
-        return choice.not_equal(self, other)
+        return _not_equal(self, other)
 
     def __rsub__(self, other: Any) -> Self:
         result: Self = arithmetic.subtract(other, self)
@@ -128,36 +142,52 @@ class Operators:
 
     # -------------------------------------------------------------- NumPy's methods
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def sum(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Sum over ``axis``; see ``ops.sum``."""
+        if strange:
+            raise _strange("sum", strange)
         return reductions.sum(self, axis, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def mean(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Mean over ``axis``; see ``ops.mean``."""
+        if strange:
+            raise _strange("mean", strange)
         return reductions.mean(self, axis, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def max(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Largest element over ``axis``; see ``ops.max``."""
+        if strange:
+            raise _strange("max", strange)
         return reductions.max(self, axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def min(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Smallest element over ``axis``; see ``ops.min``."""
+        if strange:
+            raise _strange("min", strange)
         return reductions.min(self, axis, keepdims=keepdims)
 
-    def argmax(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def argmax(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
+        if strange:
+            raise _strange("argmax", strange)
         return reductions.argmax(self, axis, keepdims=keepdims)
 
-    def argmin(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def argmin(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Index of the smallest element over ``axis``, a constant; see ``ops.argmin``."""
+        if strange:
+            raise _strange("argmin", strange)
         return reductions.argmin(self, axis, keepdims=keepdims)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def any(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
+        if strange:
+            raise _strange("any", strange)
         return reductions.any(self, axis, keepdims=keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def all(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
+        if strange:
+            raise _strange("all", strange)
         return reductions.all(self, axis, keepdims=keepdims)
 
     def round(self, decimals: int = 0) -> Any:
@@ -168,32 +198,48 @@ class Operators:
         """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""
         return choice.clip(self, min, max)
 
-    def var(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    def var(
+        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **strange: Any
+    ) -> Any:
         """Variance over ``axis``; see ``ops.var``."""
+        if strange:
+            raise _strange("var", strange)
         return statistics.var(self, axis, ddof=ddof, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    def std(
+        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **strange: Any
+    ) -> Any:
         """Standard deviation over ``axis``; see ``ops.std``."""
+        if strange:
+            raise _strange("std", strange)
         return statistics.std(self, axis, ddof=ddof, keepdims=keepdims)
 
-    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def prod(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Product over ``axis``; see ``ops.prod``."""
+        if strange:
+            raise _strange("prod", strange)
         return scans.prod(self, axis, keepdims=keepdims)
 
-    def cumsum(self, axis: Any = None) -> Any:
+    def cumsum(self, axis: Any = None, **strange: Any) -> Any:
         """Running sum along ``axis``; see ``ops.cumsum``."""
+        if strange:
+            raise _strange("cumsum", strange)
         return scans.cumsum(self, axis)
 
     def dot(self, b: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
         return matrix.dot(self, b)
 
-    def take(self, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
+    def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **strange: Any) -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""
+        if strange:
+            raise _strange("take", strange)
         return gathering.take(self, indices, axis, mode=mode)
 
-    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+    def repeat(self, repeats: Any, axis: Any = None, **strange: Any) -> Any:
         """Each element repeated in its place; see ``ops.repeat``."""
+        if strange:
+            raise _strange("repeat", strange)
         return arrangement.repeat(self, repeats, axis)
 
     def ravel(self, order: str = "C") -> Any:
@@ -204,8 +250,10 @@ class Operators:
         """All elements on one axis; see ``ops.ravel``."""
         return shape.ravel(self, order)
 
-    def squeeze(self, axis: Any = None) -> Any:
+    def squeeze(self, axis: Any = None, **strange: Any) -> Any:
         """Axes of length 1 left out; see ``ops.squeeze``."""
+        if strange:
+            raise _strange("squeeze", strange)
         return shape.squeeze(self, axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
@@ -247,21 +295,20 @@ class Operators:
     # -------------------------------------------------------------- NumPy's functions
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
-        row = numpy_calls.UFUNCS.get(ufunc)
-        if row is not None and method == "__call__" and not named:
-            return row.call(*inputs)
-        if "dtype" in named and named["dtype"] is None:  # which says nothing
-            del named["dtype"]
-        if row is not None and method == "__call__" and named.keys() == {"dtype"}:
-            return numpy_calls.with_dtype(row, inputs, named["dtype"])
-        if row is None or method != "__call__" or named:
-            what = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-            extra = f" with {', '.join(named)}=" if row is not None and named else ""
-            raise DTypeError(
-                f"np.{what}{extra} is not in odyssey's table of differentiable ops; "
-                "use an op of od.ops, or .detach().numpy() where no gradient is needed"
-            )
-        return row.call(*inputs)
+        if method == "__call__" and not named:
+            function = numpy_calls.UFUNC_CALLS.get(ufunc)
+            if function is not None:
+                return function(*inputs)
+        return numpy_calls.call_ufunc(ufunc, method, inputs, named)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return numpy_calls.call(func, args, kwargs)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in _HIDDEN]
+
+
+_ELSEWHERE = ATTRIBUTES | {name: f"od.ops.{name}(v)" for name in (*OPS, *COMPOSITES)}
+_HIDDEN = frozenset(name for name in _ELSEWHERE if not hasattr(Operators, name))
+for _name in _HIDDEN:
+    setattr(Operators, _name, Elsewhere(_name, _ELSEWHERE[_name]))

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, function, kind_of, shown
+from odyssey.devices.arrays import complaint
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
+from odyssey.vocabulary import keyword_hint
 
 __all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "check_declaration", "parameters_of"]
 
@@ -285,7 +287,8 @@ class Row:
         try:
             signature.bind(*args, **named)
         except TypeError as error:
-            return f"{self.name}: {error}; the signature is {self.name}{signature}"
+            hint = keyword_hint(named)
+            return f"{self.name}: {error}{hint}; the signature is {self.name}{signature}"
         raise AssertionError("the arguments fit after all")
 
     def keep(
@@ -327,6 +330,10 @@ class Row:
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
         """The error to raise when the kernel refused ``values``, in our words if we have any."""
+        for name, value in zip(self.arrays, values, strict=False):
+            odd = complaint(self.name, name, value)
+            if odd is not None:
+                return odd
         # What NumPy was told to raise, and what stumbled in the code of somebody else, stays.
         theirs = self.foreign and not isinstance(error, (TypeError, ValueError, IndexError))
         if theirs or isinstance(error, (OdysseyError, FloatingPointError)):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, shown
+from odyssey.devices.arrays import native_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.table import PASS, composite, op, publish
@@ -59,7 +60,7 @@ def identity(x: Any, /) -> Any:
 
 
 def _astype_spec(x: Spec, dtype: Any) -> Spec:
-    return Spec(x.shape, np.dtype(dtype))
+    return Spec(x.shape, native_dtype(dtype))
 
 
 @op(
@@ -70,13 +71,10 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 )
 def astype(x: Any, /, dtype: Any) -> Any:
     """The same numbers in another ``dtype``; complex to real keeps the real part."""
-    x = np.asarray(x)
-    if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+    x, dtype = np.asarray(x), native_dtype(dtype)
+    if x.dtype.kind == "c" and dtype.kind != "c":
         x = x.real
-    made = x.astype(dtype)
-    if made.dtype.kind not in "biufc":
-        raise DTypeError(f"astype: {made.dtype} is no dtype of numbers; pass float64, for example")
-    return made[()]
+    return x.astype(dtype)[()]
 
 
 # ------------------------------------------------------------------ reshape and transpose
@@ -268,7 +266,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     normalize_axes("moveaxis", destination, ndim)
     sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
     if len(sources) != len(places):
-        raise ShapeError(f"moveaxis: {source!r} to {destination!r}; as many places as axes, please")
+        raise ShapeError(f"moveaxis: {source!r} to {destination!r}; give as many places as axes")
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import STUMBLES
+from odyssey.devices.arrays import NATIVE
 from odyssey.ops.dispatch import check_tape, forward, general, record, run
 from odyssey.ops.scope import scopes
 from odyssey.ops.values import LEAF, NUMBERS, PLAIN, Value
@@ -36,7 +37,7 @@ def results_are(kind: type[Value]) -> None:
     VARIABLE = kind
 
 
-def unary(row: Row) -> Callable[..., Any]:
+def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op of one operand without options."""
     closed = row.closed
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
@@ -62,29 +63,33 @@ def unary(row: Row) -> Callable[..., Any]:
         try:
             id = next(recording.block)
         except StopIteration:
-            return general(row, (x,), ())
-        data = x._array
-        try:
-            out = kernel(data)
-        except STUMBLES as error:
-            raise row.failure(error, (data,), ()) from error
-        spec = x._spec if closed else spec_of(out)
-        kept = None if nothing else (data if keep_x else None, out if keep_out else None)
-        append = recording.append
-        append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
-        value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
-        value._array = out
-        value._spec = spec
-        value._recording = recording
-        value._id = id
-        value._info = None
-        return value
+            pass  # and leave this clause: what is raised within it shows the StopIteration as well
+        else:
+            data = x._array
+            try:
+                out = kernel(data)
+            except STUMBLES as error:
+                raise row.failure(error, (data,), ()) from error
+            spec = x._spec if closed else spec_of(out)
+            kept = None if nothing else (data if keep_x else None, out if keep_out else None)
+            append = recording.append
+            append((row, id, (x._id,), kept, None if closed else (x._spec, spec)))
+            value = new(VARIABLE)  # make_value, spelled out: its call would be a tenth of the whole
+            value._array = out
+            value._spec = spec
+            value._recording = recording
+            value._id = id
+            value._info = None
+            return value
+        return general(row, (x,), ())
 
     def plainly(x: Any) -> Any:
         if type(x) not in PLAIN:
             return general(row, (x,), ())
         if type(x) in NUMBERS:
             return run(row, (x,), ())
+        if x.dtype not in NATIVE:
+            return general(row, (x,), ())
         try:
             return kernel(x)
         except STUMBLES as error:
@@ -93,7 +98,7 @@ def unary(row: Row) -> Callable[..., Any]:
     return call
 
 
-def binary(row: Row) -> Callable[..., Any]:
+def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op of two operands without options."""
     closed = row.closed
     # What a node keeps depends on which of its operands have a gradient to compute.
@@ -162,43 +167,52 @@ def binary(row: Row) -> Callable[..., Any]:
             else:
                 return general(row, (x, y), ())
         except StopIteration:
-            return general(row, (x, y), ())
-        try:
-            out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
-        except STUMBLES as error:
-            raise row.failure(error, (a, b), ()) from error
+            pass  # as above
+        else:
+            try:
+                out = (on_arrays if spec_y is not None and spec_y.shape else kernel)(a, b)
+                # Of one spec with the result: both operands, or one beside a weak Python number.
+                if closed and (spec is spec_y or kind_y is float or kind_y is int):
+                    specs = None
+                else:
+                    specs = spec, spec_y, spec_of(out)
+                    spec = specs[2]
+                    if (
+                        closed
+                        and (i is None or specs[0] is spec)
+                        and (j is None or specs[1] is spec)
+                    ):
+                        specs = None
+            except STUMBLES as error:
+                raise row.failure(error, (a, b), ()) from error
 
-        # Of one spec with the result: both operands, or the one beside a weak Python number.
-        if closed and (spec is spec_y or kind_y is float or kind_y is int):
-            specs = None
-        else:
-            specs = spec, spec_y, spec_of(out)
-            spec = specs[2]
-            if closed and (i is None or specs[0] is spec) and (j is None or specs[1] is spec):
-                specs = None
-        if nothing:
-            kept = None
-        elif j is None:
-            kept = (a if xx else None, recording.hold(b) if xy else None, out if xo else None)
-        elif i is None:
-            kept = (recording.hold(a) if yx else None, b if yy else None, out if yo else None)
-        else:
-            kept = (a if bx else None, b if by else None, out if bo else None)
-        append = recording.append  # as a method call it would take twice as long to look up
-        append((row, id, (i, j), kept, specs))
-        value = new(VARIABLE)
-        value._array = out
-        value._spec = spec
-        value._recording = recording
-        value._id = id
-        value._info = None
-        return value
+            if nothing:
+                kept = None
+            elif j is None:
+                kept = (a if xx else None, recording.hold(b) if xy else None, out if xo else None)
+            elif i is None:
+                kept = (recording.hold(a) if yx else None, b if yy else None, out if yo else None)
+            else:
+                kept = (a if bx else None, b if by else None, out if bo else None)
+            append = recording.append  # as a method call it would take twice as long to look up
+            append((row, id, (i, j), kept, specs))
+            value = new(VARIABLE)
+            value._array = out
+            value._spec = spec
+            value._recording = recording
+            value._id = id
+            value._info = None
+            return value
+        return general(row, (x, y), ())
 
     def plainly(x: Any, y: Any) -> Any:
         if type(x) not in PLAIN or type(y) not in PLAIN:
             return general(row, (x, y), ())
-        if type(x) in NUMBERS and type(y) in NUMBERS:
+        alone = type(x) in NUMBERS
+        if alone and type(y) in NUMBERS:
             return run(row, (x, y), ())
+        if not ((alone or x.dtype in NATIVE) and (type(y) in NUMBERS or y.dtype in NATIVE)):
+            return general(row, (x, y), ())
         try:
             return kernel(x, y)
         except STUMBLES as error:
@@ -216,7 +230,7 @@ def _on_arrays(row: Row, kernel: Any) -> Any:
     return behind or kernel
 
 
-def with_options(row: Row) -> Callable[..., Any]:
+def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op that is neither ``unary`` nor ``binary``."""
     count, total = len(row.arrays), len(row.arrays) + len(row.options)
     if row.prepare is not None or row.positional < len(row.options):
@@ -248,10 +262,14 @@ def with_options(row: Row) -> Callable[..., Any]:
                 values.append(operand._array)
                 inputs.append(operand._id)
                 specs.append(operand._spec)
-            elif type(operand) in PLAIN:
+            elif type(operand) in NUMBERS:
                 values.append(operand)
                 inputs.append(None)
-                specs.append(None if type(operand) in NUMBERS else spec_of(operand))
+                specs.append(None)
+            elif type(operand) in PLAIN and operand.dtype in NATIVE:
+                values.append(operand)
+                inputs.append(None)
+                specs.append(spec_of(operand))
             else:
                 return general(row, operands, options)
         if inputs.count(None) == len(inputs):

@@ -27,9 +27,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, kind_of
+from odyssey.devices.arrays import plain_result
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import shortcuts
+from odyssey.ops.dispatch import general, giving_way
 from odyssey.ops.row import (
     PASS,
     REQUIRED,
@@ -40,12 +42,24 @@ from odyssey.ops.row import (
     parameters_of,
     takes_residual,
 )
-from odyssey.ops.rules import copying, picking, read_choice
+from odyssey.ops.rules import checking, picking, read_choice
 from odyssey.ops.samples import Reject, Sample
 from odyssey.ops.values import NUMBERS
 from odyssey.spec import Spec
+from odyssey.vocabulary import keyword_hint
 
-__all__ = ["COMPOSITES", "OPS", "PASS", "REQUIRED", "Row", "asked", "composite", "op", "publish"]
+__all__ = [
+    "COMPOSITES",
+    "OPS",
+    "PASS",
+    "REQUIRED",
+    "Row",
+    "asked",
+    "composite",
+    "op",
+    "operator_of",
+    "publish",
+]
 
 _ROWS: dict[str, Row] = {}
 OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
@@ -141,7 +155,7 @@ def op(
         row.kernel = kernel or ufunc or row.reference
         row.forward = forward
         if not row.module.startswith("odyssey.ops."):
-            row.kernel = _apart(row.kernel)
+            row.kernel = _apart(reference.__name__, row.kernel)
             row.forward = forward and _forward_apart(row, forward, real)
         row.holders, row.plans = [], {}
         row.prepare = prepare
@@ -190,7 +204,7 @@ def composite(
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
-                raise _misuse(function, error) from error
+                raise _misuse(function, error, named) from error
 
         made.numpy = tuple(numpy)  # type: ignore[attr-defined]
         made.aliases = tuple(aliases)  # type: ignore[attr-defined]
@@ -199,12 +213,15 @@ def composite(
     return declare
 
 
-def _misuse(function: Callable[..., Any], error: Exception) -> OdysseyError:
+def _misuse(
+    function: Callable[..., Any], error: Exception, named: Mapping[str, Any]
+) -> OdysseyError:
     """The error to raise where a composite stumbled over its arguments."""
     import inspect
 
     name = function.__name__
-    return kind_of(error)(f"{name}: {error}; the signature is {name}{inspect.signature(function)}")
+    came = f"{error}{keyword_hint(named)}"
+    return kind_of(error)(f"{name}: {came}; the signature is {name}{inspect.signature(function)}")
 
 
 def publish(namespace: dict[str, Any]) -> None:
@@ -289,8 +306,9 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     row.spelled = 0 if row.unruled else row.short
     row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:
-        row.pulls = tuple(pull and copying(pull) for pull in row.pulls)
-        row.pushes = tuple(push and copying(push) for push in row.pushes)
+        places = range(len(row.arrays))
+        row.pulls = tuple(checking(row, k, row.pulls[k]) for k in places)
+        row.pushes = tuple(checking(row, k, row.pushes[k], True) for k in places)
     row.bare = row.pulls
     if row.linear and not jvp:
         first = len(row.arrays) + 1
@@ -307,9 +325,9 @@ def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
     return rule
 
 
-def _apart(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _apart(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-    return lambda *args: apart(kernel(*args), args)
+    return lambda *args: apart(plain_result(name, kernel(*args)), args)
 
 
 def _forward_apart(
@@ -389,7 +407,12 @@ def _refusing_complex(row: Row, function: Callable[..., Any]) -> Callable[..., A
     return refusing
 
 
-def _callable(row: Row) -> Callable[..., Any]:
+def operator_of(function: Any) -> Callable[..., Any]:
+    """The op as Python's operators call it: it gives way to containers that have it too."""
+    return _callable(function.row, giving_way)
+
+
+def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     # The shortcuts know the specs of Variables only; a rule may want that of a plain operand.
     others = {f"{name}_spec" for name in row.arrays}
     own = all(
@@ -400,7 +423,7 @@ def _callable(row: Row) -> Callable[..., Any]:
     plain = own and not (row.options or row.optional or row.foreign)
     plain = plain and row.forward is None and all(row.vjp.values())
     make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
-    call: Any = (make or shortcuts.with_options)(row)
+    call: Any = (make or shortcuts.with_options)(row, general)
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc

@@ -14,6 +14,7 @@ import numpy as np
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
+from odyssey.ops.operands import promoted
 from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.table import op, publish
 
@@ -189,6 +190,7 @@ _ANGLES = [sample(*s.operands, low=0.5) for s in PAIRS]
 
 
 def _direction(x: Any, y: Any) -> Any:
+    x, y = promoted(x, y)
     with np.errstate(over="ignore", under="ignore"):
         squares = np.asarray(x * x + y * y)
     limits = np.finfo(squares.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.scope import TRACE
@@ -16,6 +17,7 @@ from odyssey.ops.values import LEAF
 from odyssey.optim.rule import Rule
 from odyssey.tree import paths
 from odyssey.variable import Variable
+from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Group", "groups_of"]
 
@@ -118,8 +120,10 @@ class Group:
 
 def _plain(value: Any) -> Any:
     """NumPy's numbers would make float32 parameters float64; Python's would not."""
-    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
-        return value.item()
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = as_array("optimizer", "a setting", value)
+        if value.ndim == 0:
+            return value.item()
     if isinstance(value, (list, tuple, np.ndarray)):
         return tuple(v.item() if isinstance(v, np.generic) else v for v in value)
     return value
@@ -143,8 +147,8 @@ def groups_of(
         own = {name: _plain(value) for name, value in entry.items() if name != "params"}
         if unknown := set(own) - set(settings):
             raise OdysseyError(
-                f"{who}: group {k} has {', '.join(sorted(map(str, unknown)))}, which is no "
-                f"setting; there are {', '.join(settings)}"
+                f"{who}: group {k} has {', '.join(sorted(map(str, unknown)))}, which is not a "
+                f"setting; there are {', '.join(settings)}{keyword_hint(unknown)}"
             )
         found = _parameters(who, entry["params"], prefix)
         groups.append(Group(*found, make, settings | own))

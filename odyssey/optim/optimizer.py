@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from operator import setitem
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, number, shown, whole
+from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import (
     DTypeError,
@@ -25,6 +26,7 @@ from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
 from odyssey.variable import Variable
+from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Optimizer"]
 
@@ -50,6 +52,13 @@ class Optimizer:
 
     groups: list[Group]
     learning_rate: float
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Refuse keywords of other libraries by our words for them."""
+        hint = keyword_hint(named.keys() - set(cls.__init__.__code__.co_varnames))
+        if hint:
+            raise DTypeError(f"{cls.__name__}{hint.replace(';', ':', 1)}")
+        return super().__new__(cls)
 
     def __init__(self, params: Any, rule: Callable[..., Rule], **settings: Any) -> None:
         self._names = tuple(settings)
@@ -275,6 +284,7 @@ class Optimizer:
             )
         for k, s in enumerate(state):
             for name, value in s.items():
+                value = as_array("load_state_dict", f"{name} of {self._called(k)}", value)
                 expected = () if name == "steps" else self.params[k].shape
                 dtype = np.dtype(np.int64) if name == "steps" else self.params[k].dtype
                 if not np.can_cast(_dtype_of(name, value), dtype, "same_kind"):

@@ -105,7 +105,7 @@ def _joined(real: Any, imag: Any) -> Any:
 
 
 def like(number: Any, p: Any) -> Any:
-    """A number that has no say about the dtype of what it is multiplied with.
+    """A number that does not change the dtype of what it is multiplied with.
 
     Python numbers are weak already; one that a graph computes is cast to the real dtype of ``p``.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import STUMBLES, flag, kind_of, shown, word
+from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import run_all
 from odyssey.errors import (
     DTypeError,
@@ -292,10 +293,7 @@ def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> An
 
 def _replacement(new: Any, g: Any) -> Any:
     """What a hook returned in the place of ``g``, as an array of its dtype."""
-    try:
-        array = np.asarray(new)
-    except STUMBLES as error:
-        raise DTypeError(f"on_gradient: the function returned {shown(new)}: {error}") from error
+    array = as_array("on_gradient", "what the function returned", new)
     if array.dtype.kind not in ("biufc" if g.dtype.kind == "c" else "biuf"):
         raise DTypeError(
             f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"

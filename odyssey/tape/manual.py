@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, shown
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.ops.dispatch import run
 from odyssey.ops.table import OPS, REQUIRED, Row
@@ -122,7 +123,7 @@ def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
             "constant, so this could close a cycle; record the op that makes it first"
         )
     if isinstance(output, Value) and output._recording is not CONSTANT:
-        raise TapeError(f"record: the output {output!r} is no constant")
+        raise TapeError(f"record: the output {output!r} is not a constant")
     return id
 
 
@@ -143,7 +144,7 @@ def _complete(
     wanted = {n for needs, i in zip(row.needs, ids, strict=True) if i is not None for n in needs}
     for k, name in enumerate(row.arrays):
         if specs[k] is None and name in values:
-            specs[k] = spec_of(np.asarray(values[name]))
+            specs[k] = spec_of(as_array(f"record: {row.name}", name, values[name]))
         given = values.get(f"{name}_spec")
         specs[k] = given if given is not None else specs[k]
     have = {f"{n}_spec" for n, s in zip(row.arrays, specs, strict=True) if s is not None}
@@ -171,13 +172,7 @@ def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
             value = value._array
         if value is None or type(value) in NUMBERS:
             continue
-        try:
-            array = np.array(value)
-        except STUMBLES as error:
-            raise DTypeError(f"record: {name}={shown(value)} is no array: {error}") from error
-        if array.dtype.kind not in "biufc":
-            raise DTypeError(f"record: {name} is of dtype {array.dtype}; pass an array of numbers")
-        found[name] = array
+        found[name] = np.array(as_array("record", name, value))
     for name in (f"{array}_spec" for array in row.arrays):
         if not isinstance(saved.get(name), (Spec, type(None))):
             raise DTypeError(f"record: {name}={shown(saved[name])} is not a Spec")

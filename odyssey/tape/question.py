@@ -69,7 +69,7 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
             return value
         raise TapeError(f"{who}: this tape knows no id {shown(value)}")
     if not isinstance(value, Variable):
-        raise TapeError(f"{who}: {_short(value)} is no Variable; only Variables are on a tape")
+        raise TapeError(f"{who}: {_short(value)} is not a Variable; only Variables are on a tape")
     where = value._recording
     if where is r:
         if not tape._covers(value._id):

@@ -94,7 +94,7 @@ def memory(tape: GradientTape) -> Memory:
 
 
 def _owner(value: Any) -> Any:
-    """The array that owns the memory of ``value``; None for what is no array."""
+    """The array that owns the memory of ``value``; None for what is not an array."""
     if isinstance(value, np.generic):
         return value
     if not isinstance(value, np.ndarray):

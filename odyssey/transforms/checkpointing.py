@@ -176,7 +176,7 @@ class _Piece:
         return dict(zip(first, made, strict=True))
 
     def _template(self, recording: Recording) -> list[Any]:
-        """Take the values out of the arguments; return those that are no inputs, to be kept."""
+        """Take the values out of the arguments; return those that are not inputs, to be kept."""
         numbers = {id: k for k, id in enumerate(self.ids)}
         kept: list[Any] = []
         for value in leaves(self.tree):

@@ -1,0 +1,109 @@
+"""Words of other libraries, and what is written here in their place: for messages only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["ATTRIBUTES", "MISSING_OPS", "Elsewhere", "keyword_hint"]
+
+_KEYWORDS = {
+    "dim": "axis",
+    "dims": "axis",
+    "keepdim": "keepdims",
+    "input": "the first array, which comes by position",
+    "other": "the second array, which comes by position",
+    "lr": "learning_rate",
+    "beta1": "betas",
+    "beta2": "betas",
+    "epsilon": "eps",
+    "decay": "weight_decay",
+}
+
+ATTRIBUTES = {
+    "add_": "v.assign(v + x)",
+    "argsort": "np.argsort(v.numpy())",
+    "bool": "v.astype(bool)",
+    "clone": "ops.identity(v)",
+    "contiguous": "v: arrays here need no such call",
+    "copy": "copy.copy(v)",
+    "copy_": "v.assign(x)",
+    "cpu": "v.to('cpu')",
+    "cuda": "v: this version computes on the CPU",
+    "detach_": "v = v.detach()",
+    "dim": "v.ndim",
+    "div_": "v.assign(v / x)",
+    "double": "v.astype(np.float64)",
+    "expand": "ops.broadcast_to(v, shape)",
+    "fill": "v.assign(x)",
+    "fill_": "v.assign(x)",
+    "float": "v.astype(np.float32)",
+    "grad_fn": "tape.explain(output, v)",
+    "half": "v.astype(np.float16)",
+    "int": "v.astype(np.int32)",
+    "is_cuda": "v.device",
+    "long": "v.astype(np.int64)",
+    "masked_fill": "ops.where(mask, x, v)",
+    "mm": "v @ x",
+    "mul_": "v.assign(v * x)",
+    "norm": "ops.sqrt(ops.sum(v * v))",
+    "numel": "v.size",
+    "permute": "v.transpose(axes)",
+    "register_hook": "tape.on_gradient(v, function)",
+    "requires_grad_": "v.requires_grad = True",
+    "retain_grad": "tape.gradient(output, v)",
+    "sub_": "v.assign(v - x)",
+    "t": "v.T",
+    "tobytes": "v.numpy().tobytes()",
+    "tolist": "v.numpy().tolist()",
+    "unsqueeze": "ops.expand_dims(v, axis)",
+    "view": "v.reshape(shape)",
+    "zero_": "v.assign(0)",
+}
+"""What other libraries call on their arrays, and how it is written here."""
+
+_NO_RULE = "there is none yet; the example of od.custom_vjp gives np.linalg.solve a derivative"
+
+MISSING_OPS = dict.fromkeys(
+    ("solve", "inv", "det", "slogdet", "cholesky", "qr", "svd", "eig", "eigh", "lstsq"), _NO_RULE
+) | {
+    "cat": "write concatenate",
+    "dim": "write v.ndim",
+    "mm": "write matmul",
+    "norm": "write sqrt(sum(v * v))",
+    "permute": "write transpose",
+    "unsqueeze": "write expand_dims",
+    "view": "write reshape",
+}
+"""What is looked for among the ops, and what to do instead."""
+
+
+def keyword_hint(names: Iterable[str]) -> str:
+    """What to say of keywords that other libraries use; empty where there is nothing to say.
+
+    >>> keyword_hint(["dim"])
+    '; dim is called axis here'
+    """
+    return "".join(
+        f"; {name} is called {_KEYWORDS[name]} here" for name in names if name in _KEYWORDS
+    )
+
+
+class Elsewhere:
+    """An attribute that is not there, and whose error says what to write in its place.
+
+    A ``__getattr__`` would do the same, but make Python search longer for every other attribute.
+    """
+
+    __slots__ = ("name", "words")
+
+    def __init__(self, name: str, words: str) -> None:
+        self.name = name
+        self.words = words
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        raise AttributeError(
+            f"{owner.__name__} has no attribute {self.name!r}; write {self.words}",
+            name=self.name,
+            obj=instance,
+        )
