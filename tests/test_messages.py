@@ -283,7 +283,7 @@ def test_the_list_of_ops_ends_quietly_when_its_reader_has_enough():
     found = run(f"set -o pipefail; '{sys.executable}' -m odyssey ops | head -n 1")
     assert found.stdout.startswith("CALL")
     assert found.stderr == ""
-    assert found.returncode == 141
+    assert found.returncode in (0, 141)  # 0 where all was written before head left
 
 
 def test_an_op_that_is_not_there_is_answered_on_the_command_line():
