@@ -209,6 +209,18 @@ def test_a_library_that_overwrites_its_arguments_is_noticed():
         tape.gradient(y, w)
 
 
+@pytest.mark.peers
+def test_a_tensor_that_shares_the_memory_is_noticed():
+    torch = pytest.importorskip("torch", reason="peers missing: torch")
+    a, w = np.ones(MIDDLE), leaf()
+    tensor = torch.from_numpy(a)
+    with GradientTape() as tape:
+        y = (w * a).sum()
+    tensor.mul_(2.0)
+    with pytest.raises(MutationError, match="multiply saved an array"):
+        tape.gradient(y, w)
+
+
 @pytest.mark.parametrize("how", ["all", "one", "exchange"])
 def test_any_write_to_a_large_view_is_noticed(how):
     base, w = np.arange(float(HUGE + 1)), leaf()
@@ -288,6 +300,19 @@ def test_a_memory_map_is_kept_like_any_view(tmp_path):
         y = ops.sum(ops.mul(w, mapped))
     mapped[:] = 0.0
     assert tape.gradient(y, w) == np.arange(float(MIDDLE)).sum()
+
+
+def test_a_write_to_the_file_of_a_large_memory_map_is_noticed(tmp_path):
+    path = tmp_path / "numbers"
+    np.ones(HUGE).tofile(path)
+    mapped, w = np.memmap(path, float, "r"), leaf()
+    with GradientTape() as tape:
+        y = ops.sum(ops.mul(w, mapped))
+    other = np.memmap(path, float, "r+")
+    other[77] = 5.0
+    other.flush()
+    with pytest.raises(MutationError, match="multiply saved an array"):
+        tape.gradient(y, w)
 
 
 # ------------------------------------------------------------------ whose lock it is
