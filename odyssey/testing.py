@@ -119,7 +119,7 @@ def _inner(a: list[Any], b: list[Any]) -> float:
 
 
 def _value(x: Any) -> Any:
-    return np.asarray(x._array if isinstance(x, Value) else x)
+    return as_array("check_gradients", "the result", x._array if isinstance(x, Value) else x)
 
 
 class _Probe:

@@ -38,6 +38,8 @@ def interrupt(n, event="line"):
         return here
 
     before = sys.gettrace()
+    # From 3.12 on a frame's wish for opcodes is heard by those that begin later.
+    sys._getframe().f_trace_opcodes = event == "opcode"
     sys.settrace(enter)
     try:
         yield fired

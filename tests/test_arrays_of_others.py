@@ -255,6 +255,7 @@ def test_an_array_that_no_node_needs_any_more_may_be_overwritten():
     assert tape.gradient(y, w) == 3.0
 
 
+@pytest.mark.filterwarnings("ignore:Setting the")
 @pytest.mark.parametrize("how", ["dtype", "shape"])
 def test_an_array_given_another_type_by_its_owner_keeps_what_was_recorded(how):
     a, w = np.ones(MIDDLE), leaf()

@@ -221,7 +221,7 @@ def test_an_error_of_the_kernel_becomes_ours_and_one_of_the_user_stays():
     for axis in (10**30, "x", 1.5, None, [[0]]):
         with pytest.raises(OdysseyError):
             ops.swapaxes(leaf(), axis, 0)
-    with pytest.raises(OdysseyError, match="came x"):
+    with pytest.raises(OdysseyError, match="y is an int that no array"):
         ops.add(X, 10**400)
 
     @od.op(elementwise=True, vjp={"x": lambda g: g})

@@ -52,6 +52,7 @@ def test_kernel_equals_reference(row, sample):
 
 
 @walk(CALLED_LIKE_NUMPY)
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")
 def test_values_are_those_of_the_numpy_function_bit_for_bit(row, sample):
     operands = draw(sample)
     positions = tracked(row, sample)
@@ -64,6 +65,7 @@ def test_values_are_those_of_the_numpy_function_bit_for_bit(row, sample):
 
 
 @walk(CALLED_LIKE_NUMPY)
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")
 def test_the_numpy_function_on_a_variable_is_the_op(row, sample):
     operands = draw(sample)
     for function in (*row.numpy, *([row.ufunc] if row.ufunc else [])):
