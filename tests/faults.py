@@ -38,13 +38,16 @@ def interrupt(n, event="line"):
         return here
 
     before = sys.gettrace()
-    # From 3.12 on a frame's wish for opcodes is heard by those that begin later.
-    sys._getframe().f_trace_opcodes = event == "opcode"
     sys.settrace(enter)
     try:
         yield fired
     finally:
         sys.settrace(before)
+
+
+# Python 3.13 begins to tell of opcodes after the first frame of a process that asked for them.
+with interrupt(sys.maxsize, "opcode"):
+    od.ops.add(1.0, 1.0)
 
 
 @contextmanager
