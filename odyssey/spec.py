@@ -76,8 +76,9 @@ def intern(shape: Shape, dtype: np.dtype[Any]) -> Spec:
             raise DTypeError(f"an array of dtype {dtype} came; pass numbers")
         if len(_INTERNED) >= _LIMIT:
             _INTERNED.clear()
-        # Where arrays are taken in, they are brought to the byte order of this machine.
-        spec = _INTERNED.setdefault(key, Spec(shape, np.dtype(dtype).newbyteorder("=")))
+        # Where arrays are taken in, they are brought to the byte order of this machine. By its
+        # letter NumPy finds its own dtype, the one of results: a sweep compares by identity.
+        spec = _INTERNED.setdefault(key, Spec(shape, np.dtype(dtype.char)))
     return spec
 
 

@@ -105,7 +105,7 @@ def complaint(who: str, what: str, value: Any) -> DTypeError | None:
 
 def native(array: Array) -> Array:
     """The array in the byte order of this machine."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return array if array.dtype.isnative else array.astype(array.dtype.char)
 
 
 def native_dtype(dtype: Any) -> np.dtype[Any]:
@@ -119,7 +119,7 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
         return found
     if found.kind not in "biufc":
         raise TypeError(f"dtype {found} is not one of numbers")
-    return found.newbyteorder("=")
+    return np.dtype(found.char)
 
 
 def plain_result(who: str, out: Any) -> Any:
