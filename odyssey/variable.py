@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +13,7 @@ from odyssey import checks
 from odyssey.checks import STUMBLES, flag, label, shown
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import commit
+from odyssey.devices.guard import GUARD
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
 from odyssey.errors import (
@@ -48,10 +48,7 @@ from odyssey.spec import Array, Shape, spec_of
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
 
-__all__ = ["ACCUMULATION", "Variable", "check_trainable", "settled"]
-
-# Threads may sweep tapes of their own that share leaves; adding to a gradient is one step.
-ACCUMULATION = threading.RLock()
+__all__ = ["Variable", "check_trainable", "settled"]
 
 
 class Variable(Value, Operators):
@@ -174,18 +171,19 @@ class Variable(Value, Operators):
         if not np.can_cast(array.dtype, self._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {self.dtype} of {self!r}")
         array = np.asarray(array, self._array.dtype)  # which may overflow: before anything is done
-        try:
-            if not self._array.flags.writeable:
-                raise _locked(self)
-            array = np.broadcast_to(array, self.shape)
-        except ValueError:
-            raise ShapeError(
-                f"assign: a value of shape {array.shape} does not fit {self!r}"
-            ) from None
-        # NumPy would copy what overlaps, and that may fail.
-        if np.may_share_memory(array, self._array):
-            array = array.copy()
-        commit(replacing(self, array))
+        with GUARD:
+            try:
+                if not self._array.flags.writeable:
+                    raise _locked(self)
+                array = np.broadcast_to(array, self.shape)
+            except ValueError:
+                raise ShapeError(
+                    f"assign: a value of shape {array.shape} does not fit {self!r}"
+                ) from None
+            # NumPy would copy what overlaps, and that may fail.
+            if np.may_share_memory(array, self._array):
+                array = array.copy()
+            commit(replacing(self, array))
         return self
 
     def numpy(self) -> Array:
@@ -270,12 +268,14 @@ class Variable(Value, Operators):
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
             self._own_info()
-            array = np.array(self._array, order="C")
-            commit([(setattr, self, "_array", array), (setattr, self, "_recording", LEAF)])
+            with GUARD:
+                array = np.array(self._array, order="C")
+                commit([(setattr, self, "_array", array), (setattr, self, "_recording", LEAF)])
         elif not flag and self._recording is LEAF:
             # A tape may hold the leaf's array, and that of a constant can be written to.
-            array = np.array(self._array)
-            commit([(setattr, self, "_array", array), (setattr, self, "_recording", CONSTANT)])
+            with GUARD:
+                array = np.array(self._array)
+                commit([(setattr, self, "_array", array), (setattr, self, "_recording", CONSTANT)])
         self._placed = None
 
     def _own_info(self) -> Info:
@@ -295,7 +295,7 @@ class Variable(Value, Operators):
         if info is None or info.grad is None:
             return None
         if info.loan is not None:
-            with ACCUMULATION:
+            with GUARD:
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 shown = info.loan is not None and info.loan() is not None
                 if shown and type(info.grad) is np.ndarray:
@@ -313,7 +313,8 @@ class Variable(Value, Operators):
             trace.set_grad(self, value)
             return
         info = self._own_info()
-        info.grad, info.loan = value, None
+        with GUARD:  # else a sum that another thread computes would take its place
+            info.grad, info.loan = value, None
 
     def _gradient(self, value: Any) -> Array:
         """A copy of a gradient that a user gives, as an array of this dtype."""
@@ -327,7 +328,8 @@ class Variable(Value, Operators):
         if (trace := TRACE.get()) is not None:
             trace.set_grad(self, None)
         elif self._info is not None:
-            self._info.grad = self._info.loan = None
+            with GUARD:
+                self._info.grad = self._info.loan = None
 
     def backward(self, grad: Any = None) -> Any:
         """Sweep the tape that recorded this value; see ``GradientTape.backward``.
@@ -505,7 +507,8 @@ class Variable(Value, Operators):
             if trace is not None:
                 trace.assign(self, setitem(trace.lift(self), _plain(value), key))
                 return
-            self.assign(setitem(np.array(self._array), _plain(value), key))
+            with GUARD:
+                self.assign(setitem(np.array(self._array), _plain(value), key))
             return
         result = setitem(self, value, key)
         if trace is not None and not trace.is_own(self):
@@ -552,10 +555,11 @@ class Variable(Value, Operators):
                 f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "
                 "or assign() outside the tape"
             )
-        result: Self = apply(self, other)
         if self._recording is not LEAF:
+            result: Self = apply(self, other)
             return result
-        self.assign(result)
+        with GUARD:
+            self.assign(apply(self, other))
         return self
 
     # -------------------------------------------------------------- copies and pictures

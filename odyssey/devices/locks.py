@@ -8,6 +8,7 @@ Python code was interrupted, and needs no guard against other threads.
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any
 from weakref import ref
 
@@ -31,6 +32,9 @@ class _Lock:
 # By the array's id: weak references to its lock, whose callbacks take the entry out of this table
 # and open the array. The second one holds the array, so an id stays whose it is.
 _HELD: dict[int, tuple[ref[_Lock], ref[_Lock]]] = {}
+
+# Numbers of moments: between two that follow each other no lock was made.
+_moment = count().__next__
 
 # By position: with the argument's name the call would take twice as long.
 _set_writable: Any = np.ndarray.setflags
@@ -62,7 +66,9 @@ def holders(array: Array) -> list[Any]:
 def _find(array: Array) -> _Lock:
     """What stands for the lock of ``array``: found, or made."""
     key, flags = id(array), array.flags
+    pair = None  # named before ``made``, so that its callbacks are gone first, see below
     while True:
+        before = _moment()
         writable = flags.writeable  # before the look-up: another thread may be locking it
         entry = _HELD.get(key)
         known = entry[0]() if entry is not None else None
@@ -72,13 +78,17 @@ def _find(array: Array) -> _Lock:
         if writable:
             # Callbacks are called with the dead reference: to ``pop`` that is the default, to
             # ``setflags`` it says that the array is aligned, and to ``setattr`` it is a truth.
-            forget = ref(made, partial(_HELD.pop, key))
             if flags.aligned:
-                reopen = ref(made, partial(_set_writable, array, True))
+                reopen = partial(_set_writable, array, True)
             else:
-                reopen = ref(made, partial(setattr, flags, "writeable"))
-            _HELD.setdefault(key, (forget, reopen))
-        elif not flags.writeable:
+                reopen = partial(setattr, flags, "writeable")
+            pair = ref(made, partial(_HELD.pop, key)), ref(made, reopen)
+            _HELD.setdefault(key, pair)
+            _moment()
+            # Another thread's pair may be in the table now: this lock must not open the array.
+            pair = None
+        elif not flags.writeable and _moment() == before + 1:
+            # Its owner made it so: nobody can have locked it meanwhile.
             return made
 
 

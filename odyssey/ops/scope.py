@@ -3,12 +3,17 @@
 Scopes live in context variables, so each thread and each async task has its own. They are a
 stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by
 its position, because a suspended generator can leave its scopes in its caller's context.
+
+A context can be copied into another thread, as ``asyncio.to_thread`` does. Scopes stay those of the
+thread that entered them: a stack ends in its name, and is dropped where another one finds it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
@@ -17,6 +22,7 @@ from odyssey.ops.values import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
     "TRACE",
+    "TRAVELS",
     "Boundary",
     "Pause",
     "PauseBlock",
@@ -31,12 +37,19 @@ __all__ = [
     "replaced",
     "scopes",
     "set_scopes",
+    "within",
     "without",
 ]
 
-_SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=(None,))
+# Scopes, None and the number of the thread; of no scopes None alone.
+_NOTHING = (None,)
+_SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=_NOTHING)
 scopes = _SCOPES.get
 set_scopes = _SCOPES.set
+
+# Not empty where threads begin in the context of the one that started them, or one was seen to run
+# in that of another: recordings then give ids to the thread alone that opened them.
+TRAVELS = [True] if getattr(sys.flags, "thread_inherit_context", False) else []
 
 # The graph under construction, or None: set by ``compile`` while it traces a function.
 TRACE: ContextVar[Any] = ContextVar("odyssey_trace", default=None)
@@ -74,7 +87,13 @@ class Boundary(Mark):
 
 def enter(scope: Any) -> None:
     """Make ``scope`` the innermost one of this context."""
-    _SCOPES.set((scope, *scopes()))
+    _SCOPES.set(within(scope))
+
+
+def within(scope: Any) -> tuple[Any, ...]:
+    """The stack with ``scope`` as the innermost one."""
+    stack, thread = scopes(), get_ident()
+    return (scope, *stack) if stack[-1] == thread else (scope, None, thread)
 
 
 def leave(scope: Any) -> None:
@@ -85,9 +104,8 @@ def leave(scope: Any) -> None:
 def without(scope: Any) -> tuple[Any, ...]:
     """The stack without the innermost occurrence of ``scope``."""
     stack = scopes()
-    if stack[0] is scope:
-        return stack[1:]
-    return replaced(scope) if scope in stack else stack
+    rest = stack[1:] if stack[0] is scope else replaced(scope) if scope in stack else stack
+    return rest if rest[0] is not None else _NOTHING
 
 
 def replaced(scope: Any, *others: Any) -> tuple[Any, ...]:
@@ -103,11 +121,17 @@ def innermost() -> Any:
     """Return the innermost scope that has not ended, or None."""
     stack = scopes()
     top = stack[0]
-    if top is None or not top.over:
+    if top is None:
+        return None
+    if stack[-1] != get_ident():  # entered by another thread, whose context was copied
+        TRAVELS[:] = [True]
+        _SCOPES.set(_NOTHING)
+        return None
+    if not top.over:
         return top
-    alive = tuple(scope for scope in stack if scope is None or not scope.over)
-    _SCOPES.set(alive)
-    return alive[0]
+    alive = tuple(scope for scope in stack[:-2] if not scope.over)
+    _SCOPES.set((*alive, *stack[-2:]) if alive else _NOTHING)
+    return alive[0] if alive else None
 
 
 def recording_now() -> Any:

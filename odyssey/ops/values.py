@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, count, repeat, starmap
 from operator import setitem
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +26,7 @@ __all__ = [
     "free_id",
     "make_value",
     "replacing",
+    "ticket",
     "writing",
     "writing_to_all",
     "written",
@@ -33,6 +34,10 @@ __all__ = [
 
 # Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
 free_id = itertools.count(1).__next__
+
+# Numbers of writes to leaves, and of moments between them: where two moments have numbers that
+# follow each other, there was no write in between.
+ticket = count(1).__next__
 
 NUMBERS = frozenset({int, float, complex, bool})
 _SCALARS = {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
@@ -70,7 +75,7 @@ class Info:
         name: For messages.
         grad: The accumulated gradient, or None.
         loan: A weak reference to the ``Gradients`` that shares ``grad``'s memory, or None.
-        version: How often ``assign`` and optimizers wrote to the data.
+        version: Another number after each write to the data; none while it is written to.
         home: A weak reference to the tape that made the leaf, or None.
         note: Why a constant is one: a word and the ids that it was computed from.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
@@ -85,7 +90,7 @@ class Info:
         self.grad: Any = None
         self.loan: Any = None
         self.home: Any = None
-        self.version = 0
+        self.version: float = 0
         self.watched: int | None = None
 
 
@@ -132,25 +137,48 @@ def written(leaf: Value) -> None:
     commit(writing(leaf))
 
 
-def writing(leaf: Value) -> Plan:
-    """What ``written`` does, for a ``commit`` that writes as well: all of it or nothing happens."""
+# The version of a leaf that is being written to: it differs from itself, and so from what any tape
+# has noted.
+_BEING_WRITTEN = float("nan")
+
+
+def writing(leaf: Value, calls: Plan | None = None) -> Plan:
+    """What ``written`` does, for a ``commit`` that writes as well: all of it or nothing happens.
+
+    Args:
+        leaf: What is written to.
+        calls: The calls that write; between the two numbers, other threads know of it.
+    """
     info = leaf._info
     if info is None:
-        return []
-    # A tape that took the leaf up, but has no use of it yet, looks again.
-    return [(setattr, info, "version", info.version + 1), (setattr, leaf, "_placed", None)]
+        return calls or []
+    # A tape that took the leaf up, but has no use of it yet, looks again. A sweep elsewhere that
+    # drew its ticket before this one notices; one that draws it later finds the version.
+    begin = [
+        (setattr, info, "version", _BEING_WRITTEN),
+        (setattr, leaf, "_placed", None),
+        (ticket,),
+    ]
+    return [*begin, *(calls or ()), (setattr, info, "version", ticket())]
 
 
-def writing_to_all(leaves: Sequence[Value], infos: Sequence[Info]) -> Iterator[None]:
+def writing_to_all(
+    leaves: Sequence[Value], infos: Sequence[Info], calls: Iterator[Any]
+) -> Iterator[Any]:
     """The same for trainable leaves and their infos, done as the iterator is run through."""
     for leaf in leaves:
         leaf._placed = None  # to look again does no harm, and takes C five times as long
-    return map(setattr, infos, repeat("version"), [info.version + 1 for info in infos])
+    return chain(
+        map(setattr, infos, repeat("version"), repeat(_BEING_WRITTEN)),
+        starmap(ticket, ((),)),
+        calls,
+        map(setattr, infos, repeat("version"), repeat(ticket())),
+    )
 
 
 def replacing(leaf: Value, array: Array) -> Plan:
     """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape."""
-    return [*writing(leaf), (setitem, leaf._array, ..., array)]
+    return writing(leaf, [(setitem, leaf._array, ..., array)])
 
 
 class Graph(Protocol):

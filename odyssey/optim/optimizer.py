@@ -12,6 +12,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, flag, number, shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
+from odyssey.devices.guard import GUARD
 from odyssey.errors import (
     DTypeError,
     MissingGradientError,
@@ -126,6 +127,10 @@ class Optimizer:
         if TRACE.get() is not None:
             self._step_traced(refuse)
             return
+        with GUARD:
+            self._step_guarded(refuse)
+
+    def _step_guarded(self, refuse: Callable[[int], None] | None) -> None:
         for p in self._resting:
             if p._recording is LEAF:  # it is new, or was thawed
                 self._find_missing(refuse)
@@ -226,10 +231,11 @@ class Optimizer:
             for p in self.params:
                 p.zero_grad()
             return
-        for p in self.params:
-            info = p._info
-            if info is not None:  # the copy of a frozen parameter has none
-                info.grad = info.loan = None
+        with GUARD:
+            for p in self.params:
+                info = p._info
+                if info is not None:  # the copy of a frozen parameter has none
+                    info.grad = info.loan = None
 
     # -------------------------------------------------------------- saving
 
@@ -250,7 +256,8 @@ class Optimizer:
             }
             for group in self.groups
         ]
-        state = [{name: np.array(v._array) for name, v in s.items()} for s in self._state]
+        with GUARD:
+            state = [{name: np.array(v._array) for name, v in s.items()} for s in self._state]
         return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -275,7 +282,8 @@ class Optimizer:
                 )
         changes = [g.checked(**found) for g, found in zip(self.groups, settings, strict=True)]
         rules = [rule for g, (_, rule) in zip(self.groups, changes, strict=True) for _ in g.params]
-        commit([*self._adopting(changes), *self._loading(saved["state"], rules)])
+        with GUARD:
+            commit([*self._adopting(changes), *self._loading(saved["state"], rules)])
 
     def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):

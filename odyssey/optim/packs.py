@@ -136,17 +136,13 @@ class Pack:
                 plan = self._calls
             else:
                 plan = self._updates_of_all(rule, joined, steps[0], quiet)
-            return chain(
-                writing_to_all(self.params, self.infos),
-                starmap(call, plan),
-                map(self.steps.fill, (steps[0] + 1,)),
-            )
+            count = map(self.steps.fill, (steps[0] + 1,))
+            return writing_to_all(self.params, self.infos, chain(starmap(call, plan), count))
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 part = self.slices[j]
-                plan += writing(p)
-                plan += self._stretch(rule, joined[part], part.start, steps[j], quiet)
+                plan += writing(p, self._stretch(rule, joined[part], part.start, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
         return starmap(call, plan)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +16,7 @@ from numpy import ndarray
 from odyssey.checks import STUMBLES, flag, kind_of, shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import run_all
+from odyssey.devices.guard import GUARD
 from odyssey.errors import (
     DTypeError,
     OdysseyError,
@@ -24,7 +26,7 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value
+from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value, ticket
 from odyssey.spec import Spec
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
@@ -50,8 +52,9 @@ from odyssey.tape.sweep import (
     push,
     recorded,
 )
+from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
 from odyssey.tree import flatten, leaves, same_tree
-from odyssey.variable import ACCUMULATION, Variable, settled
+from odyssey.variable import Variable, settled
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
@@ -70,6 +73,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     r = tape._recording
     graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
+    since = ticket()
     frozen = r.verify()
     if type(output) is not Variable or output._recording is not r:
         take_up(r, output)
@@ -84,7 +88,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     hooks = dict(tape._hooks)
     reached: dict[int, Any] = {}
     visit = partial(_called, hooks) if hooks else None
-    rest = _pull(tape, seeds, graph, keep, visit, reached)
+    rest = _pull(tape, since, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
     traced = TRACE.get() is not None
@@ -117,12 +121,15 @@ def gradient(
     asked = {i for i in ids if i is not None}
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
     r = tape._recording
+    since = ticket()
     r.verify()
     keep = tape.persistent or create_graph
     start = first_after(r, asked)
     wanted = dependents(r.nodes[start:], asked)
     lost = unreached(tape, ids, seeds, wanted, start) if unused == "error" else None
     if lost is not None:
+        if id(tape) not in r.open:
+            raise swept_elsewhere()
         raise TapeError(
             f"gradient: the output does not depend on {flat[lost]!r}; tape.explain(output, source) "
             "says why; pass unused='zero' or 'none' if that is meant"
@@ -139,6 +146,7 @@ def gradient(
     only_leaves = not hooks and asked <= r.leaves.keys()
     rest = _pull(
         tape,
+        since,
         {i: g for i, g in seeds.items() if i in wanted},
         graph,
         keep,
@@ -188,6 +196,7 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
             push(recorded(list(nodes), r), moving)
     else:
         push(nodes, moving)
+    r.verify_after()
     lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in moving), None)
     if unused == "error" and lost is not None:
         raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
@@ -214,6 +223,7 @@ def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
 
 def _pull(
     tape: GradientTape,
+    since: int,
     seeds: dict[int, Any],
     graph: bool,
     keep: bool,
@@ -229,6 +239,7 @@ def _pull(
 
     Args:
         tape: Whose nodes to sweep over.
+        since: The ticket that was drawn before leaves were verified.
         seeds: The cotangents to begin with, by id; used up.
         graph: Whether to record the sweep.
         keep: Whether the nodes are needed again.
@@ -250,6 +261,7 @@ def _pull(
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
             pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
+        r.verify_after()
         return rest
     ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     # Nodes are freed on the way where nobody else has them.
@@ -261,12 +273,22 @@ def _pull(
     bare = ours and not (r.traced or r.manual or trace is not None)
     bare = bare and PLAIN.issuperset(map(type, rest.values()))
     if draining:
+        if r.open.pop(id(tape), None) is None:  # whoever takes the tape out has it alone
+            raise swept_elsewhere()
+        r.thread = get_ident()
         tape._undelivered = True
         tape._consumed = True
     # Only who is alive can be looked up later; a sweep that keeps its nodes keeps them all.
     spare = SPARE if draining else 0
     try:
         pull(back, rest, reached, spare, wanted, visit, audit, r.nodes, bare)
+        if draining:
+            if len(r.nodes) > start:
+                raise recorded_elsewhere()
+        elif id(tape) not in r.open:
+            raise swept_elsewhere()
+        if ticket() != since + 1:
+            r.verify_after()
     except BaseException as error:
         if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
             raise kind_of(error)(
@@ -399,7 +421,7 @@ def _deliver(
     taken: set[int] = set()
     infos: list[Any] = []
     old: list[int] = []  # places of those that have a gradient already
-    with ACCUMULATION:
+    with GUARD:
         for i, leaf in r.leaves.items():
             g = rest.get(i)
             if g is None or leaf._recording is not LEAF:

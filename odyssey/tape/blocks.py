@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from odyssey.devices.commit import commit
 from odyssey.ops.blocks import Block
-from odyssey.ops.scope import scopes, set_scopes, without
+from odyssey.ops.scope import scopes, set_scopes, within, without
 from odyssey.tape.recording import Recording
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RecordingAgain(Block):
 
     def _begin(self, entry: list[Any]) -> None:
         tape = self._tape
-        block = (tape._recording, tape._enabled, None, scopes(), (tape._recording, *scopes()))
+        block = (tape._recording, tape._enabled, None, scopes(), within(tape._recording))
         entry[1] = block
         tape._recording.entered.append(block)
         for ref in tape._around:

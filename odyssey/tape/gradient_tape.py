@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from _thread import get_ident
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,10 +22,12 @@ from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
 from odyssey.tape.recording import Recording, TapeNode
+from odyssey.tape.threads import entered_elsewhere
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
 __all__ = ["GradientTape"]
+
 
 class GradientTape:
     """Records ops on Variables, and differentiates what it recorded.
@@ -104,6 +107,9 @@ class GradientTape:
 
     def __enter__(self) -> GradientTape:
         door, self._door = self._door, None
+        thread = get_ident()
+        if self._blocks and self._blocks[0][4][-1] != thread:
+            raise entered_elsewhere(self._recording)
         if self._consumed or self._recording.dead:
             self._start()
         outer = scopes()
@@ -111,12 +117,13 @@ class GradientTape:
             self._meet(innermost())
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
-        inner = (recording, *outer)
+        inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
         block = (recording, was_enabled, door, outer, inner)
         self._blocks.append(block)
         recording.entered.append(block)
         if not (was_enabled or self._gaps or self._pauses or len(recording.open) > 1):
             self._enabled = True  # enable, spelled out
+            recording.thread = thread
             recording.turn(1)
         else:
             self.enable()
@@ -193,6 +200,7 @@ class GradientTape:
         if not self._enabled:
             try:
                 self._enabled = True
+                self._recording.thread = get_ident()
                 if not self._pauses:
                     self._resume()
             except BaseException:
@@ -509,7 +517,7 @@ class GradientTape:
 
     def _settle(self) -> None:
         """After a sweep that failed: a tape that lost nodes in it, or handed over, is consumed."""
-        if self._consumed:
+        if self._consumed and self._recording.thread == get_ident():  # else it is at work
             self._consume()
 
     # -------------------------------------------------------------- reports

@@ -24,6 +24,7 @@ from odyssey.ops.arithmetic import add
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
 from odyssey.spec import Spec
 from odyssey.tape.sweep import flip
+from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
 
@@ -51,6 +52,11 @@ def refuse_consumed(tape: GradientTape, who: str) -> None:
         raise TapeConsumedError(
             f"{who}: an earlier sweep of this tape was stopped, by an error or interrupt, before "
             "it handed over a gradient, and what it had swept is gone; record again"
+        )
+    if tape._recording.dead == LEFT_BEHIND:
+        raise TapeConsumedError(
+            f"{who}: the thread that recorded on this tape is not in this process, which was "
+            "forked beside it; record again, or sweep before forking"
         )
     if tape._consumed:
         raise TapeConsumedError(
@@ -175,6 +181,11 @@ def seeds_of(
 
     An output may be a source itself; where no sources are named, every trainable leaf is one.
     """
+    if tape._recording.dead == LEFT_BEHIND:
+        raise TapeConsumedError(
+            f"{who}: the thread that recorded on this tape is not in this process, which was "
+            "forked beside it; record again, or sweep before forking"
+        )
     if tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):

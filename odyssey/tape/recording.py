@@ -21,10 +21,11 @@ from odyssey.devices.ownership import (
     spot,
 )
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
-from odyssey.ops.scope import Pause, scopes
+from odyssey.ops.scope import TRAVELS, Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value
 from odyssey.spec import Spec
 from odyssey.tape.liveness import holders, measured, unheld_in_a_list
+from odyssey.tape.threads import holds_arrays, ids_of_thread
 
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful
@@ -95,6 +96,7 @@ class Recording:
         "on",
         "open",
         "shown",
+        "thread",
         "traced",
         "versions",
         "watched",
@@ -106,7 +108,7 @@ class Recording:
         self.nodes: list[RawNode] = []
         self.append = self.nodes.append
         self.leaves: dict[int, Value] = {}
-        self.versions: dict[int, int] = {}
+        self.versions: dict[int, float] = {}
         self.watched: dict[int, weakref.ref[Value]] = {}
         self.constants: dict[int, weakref.ref[Value]] = {}
         # Arrays of others that are locked, by their ids.
@@ -133,6 +135,8 @@ class Recording:
         self.manual: dict[int, int] = {}
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
+        # The thread that let it record last.
+        self.thread = 0
         self._limit = BLOCK
         self._ids, self.mark = _block()
         # What dispatch's shortcuts draw ids from: empty when they may not record here.
@@ -183,6 +187,8 @@ class Recording:
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = on and self.careful is None and not self.traced
         self.block = self._ids if fast else _NO_IDS
+        if TRAVELS and fast:
+            self.block = ids_of_thread(self._ids, self.thread)
 
     def new_id(self) -> int:
         """Return an id that no value of this process has."""
@@ -207,13 +213,15 @@ class Recording:
             for id in [id for id, ref in named.items() if ref() is None]:
                 del named[id]
         nodes, node = self.nodes, None
-        for k in range(len(nodes) - 1, -1, -1):
+        count = len(nodes)
+        for k in range(count - 1, -1, -1):
             node = nodes[k]
             if holders(node) <= _ALONE:
                 # One without operands in its place, which a sweep passes over: the list is a sound
                 # one wherever an interrupt may come.
                 nodes[k] = (*node[:2], (), None, None)
-        nodes[:] = [node for node in nodes if node[2]]
+        # What another thread appended meanwhile stays.
+        nodes[:count] = [node for node in nodes[:count] if node[2]]
         node = None  # it may be a dropped one, whose arrays go now
         if self.careful is not None:
             self.careful.forget_all_but(nodes)
@@ -249,7 +257,7 @@ class Recording:
                     for scope in scopes():
                         if isinstance(scope, Pause) and scope.refuse is not None:
                             scope.refuse(who, value)
-                self.versions[id] = value._info.version
+                self.versions[id] = value._info.version  # before a sweep elsewhere sees the leaf
                 self.leaves[id] = value
             elif self.versions[id] != value._info.version and not self.uses(id):
                 self.versions[id] = value._info.version
@@ -296,6 +304,8 @@ class Recording:
         shown = self.shown.get(key)
         # (It may be held and open, where an interrupt came in between.)
         if shown is None or array.flags.writeable:
+            if not self.held:
+                holds_arrays(self)
             lock(array, self.held, self)
         if shown is None:
             # A view of it, since its owner may give the array itself another shape or dtype.
@@ -339,15 +349,18 @@ class Recording:
         """Raise if anything that a node needs changed since; return whether a leaf was frozen."""
         frozen = False
         versions = self.versions
-        for id, leaf in self.leaves.items():
+        for id, leaf in tuple(self.leaves.items()):
             if leaf._recording is not LEAF:
                 frozen = True
-            # (A leaf that no node uses came with a call that failed.)
-            if leaf._info.version != versions[id] and self.uses(id):
+            version = leaf._info.version
+            if version == versions[id]:
+                continue
+            if self.uses(id):
                 raise MutationError(
                     f"{leaf!r} was assigned after this tape recorded its use; "
                     "sweep before assigning, or record again"
                 )
+            versions[id] = version  # no node uses it: it came with a call that failed
         if self.careful is not None:  # which knows the line
             self.careful.verify(self.nodes)
         for array, look, before in self.shown.values():
@@ -363,6 +376,15 @@ class Recording:
                     f"{row.name} saved an array of shape {array.shape} and {array.dtype}, which "
                     "was written to since, through a view or by a library that overwrites its "
                     "arguments; pass a copy, or sweep before writing"
+                )
+
+    def verify_after(self) -> None:
+        """Raise if a leaf was written to since ``verify``."""
+        for id, leaf in tuple(self.leaves.items()):
+            if leaf._info.version != self.versions[id]:
+                raise MutationError(
+                    f"{leaf!r} was assigned while this tape was swept, which has used values of "
+                    "before and after; assign between sweeps, and record again"
                 )
 
     def spec_of_id(self, id: int) -> Spec | None:
