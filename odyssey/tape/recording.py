@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -47,6 +48,9 @@ _BLOCKS = itertools.count()
 
 # How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
 _CUTS = 64
+
+# Two threads that record on one tape must not both take its nodes apart.
+_PRUNING = allocate_lock()
 
 # Up to so many references to the id of a result, nobody holds it but its node.
 _ALONE = measured(unheld_in_a_list, places=2)
@@ -212,7 +216,20 @@ class Recording:
         for named in (self.watched, self.constants):
             for id in [id for id, ref in named.items() if ref() is None]:
                 del named[id]
-        nodes, node = self.nodes, None
+        nodes = self.nodes
+        if not _PRUNING.acquire(blocking=False):
+            return len(nodes)
+        try:
+            self._prune_nodes()
+        finally:
+            _PRUNING.release()
+        if self.careful is not None:
+            self.careful.forget_all_but(nodes)
+        self._let_go()
+        return len(nodes)
+
+    def _prune_nodes(self) -> None:
+        nodes = self.nodes
         count = len(nodes)
         for k in range(count - 1, -1, -1):
             node = nodes[k]
@@ -222,11 +239,6 @@ class Recording:
                 nodes[k] = (*node[:2], (), None, None)
         # What another thread appended meanwhile stays.
         nodes[:count] = [node for node in nodes[:count] if node[2]]
-        node = None  # it may be a dropped one, whose arrays go now
-        if self.careful is not None:
-            self.careful.forget_all_but(nodes)
-        self._let_go()
-        return len(nodes)
 
     def _let_go(self) -> None:
         """Unlock the arrays of others that no node keeps any more."""
