@@ -142,6 +142,11 @@ def written(leaf: Value) -> None:
 _BEING_WRITTEN = float("nan")
 
 
+def _next_version(info: Info) -> float:
+    version = info.version + 1
+    return version if version == version else ticket()  # another thread writes without the guard
+
+
 def writing(leaf: Value, calls: Plan | None = None) -> Plan:
     """What ``written`` does, for a ``commit`` that writes as well: all of it or nothing happens.
 
@@ -172,7 +177,7 @@ def writing_to_all(
         map(setattr, infos, repeat("version"), repeat(_BEING_WRITTEN)),
         starmap(ticket, ((),)),
         calls,
-        map(setattr, infos, repeat("version"), repeat(ticket())),
+        map(setattr, infos, repeat("version"), [_next_version(info) for info in infos]),
     )
 
 
