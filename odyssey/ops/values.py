@@ -164,7 +164,7 @@ def writing(leaf: Value, calls: Plan | None = None) -> Plan:
         (setattr, leaf, "_placed", None),
         (ticket,),
     ]
-    return [*begin, *(calls or ()), (setattr, info, "version", ticket())]
+    return [*begin, *(calls or ()), (setattr, info, "version", _next_version(info))]
 
 
 def writing_to_all(
