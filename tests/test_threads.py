@@ -425,3 +425,92 @@ def test_with_the_flag_that_threads_inherit_contexts_no_thread_records_on_its_pa
     )
     command = [sys.executable, "-X", "thread_inherit_context=1", "-c", source]
     subprocess.run(command, check=True, timeout=100)
+
+
+# ------------------------------------------------------------------ many threads, many sweeps
+
+
+def sums_from(threads, sweeps):
+    """The gradients of shared leaves after sweeps of many threads: whole numbers, exact sums."""
+    w = Variable(np.arange(6.0).reshape(2, 3), requires_grad=True, name="w")
+    b = Variable(np.ones(3), requires_grad=True, name="b")
+    start, errors = threading.Barrier(threads), []
+
+    def work(number):
+        x = np.full((4, 2), float(1 + number % 5))
+        try:
+            start.wait(60)
+            for _ in range(sweeps):
+                with GradientTape() as tape:
+                    y = (x @ w + b).sum()
+                tape.backward(y)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(250)
+    assert not errors
+    assert not any(worker.is_alive() for worker in workers)
+    return w.grad, b.grad
+
+
+@pytest.mark.parametrize(
+    ("threads", "sweeps"), [(32, 25), pytest.param(32, 1000, marks=pytest.mark.soak)]
+)
+def test_sweeps_of_many_threads_add_up_bit_for_bit(threads, sweeps):
+    of_w, of_b = sums_from(threads, sweeps)
+    expected = sum(4.0 * (1 + k % 5) for k in range(threads)) * sweeps
+    np.testing.assert_array_equal(of_w, np.full((2, 3), expected))
+    np.testing.assert_array_equal(of_b, np.full(3, 4.0 * threads * sweeps))
+    assert expected < 2**53
+
+
+@pytest.mark.parametrize(
+    ("threads", "rounds"), [(8, 25), pytest.param(32, 500, marks=pytest.mark.soak)]
+)
+def test_assignments_and_steps_beside_sweeps_are_right_or_refused(threads, rounds):
+    w = Variable(np.full(64, 2.0), requires_grad=True, name="w")
+    optimizer = od.optim.SGD([w], learning_rate=0.0)
+    start, wrong, done = threading.Barrier(threads), [], []
+
+    def sweep():
+        for _ in range(rounds):
+            with GradientTape() as tape:
+                y = (w * w).sum()
+            try:
+                g = tape.gradient(y, w)
+            except MutationError:
+                continue
+            # All elements are of one value: of one moment, and of no other.
+            if len(set(g.tolist())) != 1 or g[0] not in (4.0, 6.0):
+                wrong.append(g)
+
+    def assign():
+        for k in range(rounds):
+            w.assign(float(2 + k % 2))
+
+    def step():
+        for _ in range(rounds):
+            w.grad = np.ones(64)
+            try:
+                optimizer.step()
+            except od.errors.MissingGradientError:
+                continue
+
+    def work(number):
+        start.wait(60)
+        (sweep, sweep, assign, step)[number % 4]()
+        done.append(number)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(250)
+    assert len(done) == threads
+    assert not wrong
+    assert optimizer.state_dict()["state"][0]["steps"] == rounds * (threads // 4)

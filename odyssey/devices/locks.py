@@ -16,7 +16,7 @@ import numpy as np
 
 from odyssey.spec import Array
 
-__all__ = ["holders", "lock", "locked_bytes"]
+__all__ = ["holders", "lock", "locked_bytes", "open_all_but"]
 
 
 class _Lock:
@@ -90,6 +90,18 @@ def _find(array: Array) -> _Lock:
         elif not flags.writeable and _moment() == before + 1:
             # Its owner made it so: nobody can have locked it meanwhile.
             return made
+
+
+def open_all_but(needed: set[int]) -> None:
+    """Open the locked arrays whose ids are not ``needed``, whoever refers to their locks.
+
+    For the child of a fork, where threads that are not there keep what they referred to.
+    """
+    for key in [key for key in list(_HELD) if key not in needed]:
+        forget, _ = _HELD.pop(key)
+        held = forget()
+        if held is not None:
+            held.array.flags.writeable = True
 
 
 def locked_bytes() -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any
 
+from odyssey.devices.locks import open_all_but
 from odyssey.errors import TapeConsumedError, TapeError
 from odyssey.ops.values import Mark
 
@@ -111,6 +112,9 @@ def _in_the_child() -> None:
             for tape in recording.tapes():
                 tape._consumed = True
             recording.spend(LEFT_BEHIND)
+    # A thread may have been about to lock an array, for a recording that did not hold it yet.
+    living = (reference() for reference in list(_HOLDING))
+    open_all_but({key for recording in living if recording for key in recording.held})
 
 
 if hasattr(os, "register_at_fork"):
