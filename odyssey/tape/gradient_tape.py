@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from odyssey.checks import flag, function
 from odyssey.devices.commit import commit
-from odyssey.errors import TapeError
+from odyssey.errors import OdysseyError, TapeError
 from odyssey.ops.blocks import Door
 from odyssey.ops.scope import TRACE, Pause, innermost, replaced, scopes, set_scopes
 from odyssey.ops.shape import identity
@@ -22,7 +22,7 @@ from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
 from odyssey.tape.recording import Recording, TapeNode
-from odyssey.tape.threads import entered_elsewhere
+from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
@@ -396,8 +396,8 @@ class GradientTape:
         """
         try:
             return ask.backward(self, output, grad, retain)
-        except BaseException:
-            self._settle()
+        except BaseException as error:
+            self._settle(error)
             raise
 
     def gradient(
@@ -436,8 +436,8 @@ class GradientTape:
         """
         try:
             return ask.gradient(self, output, sources, grad, unused, create_graph)
-        except BaseException:
-            self._settle()
+        except BaseException as error:
+            self._settle(error)
             raise
 
     def jvp(self, output: Any, sources: Any, tangents: Any, *, unused: str = "error") -> Any:
@@ -515,10 +515,14 @@ class GradientTape:
             self.disable()
         self._part("consumed")
 
-    def _settle(self) -> None:
+    def _settle(self, error: BaseException) -> None:
         """After a sweep that failed: a tape that lost nodes in it, or handed over, is consumed."""
-        if self._consumed and self._recording.thread == get_ident():  # else it is at work
+        if not self._consumed:
+            return
+        if self._recording.thread == get_ident():
             self._consume()
+        elif isinstance(error, (LookupError, RuntimeError)) and not isinstance(error, OdysseyError):
+            raise swept_elsewhere() from error  # another thread is at work, or was
 
     # -------------------------------------------------------------- reports
 
