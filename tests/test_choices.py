@@ -238,6 +238,47 @@ def test_an_infinite_slope_behind_a_choice_stops_at_what_was_not_chosen(choice, 
     np.testing.assert_allclose(got, slopes("sqrt", order), rtol=1e-9)
 
 
+# What was chosen comes beside what is not left out anywhere; only its own place is looked at.
+BESIDE = {
+    "concatenate": lambda chosen, x: ops.concatenate([chosen, x + 9.0])[:2],
+    "concatenate behind": lambda chosen, x: ops.concatenate([x + 9.0, chosen])[2:],
+    "concatenate of three": lambda chosen, x: ops.concatenate([x + 9.0, chosen, x + 8.0])[2:4],
+    "stack": lambda chosen, x: ops.stack([x + 9.0, chosen])[1],
+    "hstack": lambda chosen, x: ops.hstack([chosen, x + 9.0])[:2],
+    "setitem": lambda chosen, x: ops.setitem(ops.tile(x, 2) + 9.0, chosen, key=slice(0, 2))[:2],
+    "setitem around": lambda chosen, x: ops.setitem(ops.tile(chosen, 2), x + 9.0, slice(2, 4))[:2],
+    "pad": lambda chosen, x: ops.pad(chosen, 1)[1:-1],
+}
+
+
+@pytest.mark.parametrize("mode", ORDERS)
+@pytest.mark.parametrize("join", BESIDE)
+def test_what_was_not_chosen_stays_left_out_beside_values_that_are_all_wanted(join, mode):
+    order, derive = ORDERS[mode]
+
+    def f(x):
+        return ops.sqrt(BESIDE[join](ops.relu(x), x))
+
+    with np.errstate(all="ignore"):
+        got = derive(f, np.array([-1.0, 2.25]))
+    np.testing.assert_allclose(got, slopes("sqrt", order), rtol=1e-9)
+
+
+@pytest.mark.parametrize("constant", [0.0, np.zeros(()), 1.0])
+def test_the_constants_of_a_padding_are_left_out_by_forward_mode_as_by_reverse(constant):
+    x = np.array([0.5, 2.0])
+    wanted = [0.0, 1.0 / 0.5, 1.0 / 2.0, 0.0]
+    with np.errstate(all="ignore"):
+
+        def f(x):
+            return ops.log(ops.pad(x, 1, constant_values=constant))
+
+        _, pushed = od.jvp(f, (x,), (np.ones(2),))
+        pulled = od.grad(lambda x: ops.sum(f(x)[1:-1]))(x)
+    np.testing.assert_array_equal(pushed, wanted)
+    np.testing.assert_array_equal(pulled, wanted[1:-1])
+
+
 @pytest.mark.parametrize("mode", ORDERS)
 @pytest.mark.parametrize(
     "step",

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.indexing import add_at, getitem, plain_key, setitem
+from odyssey.ops.indexing import getitem, plain_key, setitem
 from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import Axes, broadcast_to, normalize_axes, reshape, shape_of
 from odyssey.ops.table import composite, op, publish
@@ -213,9 +213,6 @@ def pad(
         raise ShapeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SELECTING)}")
     inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
     dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
-    if isinstance(constant_values, (int, float)) and constant_values == 0:
-        full = tuple(b + n + a for (b, a), n in zip(widths, shape, strict=True))
-        return add_at(array, inside, Spec(full, dtype), tape=tape)
     if not isinstance(constant_values, dict):
         constant_values = as_array("pad", "constant_values", constant_values)
     around = np.pad(np.zeros(shape, dtype), widths, constant_values=constant_values)

@@ -143,7 +143,9 @@ def push(
             if rule is None:
                 raise _no_rule(row, row.arrays[k])
             moved, passed = t if rule is PASS else rule(t, kept, specs), None
-            starts = row.moves and len(inputs) > 1 and _stands_beside(row, inputs, tangents)
+            starts = row.moves and len(inputs) > 1
+            # Of an operand without a mask the others' places are left out all the same.
+            starts = starts and (bool(masks) or _stands_beside(row, inputs, tangents))
             if masks or row.masks or starts:
                 node, known = (row, kept, specs), masks.get(inputs[k])  # type: ignore[arg-type]
                 moved, passed = step(node, row.chosen_forward, k, t, moved, known, starts)
