@@ -13,6 +13,17 @@ from odyssey.spec import spec_of
 CASES = {f"{row.name}-{k}": (row, s) for row in OPS.values() for k, s in enumerate(row.samples)}
 
 
+# The oldest NumPy that odyssey runs with lacks a few things.
+NEW_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.2.0"
+
+
+def by_numpy(function, operands, options):
+    """Call NumPy's ``function``; the shape of ``reshape`` has its name since NumPy 2.1."""
+    if function is np.reshape and not NEW_NUMPY:
+        return function(*operands, *options.values())
+    return function(*operands, **options)
+
+
 def tracked(row, sample):
     """The positions of the operands of a sample that a tape can differentiate."""
     return [

@@ -45,11 +45,6 @@ def interrupt(n, event="line"):
         sys.settrace(before)
 
 
-# Python 3.13 begins to tell of opcodes after the first frame of a process that asked for them.
-with interrupt(sys.maxsize, "opcode"):
-    od.ops.add(1.0, 1.0)
-
-
 @contextmanager
 def failing_kernel(n, error=FaultError):
     """Let the ``n``-th kernel call of a block raise."""

@@ -11,6 +11,7 @@ from types import CodeType
 
 import numpy as np
 import pytest
+from cases import NEW_NUMPY
 
 import odyssey as od
 from odyssey import cli, docs
@@ -28,6 +29,7 @@ every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIE
 # ------------------------------------------------------------------ files made from the table
 
 
+@pytest.mark.skipif(not NEW_NUMPY, reason="before NumPy 2.1 what rounds made floats of integers")
 @pytest.mark.parametrize("kind", docs.FILES)
 def test_the_files_made_from_the_table_are_fresh(kind):
     stale = docs.stale(kind)

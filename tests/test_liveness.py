@@ -61,6 +61,10 @@ def undisturbed():
     return found
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="CPython 3.12 loses a module's names in comprehensions where a tracer reads f_locals",
+)
 @pytest.mark.parametrize(("begin", "end"), TRACERS.values(), ids=TRACERS)
 def test_a_tracer_that_reads_locals_while_odyssey_is_imported_changes_no_count(
     begin, end, undisturbed

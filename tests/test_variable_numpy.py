@@ -4,6 +4,7 @@ import operator
 
 import numpy as np
 import pytest
+from cases import NEW_NUMPY
 
 from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
@@ -319,7 +320,8 @@ def test_dlpack_hands_over_detached_values_only():
     with GradientTape():
         y = w * 2.0
     np.testing.assert_array_equal(np.from_dlpack(Variable(X.copy())), X)
-    np.testing.assert_array_equal(np.from_dlpack(y.detach()), 2.0 * X)
+    if NEW_NUMPY:  # an older one hands over no arrays that are read-only
+        np.testing.assert_array_equal(np.from_dlpack(y.detach()), 2.0 * X)
     for value in (w, y, w * 2.0):
         with pytest.raises(TapeError, match=r"__dlpack__: detach\(\)"):
             np.from_dlpack(value)
