@@ -1,8 +1,8 @@
 """The backward functions of all ops, on plain arrays: ``od.backward.<op>(g, ...)``.
 
 Each takes the cotangent of the result, then what the op's rules ask for, in the order of
-their docstrings: arrays, ``out``, specs, options. It returns one array
-for each differentiable operand, summed back to the operand's shape where the operand was given.
+their docstrings: arrays, ``out``, specs, options. It returns one array for each differentiable
+operand, summed back to the operand's shape where the operand was given.
 
 >>> import odyssey as od
 >>> g_x, g_y = od.backward.multiply(1.0, 2.0, 3.0)

@@ -13,6 +13,7 @@ from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, SettingErr
 
 __all__ = [
     "STUMBLES",
+    "article",
     "flag",
     "function",
     "kind_of",
@@ -51,9 +52,13 @@ def shown(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # repr of a stranger: too deep, too many digits, or broken
-        kind = type(value).__name__
-        return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+        return article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
+
+
+def article(noun: str) -> str:
+    """``noun`` behind its article, as in ``an int``."""
+    return f"{'an' if noun[:1] in 'aeiou' or noun == 'ndarray' else 'a'} {noun}"
 
 
 def flag(who: str, name: str, value: Any) -> bool:
@@ -87,23 +92,7 @@ def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> fl
     >>> number("example", "rate", 1, "[0, 1]")
     1.0
     """
-    found: float = 0.0
-    if type(value) is float:
-        found = value
-    else:
-        try:
-            if isinstance(value, (str, bytes, bytearray)) or np.ndim(value):
-                raise TypeError
-            found = float(value)
-        except OverflowError:
-            found = math.inf if value > 0 else -math.inf
-        except STUMBLES as error:
-            if isinstance(error, OdysseyError):
-                raise
-            where = "" if interval == "NaN" else f" in {interval}"
-            raise DTypeError(
-                f"{who}: {name}={shown(value)} is not a number; pass one{where}"
-            ) from None
+    found = value if type(value) is float else _as_float(who, name, value, interval)
     if interval == "NaN":
         return found
     low, high = interval[1:-1].split(",")
@@ -114,6 +103,20 @@ def number(who: str, name: str, value: Any, interval: str = "(-inf, inf)") -> fl
         wanted = _WORDS.get(interval, f"lie in {interval}")
         raise SettingError(f"{who}: {name}={shown(value)}; it must {wanted}")
     return found
+
+
+def _as_float(who: str, name: str, value: Any, interval: str) -> float:
+    try:
+        if isinstance(value, (str, bytes, bytearray)) or np.ndim(value):
+            raise TypeError
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except STUMBLES as error:
+        if isinstance(error, OdysseyError):
+            raise
+        where = "" if interval == "NaN" else f" in {interval}"
+        raise DTypeError(f"{who}: {name}={shown(value)} is not a number; pass one{where}") from None
 
 
 _WORDS = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 
-__all__ = ["Array", "Shape", "Spec", "intern", "spec_of"]
+__all__ = ["Array", "Shape", "Spec", "fits_kind", "intern", "spec_of"]
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,11 +45,6 @@ class Spec:
         for length in self.shape:
             size *= length
         return size
-
-    @property
-    def is_inexact(self) -> bool:
-        """Whether the elements are floating, real or complex: what a gradient may have."""
-        return self.dtype.kind in "fc"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Spec):
@@ -89,3 +84,14 @@ def spec_of(array: Any) -> Spec:
     float64[2, 3]
     """
     return _INTERNED.get((array.shape, array.dtype)) or intern(array.shape, array.dtype)
+
+
+def fits_kind(dtype: np.dtype[Any], own: np.dtype[Any]) -> bool:
+    """Whether numbers of ``dtype`` can be a derivative of a value of dtype ``own``.
+
+    Complex ones of a real value cannot: their imaginary part would be lost.
+
+    >>> fits_kind(np.dtype(int), np.dtype(float)), fits_kind(np.dtype(complex), np.dtype(float))
+    (True, False)
+    """
+    return dtype.kind in ("biufc" if own.kind == "c" else "biuf")

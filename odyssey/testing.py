@@ -13,7 +13,7 @@ from odyssey.checks import flag, function, number, shown, whole, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.table import OPS
-from odyssey.ops.values import Value
+from odyssey.ops.values import array_of
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, unflatten
 from odyssey.variable import Variable
@@ -119,7 +119,7 @@ def _inner(a: list[Any], b: list[Any]) -> float:
 
 
 def _value(x: Any) -> Any:
-    return as_array("check_gradients", "the result", x._array if isinstance(x, Value) else x)
+    return as_array("check_gradients", "the result", array_of(x))
 
 
 class _Probe:

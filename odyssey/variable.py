@@ -39,11 +39,12 @@ from odyssey.ops.values import (
     Mark,
     Symbol,
     Value,
+    array_of,
     free_id,
     make_value,
     replacing,
 )
-from odyssey.spec import Array, Shape, spec_of
+from odyssey.spec import Array, Shape, fits_kind, spec_of
 
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
@@ -64,7 +65,7 @@ class Variable(Value, Operators):
         device: ``"cpu"``.
 
     Raises:
-        DTypeError: for data that is no array of numbers, or of integers that require gradients.
+        DTypeError: for data that is not an array of numbers, or of integers that require gradients.
         DeviceError: for a device that is not available.
 
     >>> w = Variable([1.0, 2.0], requires_grad=True, name="w")
@@ -161,8 +162,7 @@ class Variable(Value, Operators):
         """
         if not isinstance(self._recording, Mark) or self._recording is UNTRACKED:
             raise TapeError(f"assign: {self!r} is not a leaf; build a new value with ops instead")
-        if isinstance(value, Value):
-            value = value._array
+        value = array_of(value)
         trace = TRACE.get()
         if trace is not None:
             trace.assign(self, value)
@@ -231,7 +231,7 @@ class Variable(Value, Operators):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether this is no result on a tape."""
+        """Whether this is a Variable that no op made on a tape."""
         return isinstance(self._recording, Mark)
 
     @property
@@ -297,8 +297,8 @@ class Variable(Value, Operators):
         if info.loan is not None:
             with GUARD:
                 # The mapping that the sweep returned still shows this array: get one of its own.
-                shown = info.loan is not None and info.loan() is not None
-                if shown and type(info.grad) is np.ndarray:
+                on_loan = info.loan is not None and info.loan() is not None
+                if on_loan and type(info.grad) is np.ndarray:
                     info.grad = info.grad.copy()
                 info.loan = None
         return info.grad
@@ -319,7 +319,7 @@ class Variable(Value, Operators):
     def _gradient(self, value: Any) -> Array:
         """A copy of a gradient that a user gives, as an array of this dtype."""
         array = as_array("grad", "the gradient", value)
-        if array.dtype.kind not in ("biufc" if self.dtype.kind == "c" else "biuf"):
+        if not fits_kind(array.dtype, self.dtype):
             raise DTypeError(f"grad: a gradient of dtype {array.dtype} came for {self!r}")
         return np.array(array, self.dtype)
 
@@ -505,10 +505,10 @@ class Variable(Value, Operators):
                     "write y = ops.setitem(w, value, key), or assign() outside the tape"
                 )
             if trace is not None:
-                trace.assign(self, setitem(trace.lift(self), _plain(value), key))
+                trace.assign(self, setitem(trace.lift(self), array_of(value), key))
                 return
             with GUARD:
-                self.assign(setitem(np.array(self._array), _plain(value), key))
+                self.assign(setitem(np.array(self._array), array_of(value), key))
             return
         result = setitem(self, value, key)
         if trace is not None and not trace.is_own(self):
@@ -642,10 +642,6 @@ def _cast(who: str, array: Array, dtype: Any) -> Array:
         return array.astype(native_dtype(dtype), copy=False)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{who}: dtype={dtype!r} is not one of numbers: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    return value._array if isinstance(value, Value) else value
 
 
 def settled(grad: Any) -> Any:

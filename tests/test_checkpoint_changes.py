@@ -269,7 +269,7 @@ def test_values_that_are_not_finite_are_compared_as_such():
         tape.gradient(y, w)
 
 
-def test_a_digest_takes_little_memory():
+def test_a_fingerprint_takes_little_memory():
     @od.checkpoint
     def fn(x):
         for _ in range(300):

@@ -30,7 +30,7 @@ from odyssey.compiler.surroundings import Surroundings
 from odyssey.compiler.trace import Trace
 from odyssey.errors import DTypeError, TapeError
 from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF
+from odyssey.ops.values import LEAF, array_of
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
 
@@ -130,7 +130,7 @@ class Compiled:
         """Trace; raise what no graph can hold. Return False where something else went wrong.
 
         The run will go wrong in the same way then, and say so with values in its message; or it
-        does what only tracing cannot, which is no error.
+        does what only tracing cannot, which is not an error.
         """
         _refuse_unhashable(args, named)
         trial = _Trial(self._fn, args, named)
@@ -243,8 +243,7 @@ def _is_input(leaf: Any) -> bool:
 
 
 def _arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-    found = filter(_is_input, leaves((args, named)))
-    return [leaf._array if isinstance(leaf, Variable) else leaf for leaf in found]
+    return list(map(array_of, filter(_is_input, leaves((args, named)))))
 
 
 def _fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Graph:
 
     Attributes:
         inputs: Numbers and specs of the array arguments, in order.
-        states: Variables that the function captured, read when it runs, written when it ends.
+        states: Variables that the function captured: what it reads, and what it leaves in them.
         constants: Arrays that the function captured.
         instructions: In order of execution.
         outputs: The leaves of the result: Refs, or values that no input reaches.

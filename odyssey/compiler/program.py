@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.compiler.graph import Graph, Ref, State
 from odyssey.errors import MissingGradientError, ShapeError
-from odyssey.ops.values import Value
+from odyssey.ops.values import array_of
 from odyssey.spec import spec_of
 
 __all__ = ["check_specs", "run"]
@@ -61,4 +61,4 @@ def _read(state: State) -> Any:
             f"the graph adds to the gradient of {state.label}, which is None now but was not when "
             "it was lowered; lower it again"
         )
-    return grad._array if isinstance(grad, Value) else grad
+    return array_of(grad)

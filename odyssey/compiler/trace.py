@@ -15,7 +15,17 @@ from odyssey.errors import ShapeError, TapeError
 from odyssey.ops.operators import Operators
 from odyssey.ops.scope import TRACE, Boundary, enter
 from odyssey.ops.shape import astype, broadcast_to
-from odyssey.ops.values import CONSTANT, LEAF, NUMBERS, Mark, Symbol, Value, free_id, make_value
+from odyssey.ops.values import (
+    CONSTANT,
+    LEAF,
+    NUMBERS,
+    Mark,
+    Symbol,
+    Value,
+    array_of,
+    free_id,
+    make_value,
+)
 from odyssey.spec import spec_of
 from odyssey.tape.careful import user_line
 from odyssey.tree import leaves, map_tree
@@ -65,7 +75,7 @@ class Trace:
     def __init__(self) -> None:
         self.graph = Graph()
         self.refusal: TapeError | None = None
-        # Marked Variables with a later id were made by the traced function: they are no state.
+        # Marked Variables with a later id were made by the traced function: they are not state.
         self._first_own_id = free_id()
         self._count = 0
         self._states: dict[tuple[int, str], State] = {}
@@ -111,7 +121,7 @@ class Trace:
         """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
         if isinstance(value, Variable) and value._recording is LEAF:
             return value
-        data = value._array if isinstance(value, Variable) else value
+        data = array_of(value)
         if not isinstance(data, (np.ndarray, np.generic)):
             return value
         symbol = self.symbol(spec_of(data))
@@ -255,7 +265,7 @@ class Trace:
         if state is None:
             state = self._states[variable._id, "grad"] = State(variable, "grad", -1, variable._spec)
             self.graph.states.append(state)
-        ref = self._ref(left._array if isinstance(left, Value) else left)
+        ref = self._ref(array_of(left))
         state.update = ref if ref != Ref(state.id) else None
 
 

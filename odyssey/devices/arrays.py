@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import article
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Array
 
@@ -55,7 +56,7 @@ def as_array(who: str, what: str, value: Any) -> Array:
         value: Numbers, arrays, nests of them, or anything that gives an array for itself.
 
     Raises:
-        DTypeError: for what is no array of numbers, or is more than that.
+        DTypeError: for what is not an array of numbers, or is more than that.
 
     >>> as_array("example", "x", [1, 2])
     array([1, 2])
@@ -72,7 +73,7 @@ x.filled(value), or x.data with where(x.mask, ...)
         array = np.asarray(value)
     except (OdysseyError, MemoryError):
         raise
-    except Exception as error:  # whatever the container raises: it knows why it is no array
+    except Exception as error:  # whatever the container raises: it knows why it is not an array
         raise DTypeError(f"{who}: {what} is not an array of numbers: {error}") from error
     if array.dtype in NATIVE:
         return array
@@ -93,7 +94,7 @@ def refuse(who: str, what: str, value: Any) -> None:
 
 
 def complaint(who: str, what: str, value: Any) -> DTypeError | None:
-    """The error that says why ``value`` is no array of numbers; None where it is."""
+    """The error that says why ``value`` is not an array of numbers; None where it is."""
     if value is None or getattr(value, "dtype", None) in NATIVE:
         return None
     try:
@@ -207,11 +208,7 @@ def _has_gradient(value: Any) -> bool:
 
 def _full_name(kind: type) -> str:
     package = kind.__module__.partition(".")[0]
-    return _a(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
-
-
-def _a(name: str) -> str:
-    return f"{'an' if name[0] in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+    return article(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
 
 
 # ------------------------------------------------------------------ what is less than an array
@@ -222,7 +219,7 @@ def _no_numbers(value: Any, dtype: np.dtype[Any]) -> str:
         return f"has the fields {', '.join(dtype.names)}; pass one of them, x[{dtype.names[0]!r}]"
     if type(value) is int:
         return "is an int that no array of numbers holds; pass a float"
-    came = f"is {_a(type(value).__name__)} of dtype {dtype}"
+    came = f"is {article(type(value).__name__)} of dtype {dtype}"
     if dtype.kind == "O" and isinstance(value, np.ndarray):
         return f"{came}, which holds Python objects; pass numbers, x.astype(np.float64) for example"
     return f"{came}; pass numbers, arrays of numbers, or Variables"

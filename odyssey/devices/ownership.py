@@ -1,4 +1,4 @@
-"""Whose an array is: copies that are one's own, and views that cannot be written to."""
+"""Whose an array is: copies, views that cannot be written to, and how a write is noticed."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def bind(function: Callable[..., Any], dtype: DTypeLike, **names: Any) -> Callab
         names: further globals.
 
     Raises:
-        DTypeError: the dtype is another, or `function` is no plain Python function.
+        DTypeError: the dtype is another, or `function` is not a plain Python function.
     """
     function = _plain(function)
     element = numba_module().from_dtype(kernel_dtype(dtype))

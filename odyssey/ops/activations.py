@@ -18,7 +18,7 @@ from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.complex_numbers import absolute
 from odyssey.ops.elementary import tanh
 from odyssey.ops.error_function import bell, erfc, error_function, within
-from odyssey.ops.operands import numbers, real_floating
+from odyssey.ops.operands import real_floating, real_options
 from odyssey.ops.samples import reject, sample, singles
 from odyssey.ops.table import op, publish
 
@@ -67,7 +67,7 @@ def log_sigmoid(x: Any, /) -> Any:
 
 
 def _softplus_options(beta: Any) -> tuple[float, ...]:
-    (beta,) = numbers("softplus", "beta")(beta)
+    (beta,) = real_options("softplus", "beta")(beta)
     if beta == 0:
         raise OdysseyError("softplus: beta is 0, by which it divides; pass another number")
     return (beta,)

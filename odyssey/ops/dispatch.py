@@ -189,7 +189,7 @@ def _symbol(value: Value) -> Any:
 
 
 def check_tape(row: Row, tape: Any) -> None:
-    """Refuse as ``tape`` what is none, for instance NumPy's third operand, ``out``."""
+    """Refuse as ``tape`` what is not one, for instance NumPy's third operand, ``out``."""
     if not hasattr(tape, "enabled"):
         import inspect
 

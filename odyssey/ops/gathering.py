@@ -223,7 +223,7 @@ def one_hot(
         tape: The tape to record on.
 
     Raises:
-        DTypeError: for class numbers that are no integers.
+        DTypeError: for class numbers that are not integers.
 
     >>> one_hot(np.array([2, 0]), 3)
     array([[0., 0., 1.],

@@ -213,7 +213,7 @@ def array(arrays: Any, *, tape: Any = None) -> Any:
         A Variable where one is among them, else an array. Python numbers take the dtype of others.
 
     Raises:
-        ShapeError: where shapes differ. DTypeError: for what is no number.
+        ShapeError: where shapes differ. DTypeError: for what is not a number.
 
     >>> array([[1.0, np.float32(2.0)], [3, 4]])
     array([[1., 2.],

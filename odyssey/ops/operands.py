@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError
 from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Array
 
-__all__ = ["numbers", "promoted", "real_dtype", "real_floating"]
+__all__ = ["promoted", "real_dtype", "real_floating", "real_options"]
 
 
 def real_floating(x: Any) -> Array:
@@ -50,7 +50,7 @@ def _cast(v: Any, real: np.dtype[Any]) -> Any:
     return v if type(v) in NUMBERS or v.dtype.kind == "c" else v.astype(real, copy=False)
 
 
-def numbers(who: str, *names: str) -> Callable[..., tuple[float, ...]]:
+def real_options(who: str, *names: str) -> Callable[..., tuple[float, ...]]:
     """A ``prepare`` for an op whose options are real numbers.
 
     Plain Python floats, so that an option raises no precision.

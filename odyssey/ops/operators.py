@@ -96,7 +96,7 @@ class Operators:
 
     def __eq__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
-            return NotImplemented  # which ends in False, as for any object that is no number
+            return NotImplemented  # which ends in False, as for any object that is not a number
         return _equal(self, other)
 
     def __ne__(self, other: object) -> Any:

@@ -21,7 +21,7 @@ from odyssey.ops.choice import (
     where,
 )
 from odyssey.ops.elementary import exp
-from odyssey.ops.operands import numbers, real_floating
+from odyssey.ops.operands import real_floating, real_options
 from odyssey.ops.reductions import sum
 from odyssey.ops.samples import reject, sample, singles
 from odyssey.ops.shape import reshape, shape_of
@@ -96,7 +96,7 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
 @op(
     elementwise=True,
     masks=True,
-    prepare=numbers("leaky_relu", "negative_slope"),
+    prepare=real_options("leaky_relu", "negative_slope"),
     vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
     samples=[*singles(), sample((2, 3), negative_slope=0.3)],
@@ -211,7 +211,7 @@ def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
 @op(
     elementwise=True,
     masks={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
-    prepare=numbers("elu", "alpha"),
+    prepare=real_options("elu", "alpha"),
     vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
     kinks="alpha at 0",
     samples=[*singles(), sample((2, 3), alpha=0.3)],
@@ -287,7 +287,7 @@ def hard_swish(x: Any, /) -> Any:
 
 
 def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
-    low, high = numbers("hard_tanh", "min_val", "max_val")(min_val, max_val)
+    low, high = real_options("hard_tanh", "min_val", "max_val")(min_val, max_val)
     if not low <= high:
         raise OdysseyError(f"hard_tanh: min_val={low} is not at most max_val={high}")
     return low, high

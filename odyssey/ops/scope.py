@@ -158,7 +158,7 @@ def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) 
 
     Args:
         who: The op, for messages.
-        operands: Of the call; what is no Value among them says nothing.
+        operands: Of the call; what is not a Value among them says nothing.
         homes: The recordings that they live on, see ``homes_of``.
         tape: The tape that was passed, or None.
 

@@ -151,7 +151,7 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     low = (limits.tiny / limits.eps) ** 0.5
     if limits.bits == 16 or not out.size or (out.min() > low and out.max() <= limits.max):
         return out
-    # The squares of numbers so small or so large are no numbers.
+    # The squares of numbers so small or so large are 0 or infinite.
     size = np.abs(x)
     peak = np.max(size, axis, keepdims=True, initial=0)
     scale = np.where((peak > 0) & np.isfinite(peak), peak, peak.dtype.type(1))
@@ -189,7 +189,7 @@ def std(
 
 def _weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """The softmax over ``axis``: e to the distance from the result, 0 where all are -inf."""
-    # -inf - -inf is no number; where the result is -inf any finite one in its place gives 0.
+    # -inf - -inf is NaN; where the result is -inf any finite one in its place gives 0.
     finite = where(equal(out, -np.inf), 0, out)
     return exp(sub(x, spread(finite, x_spec, axis, keepdims)))
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from odyssey.devices.commit import Plan, commit
+from odyssey.devices.commit import Plan
 from odyssey.spec import Array, Spec, spec_of
 
 __all__ = [
@@ -23,13 +23,13 @@ __all__ = [
     "Mark",
     "Symbol",
     "Value",
+    "array_of",
     "free_id",
     "make_value",
     "replacing",
     "ticket",
     "writing",
     "writing_to_all",
-    "written",
 ]
 
 # Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
@@ -112,6 +112,11 @@ class Value:
     _info: Any
 
 
+def array_of(value: Any) -> Any:
+    """The array, or Symbol, of a Value; all else as it is."""
+    return value._array if isinstance(value, Value) else value
+
+
 V = TypeVar("V", bound=Value)
 
 
@@ -129,14 +134,6 @@ def make_value(
     return value
 
 
-def written(leaf: Value) -> None:
-    """Note that a leaf is about to be written to; every write to a leaf's array begins with this.
-
-    Before the write, so that no tape takes new data for the old one wherever the write may stop.
-    """
-    commit(writing(leaf))
-
-
 # The version of a leaf that is being written to: it differs from itself, and so from what any tape
 # has noted.
 _BEING_WRITTEN = float("nan")
@@ -148,7 +145,7 @@ def _next_version(info: Info) -> float:
 
 
 def writing(leaf: Value, calls: Plan | None = None) -> Plan:
-    """What ``written`` does, for a ``commit`` that writes as well: all of it or nothing happens.
+    """The calls of a write to a leaf, and those that note it, for one ``commit``.
 
     Args:
         leaf: What is written to.

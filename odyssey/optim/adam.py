@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag
 from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like, numbers, pair
+from odyssey.optim.rule import Rule, State, like, not_negative, pair
 
 __all__ = ["Adam", "AdamW", "adam", "adamw"]
 
@@ -50,7 +50,7 @@ def adamw(
 def _adam(
     who: str, learning_rate: Any, betas: Any, eps: Any, decay: Any, amsgrad: bool, decoupled: bool
 ) -> Rule:
-    learning_rate, eps, decay = numbers(
+    learning_rate, eps, decay = not_negative(
         who, learning_rate=learning_rate, eps=eps, weight_decay=decay
     )
     amsgrad = flag(who, "amsgrad", amsgrad)

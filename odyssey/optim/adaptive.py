@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like, numbers
+from odyssey.optim.rule import Rule, State, like, not_negative
 
 __all__ = ["AdaGrad", "RMSprop", "adagrad", "rmsprop"]
 
@@ -28,7 +28,7 @@ def adagrad(
     With ``g = grad + weight_decay * p`` and ``t`` the number of steps before, ``s = s + g**2`` and
     ``p = p - learning_rate / (1 + t * lr_decay) * g / (sqrt(s) + eps)``.
     """
-    learning_rate, lr_decay, weight_decay, start, eps = numbers(
+    learning_rate, lr_decay, weight_decay, start, eps = not_negative(
         "AdaGrad",
         learning_rate=learning_rate,
         lr_decay=lr_decay,
@@ -86,7 +86,7 @@ def rmsprop(
     root is that of ``s - a**2``, with ``a = alpha a + (1 - alpha) g``; a difference below 0, which
     only rounding can make, counts as 0.
     """
-    learning_rate, alpha, eps, weight_decay, momentum = numbers(
+    learning_rate, alpha, eps, weight_decay, momentum = not_negative(
         "RMSprop",
         learning_rate=learning_rate,
         alpha=alpha,

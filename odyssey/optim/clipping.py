@@ -12,7 +12,7 @@ from odyssey.checks import flag, number, shown
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.scope import TRACE
-from odyssey.ops.values import Symbol, Value
+from odyssey.ops.values import Symbol, array_of
 from odyssey.optim.rule import like
 from odyssey.tree import paths
 from odyssey.variable import Variable
@@ -45,7 +45,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
                 f"clip_grad_value: {p!r} is complex, and complex numbers have no order; "
                 "use clip_grad_norm"
             )
-    _replace(found, [ops.minimum(ops.maximum(_plain(p.grad), -limit), limit) for p in found])
+    _replace(found, [ops.minimum(ops.maximum(array_of(p.grad), -limit), limit) for p in found])
 
 
 def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> None:
@@ -103,13 +103,13 @@ def clip_grad_global_norm(
     max_norm = number(who, "max_norm", max_norm, "[0, inf]")
     norm_type = number(who, "norm_type", norm_type, "(0, inf]")
     error_if_nonfinite = flag(who, "error_if_nonfinite", error_if_nonfinite)
-    found = _with_gradients("clip_grad_global_norm", params)
+    found = _with_gradients(who, params)
     if not found:
         return 0.0
     norm = _norm([p.grad for p in found], norm_type)
     if error_if_nonfinite and not math.isfinite(norm):
         raise OdysseyError(
-            f"clip_grad_global_norm: the norm of the gradients is {float(norm)}; find where it "
+            f"{who}: the norm of the gradients is {float(norm)}; find where it "
             "comes from with GradientTape(check=True)"
         )
     factor = _factor(norm, max_norm)
@@ -132,7 +132,7 @@ def _with_gradients(who: str, params: Any) -> list[Variable]:
 
 def _norm(grads: list[Any], norm_type: float) -> Any:
     """The norm of all elements of all gradients, as a number or a Symbol."""
-    sizes = [ops.absolute(_plain(g)) for g in grads]
+    sizes = [ops.absolute(array_of(g)) for g in grads]
     if norm_type == math.inf:
         largest = [ops.max(size) for size in sizes if size.size]
         total: Any = 0.0
@@ -162,7 +162,7 @@ def _factor(norm: Any, max_norm: float) -> Any:
 
 
 def _scaled(p: Variable, factor: Any) -> Any:
-    g = _plain(p.grad)
+    g = array_of(p.grad)
     return ops.multiply(g, like(factor, g))
 
 
@@ -176,7 +176,3 @@ def _replace(params: list[Variable], grads: list[Any]) -> None:
     own = [np.array(g, p.dtype) for p, g in zip(params, grads, strict=True)]
     plan: Plan = [(setattr, info, "grad", g) for info, g in zip(infos, own, strict=True)]
     commit([*plan, *[(setattr, info, "loan", None) for info in infos]])
-
-
-def _plain(g: Any) -> Any:
-    return g._array if isinstance(g, Value) else g

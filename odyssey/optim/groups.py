@@ -68,7 +68,7 @@ class Group:
         if unknown := set(settings) - set(self._settings):
             names = ", ".join(sorted(unknown))
             raise OdysseyError(f"{names}: no setting; there are {', '.join(self._settings)}")
-        changed = self._settings | {name: _plain(value) for name, value in settings.items()}
+        changed = self._settings | {name: _python_number(value) for name, value in settings.items()}
         return changed, self._make(**changed)
 
     def adopt(self, settings: dict[str, Any], rule: Rule) -> None:
@@ -118,7 +118,7 @@ class Group:
         return f"Group({len(self.params)} parameters, {settings})"
 
 
-def _plain(value: Any) -> Any:
+def _python_number(value: Any) -> Any:
     """NumPy's numbers would make float32 parameters float64; Python's would not."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = as_array("optimizer", "a setting", value)
@@ -133,7 +133,7 @@ def groups_of(
     who: str, params: Any, make: Callable[..., Rule], settings: dict[str, Any]
 ) -> list[Group]:
     """Read a tree of parameters, or a list of dictionaries that hold ``params`` and settings."""
-    settings = {name: _plain(value) for name, value in settings.items()}
+    settings = {name: _python_number(value) for name, value in settings.items()}
     params = _tree(who, params)
     if not _are_groups(params):
         params = [{"params": params}]
@@ -144,7 +144,7 @@ def groups_of(
     for k, (entry, prefix) in enumerate(zip(params, prefixes, strict=True)):
         if not isinstance(entry, dict) or "params" not in entry:
             raise OdysseyError(f"{who}: group {k} has no 'params'; either all entries have or none")
-        own = {name: _plain(value) for name, value in entry.items() if name != "params"}
+        own = {name: _python_number(value) for name, value in entry.items() if name != "params"}
         if unknown := set(own) - set(settings):
             raise OdysseyError(
                 f"{who}: group {k} has {', '.join(sorted(map(str, unknown)))}, which is not a "

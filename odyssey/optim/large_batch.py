@@ -9,7 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.devices.commit import Plan
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Rule, State, like, numbers, pair
+from odyssey.optim.rule import Rule, State, like, not_negative, pair
 
 __all__ = ["LARS", "Lion", "lars", "lion"]
 
@@ -26,7 +26,7 @@ def lars(
     ``v = momentum v + learning_rate * r * (g + weight_decay p)`` and ``p = p - v``. Where ``|p|``
     or ``|g|`` is 0, which the paper leaves open, ``r = 1``.
     """
-    learning_rate, momentum, weight_decay, trust_coefficient = numbers(
+    learning_rate, momentum, weight_decay, trust_coefficient = not_negative(
         "LARS",
         learning_rate=learning_rate,
         momentum=momentum,
@@ -62,7 +62,7 @@ def lion(
     ``u = sign(b1 m + (1 - b1) g)``, ``p = p - learning_rate * (u + weight_decay p)`` and
     ``m = b2 m + (1 - b2) g``. The sign of 0 is 0.
     """
-    learning_rate, weight_decay = numbers(
+    learning_rate, weight_decay = not_negative(
         "Lion", learning_rate=learning_rate, weight_decay=weight_decay
     )
     beta1, beta2 = pair("Lion", betas)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.devices.commit import Plan
+from odyssey.ops.operands import real_dtype
 from odyssey.ops.values import LEAF, Value, writing, writing_to_all
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
@@ -47,7 +48,7 @@ class Pack:
         self.params = params
         self.names = group.rule().slots
         self.dtype = params[0].dtype
-        real = np.empty(0, self.dtype).real.dtype
+        real = real_dtype(self.dtype)
         width = self.dtype.itemsize // real.itemsize
         self.slices: list[slice] = []
         for p in params:

@@ -15,7 +15,7 @@ __all__ = ["ReduceLROnPlateau"]
 
 
 class ReduceLROnPlateau(Schedule):
-    """Multiply the rate by ``factor`` when a measurement has stopped to improve.
+    """Multiply the rate by ``factor`` when a measurement has stopped improving.
 
     Args:
         optimizer: Whose rates are reduced.
@@ -28,7 +28,7 @@ class ReduceLROnPlateau(Schedule):
         min_lr: Below which no rate is reduced; a number, or one for each group.
         eps: Reductions by no more than this are not made.
 
-    A measurement of NaN is no improvement.
+    A measurement of NaN is not an improvement.
 
     >>> from odyssey import Variable
     >>> from odyssey.optim import SGD

@@ -12,10 +12,11 @@ from odyssey import ops
 from odyssey.checks import STUMBLES, number, shown
 from odyssey.devices.commit import Plan
 from odyssey.errors import DTypeError, SettingError
+from odyssey.ops.operands import real_dtype
 from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
-__all__ = ["Constants", "Rule", "State", "like", "numbers", "pair"]
+__all__ = ["Constants", "Rule", "State", "like", "not_negative", "pair"]
 
 State = dict[str, Any]
 """What a rule remembers of one parameter: ``"steps"``, and an array by the name of each slot."""
@@ -104,14 +105,14 @@ def _joined(real: Any, imag: Any) -> Any:
 # ------------------------------------------------------------------ shared pieces of the rules
 
 
-def like(number: Any, p: Any) -> Any:
+def like(factor: Any, p: Any) -> Any:
     """A number that does not change the dtype of what it is multiplied with.
 
     Python numbers are weak already; one that a graph computes is cast to the real dtype of ``p``.
     """
-    if type(number) in NUMBERS:
-        return number
-    return ops.astype(number, np.empty(0, p.dtype).real.dtype)
+    if type(factor) in NUMBERS:
+        return factor
+    return ops.astype(factor, real_dtype(p.dtype))
 
 
 class Constants(dict[Any, list[Any]]):
@@ -129,7 +130,7 @@ class Constants(dict[Any, list[Any]]):
         return made
 
 
-def numbers(who: str, **values: Any) -> list[Any]:
+def not_negative(who: str, **values: Any) -> list[Any]:
     """Check that every setting is finite and not negative; return them as Python floats.
 
     A 0-d array stays one; a traced learning rate does, whose value is not known yet.

@@ -12,7 +12,7 @@ from odyssey.errors import OdysseyError
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.optim.optimizer import Optimizer
-from odyssey.optim.rule import Constants, Rule, State, like, numbers
+from odyssey.optim.rule import Constants, Rule, State, like, not_negative
 
 __all__ = ["SGD", "sgd"]
 
@@ -33,7 +33,7 @@ def sgd(
     Raises:
         OdysseyError: for negative settings, or ``nesterov`` without a plain momentum.
     """
-    learning_rate, momentum, dampening, weight_decay = numbers(
+    learning_rate, momentum, dampening, weight_decay = not_negative(
         "SGD",
         learning_rate=learning_rate,
         momentum=momentum,

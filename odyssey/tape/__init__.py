@@ -2,6 +2,6 @@
 
 from odyssey.tape.gradient_tape import GradientTape
 from odyssey.tape.gradients import Gradients
-from odyssey.tape.recording import TapeNode
+from odyssey.tape.report import TapeNode
 
 __all__ = ["GradientTape", "Gradients", "TapeNode"]

@@ -27,7 +27,7 @@ from odyssey.errors import (
 from odyssey.ops.arithmetic import add
 from odyssey.ops.scope import TRACE
 from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value, ticket
-from odyssey.spec import Spec
+from odyssey.spec import Spec, fits_kind
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
     checked,
@@ -316,7 +316,7 @@ def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> An
 def _replacement(new: Any, g: Any) -> Any:
     """What a hook returned in the place of ``g``, as an array of its dtype."""
     array = as_array("on_gradient", "what the function returned", new)
-    if array.dtype.kind not in ("biufc" if g.dtype.kind == "c" else "biuf"):
+    if not fits_kind(array.dtype, g.dtype):
         raise DTypeError(
             f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
         )

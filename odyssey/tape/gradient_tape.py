@@ -21,7 +21,8 @@ from odyssey.tape.blocks import NoRecording, OpenBlock, RecordingAgain, leave_bl
 from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
-from odyssey.tape.recording import Recording, TapeNode
+from odyssey.tape.recording import Recording
+from odyssey.tape.report import TapeNode
 from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable

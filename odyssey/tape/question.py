@@ -22,8 +22,8 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
-from odyssey.spec import Spec
-from odyssey.tape.sweep import flip
+from odyssey.spec import Spec, fits_kind
+from odyssey.tape.sweep import dependencies, flip
 from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
@@ -249,7 +249,7 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
         )
     if given.dtype == spec.dtype:
         return given
-    if given.dtype.kind not in ("biufc" if spec.dtype.kind == "c" else "biuf"):
+    if not fits_kind(given.dtype, spec.dtype):
         raise DTypeError(f"{who}: a {what} of {given.dtype} came for a value of {spec.dtype}")
     return given.astype(spec.dtype)
 
@@ -269,9 +269,5 @@ def unreached(
 def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = tape._recording
-    found = set(seeds)
-    for _, id, inputs, _, _ in reversed(r.nodes):
-        if id in found:
-            found.update(i for i in inputs if i is not None)
     ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()
-    return not found.isdisjoint(ends)
+    return not ends.isdisjoint(dependencies(r.nodes, seeds))

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from odyssey.tape.threads import holds_arrays, ids_of_thread
 if TYPE_CHECKING:
     from odyssey.tape.careful import Careful
 
-__all__ = ["FIRST", "SEVERAL", "RawNode", "Recording", "TapeNode"]
+__all__ = ["FIRST", "SEVERAL", "RawNode", "Recording"]
 
 RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
 """row, output id, input ids, what the rules asked for, specs of inputs and output.
@@ -82,6 +82,7 @@ class Recording:
         "append",
         "barrier",
         "block",
+        "borrowed",
         "careful",
         "constants",
         "copies",
@@ -99,7 +100,6 @@ class Recording:
         "nodes",
         "on",
         "open",
-        "shown",
         "thread",
         "traced",
         "versions",
@@ -119,7 +119,7 @@ class Recording:
         self.held: dict[int, Any] = {}
         # What nodes keep of arrays of others without a copy: a view of each, what to compare
         # before a sweep, and what that was. By id for those that are locked, by place for views.
-        self.shown: dict[Any, tuple[Any, Callable[[Any], bytes], bytes]] = {}
+        self.borrowed: dict[Any, tuple[Any, Callable[[Any], bytes], bytes]] = {}
         # Copies of views of others, by place, for when the same one comes again.
         self.copies: dict[Any, weakref.ref[Any]] = {}
         self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
@@ -242,10 +242,10 @@ class Recording:
 
     def _let_go(self) -> None:
         """Unlock the arrays of others that no node keeps any more."""
-        if self.shown:
+        if self.borrowed:
             needed = {id(value) for node in self.nodes for value in node[3] or ()}
-            for key in [key for key, entry in self.shown.items() if id(entry[0]) not in needed]:
-                del self.shown[key]
+            for key in [key for key, entry in self.borrowed.items() if id(entry[0]) not in needed]:
+                del self.borrowed[key]
                 self.held.pop(key, None)
         if self.copies:
             self.copies = {place: ref for place, ref in self.copies.items() if ref() is not None}
@@ -305,7 +305,10 @@ class Recording:
             self.cuts[constant._id] = info.note
 
     def hold(self, array: Any) -> Any:
-        """Return what the tape may keep of somebody else's array: itself, locked, or a copy."""
+        """Return what the tape may keep of somebody else's array: itself or a copy.
+
+        Itself it is locked, or, where that would not help, compared before a sweep.
+        """
         if type(array) is not np.ndarray:
             return array
         if array.nbytes <= SMALL:
@@ -313,16 +316,16 @@ class Recording:
         if array.base is not None:
             return self._hold_view(array)
         key = id(array)
-        shown = self.shown.get(key)
+        entry = self.borrowed.get(key)
         # (It may be held and open, where an interrupt came in between.)
-        if shown is None or array.flags.writeable:
+        if entry is None or array.flags.writeable:
             if not self.held:
                 holds_arrays(self)
             lock(array, self.held, self)
-        if shown is None:
+        if entry is None:
             # A view of it, since its owner may give the array itself another shape or dtype.
-            shown = self.shown[key] = (frozen(array), spot, spot(array))
-        return shown[0]
+            entry = self.borrowed[key] = (frozen(array), spot, spot(array))
+        return entry[0]
 
     def _hold_view(self, view: Any) -> Any:
         """What the tape may keep of a view, which stays writable through its base.
@@ -331,10 +334,10 @@ class Recording:
         """
         place = address(view)
         if view.nbytes >= LARGE:
-            shown = self.shown.get(place)
-            if shown is None:
-                shown = self.shown[place] = (frozen(view), digest, digest(view))
-            return shown[0]
+            entry = self.borrowed.get(place)
+            if entry is None:
+                entry = self.borrowed[place] = (frozen(view), digest, digest(view))
+            return entry[0]
         known = self.copies.get(place)
         copy = known() if known is not None else None
         if copy is None or not same_bits(copy, view):
@@ -375,7 +378,7 @@ class Recording:
             versions[id] = version  # no node uses it: it came with a call that failed
         if self.careful is not None:  # which knows the line
             self.careful.verify(self.nodes)
-        for array, look, before in self.shown.values():
+        for array, look, before in self.borrowed.values():
             if look(array) != before:
                 self._refuse_overwritten(array)
         return frozen
@@ -454,32 +457,6 @@ class Recording:
         self.manual.clear()
         self.fixed.clear()
         self.cuts.clear()
-        self.shown.clear()
+        self.borrowed.clear()
         self.copies.clear()
         self.careful = None
-
-
-class TapeNode(NamedTuple):
-    """One recorded call, for people to read.
-
-    Attributes:
-        op: Its name.
-        inputs: Ids of its operands; None for those that need no gradient.
-        output: Id of its result.
-        saved: What its rules asked for, by name.
-    """
-
-    op: str
-    inputs: tuple[int | None, ...]
-    output: int
-    saved: dict[str, Any]
-
-    @classmethod
-    def read(cls, node: RawNode) -> TapeNode:
-        """Build from the tuple that a recording holds."""
-        row, output, inputs, kept, _ = node
-        names = (*row.arrays, "out", *row.options, "residual")
-        saved = dict(zip(names, kept, strict=False)) if kept is not None else {}
-        arrays = len(row.arrays) + 1
-        shown = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
-        return cls(row.name, inputs, output, shown)

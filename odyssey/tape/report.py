@@ -10,13 +10,40 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED
+from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
 
-__all__ = ["Memory", "explain", "memory", "to_dot", "to_html", "to_mermaid"]
+__all__ = ["Memory", "TapeNode", "explain", "memory", "to_dot", "to_html", "to_mermaid"]
+
+
+class TapeNode(NamedTuple):
+    """One recorded call, for people to read.
+
+    Attributes:
+        op: Its name.
+        inputs: Ids of its operands; None for those that need no gradient.
+        output: Id of its result.
+        saved: What its rules asked for, by name.
+    """
+
+    op: str
+    inputs: tuple[int | None, ...]
+    output: int
+    saved: dict[str, Any]
+
+    @classmethod
+    def read(cls, node: RawNode) -> TapeNode:
+        """Build from the tuple that a recording holds."""
+        row, output, inputs, kept, _ = node
+        names = (*row.arrays, "out", *row.options, "residual")
+        saved = dict(zip(names, kept, strict=False)) if kept is not None else {}
+        arrays = len(row.arrays) + 1
+        found = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
+        return cls(row.name, inputs, output, found)
 
 
 def explain(tape: GradientTape, output: Variable, source: Variable) -> str:

@@ -22,7 +22,7 @@ from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
 
-__all__ = ["dependents", "drain", "flip", "pull", "push", "recorded"]
+__all__ = ["dependencies", "dependents", "drain", "flip", "pull", "push", "recorded"]
 
 Visit = Callable[[int, Any], Any]
 Audit = Callable[[Any, int, str, Any], None]
@@ -199,6 +199,15 @@ def dependents(nodes: Iterable[RawNode], sources: Iterable[int]) -> set[int]:
             if i in found:
                 found.add(node[1])
                 break
+    return found
+
+
+def dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
+    """The ids that ``results`` depend on, and the results; ``nodes`` in order of recording."""
+    found = set(results)
+    for _, id, inputs, _, _ in reversed(nodes):
+        if id in found:
+            found.update(i for i in inputs if i is not None)
     return found
 
 

@@ -27,10 +27,10 @@ __all__ = [
     "as_arguments",
     "checked_argnums",
     "chosen",
+    "detached",
     "hand_over",
     "is_live",
     "named_like",
-    "settled",
     "split_aux",
     "twin_of",
     "warn_if_independent",
@@ -140,7 +140,7 @@ def twin_of(value: Variable) -> Variable:
     return make_value(Variable, value._array, value._recording, value._id, value._spec)
 
 
-def settled(tree: Any) -> Any:
+def detached(tree: Any) -> Any:
     """Where nothing records, take recorded Variables for their values."""
     if recording_now() is not None or not any(_is_recorded(leaf) for leaf in leaves(tree)):
         return tree
@@ -213,10 +213,10 @@ def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
     """Results as Variables while a tape around ``tape`` records, else as plain arrays."""
     if tape._followed() or not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
         return tree
-    return map_tree(lambda leaf: _plain(leaf, copy), tree)
+    return map_tree(lambda leaf: _handed_over(leaf, copy), tree)
 
 
-def _plain(leaf: Any, copy: bool) -> Any:
+def _handed_over(leaf: Any, copy: bool) -> Any:
     if not isinstance(leaf, Variable):
         return leaf
     if TRACE.get() is not None:

@@ -14,18 +14,18 @@ from odyssey.spec import Spec
 from odyssey.tape import GradientTape
 from odyssey.tape.choices import Chosen, poles_among
 from odyssey.tape.recording import RawNode, Recording
-from odyssey.tape.sweep import drain, pull, push, recorded
+from odyssey.tape.sweep import dependencies, drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
-from odyssey.transforms.digest import Digest, digest, reached, same_digest
-from odyssey.transforms.replay import (
+from odyssey.transforms.fingerprints import (
+    NodesPrint,
     Print,
     fingerprint,
-    generators_of,
+    fingerprint_of_nodes,
+    same_nodes_print,
     same_print,
-    states_of,
-    with_states,
 )
+from odyssey.transforms.replay import generators_of, states_of, with_states
 from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable
 
@@ -108,7 +108,7 @@ class _Piece:
         self.read: list[tuple[Any, int]] = []
         # For each result its place among the leaves of what ``fn`` returns, its spec and print.
         self.results: list[tuple[int, Spec, Print]] = []
-        self.made_of: Digest | None = None
+        self.made_of: NodesPrint | None = None
 
     # -------------------------------------------------------------- the first time
 
@@ -142,7 +142,7 @@ class _Piece:
             sources = {v._id: v for v in passed if _moves(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
         if not self.every:  # a rule of a piece runs that piece again, which looks for itself
-            self.made_of = digest(nodes, first, self.ids)
+            self.made_of = fingerprint_of_nodes(nodes, first, self.ids)
         return unflatten(out, [_moved_out(value, results, produced) for value in made])
 
     def _append(
@@ -228,7 +228,8 @@ class _Piece:
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
-        if self.made_of and not same_digest(self.made_of, digest(nodes, ids, self.ids)):
+        again = fingerprint_of_nodes(nodes, ids, self.ids) if self.made_of else None
+        if not same_nodes_print(self.made_of, again):
             raise self._changed("computed it from other values")
 
     def _changed(self, what: str) -> MutationError:
@@ -386,7 +387,7 @@ def _sources(
     recording: Recording, nodes: list[RawNode], results: Iterable[int], known: Iterable[int] = ()
 ) -> dict[int, Any]:
     """What ``results`` depend on that no node made, by id, in order of first use."""
-    needed, made = reached(nodes, results), {node[1] for node in nodes}
+    needed, made = dependencies(nodes, results), {node[1] for node in nodes}
     found: dict[int, Any] = {}
     guests = recording.guests or {}
     for _, id, inputs, _, _ in nodes:

@@ -10,9 +10,9 @@ from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Watched,
     as_arguments,
+    detached,
     hand_over,
     is_live,
-    settled,
     split_aux,
     zeros_like,
 )
@@ -48,7 +48,7 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
     function("jvp", fn)
     has_aux = flag("jvp", "has_aux", has_aux)
     primals, tangents = as_arguments("jvp", primals, tangents)
-    primals = settled(primals)
+    primals = detached(primals)
     given = []
     for n, (tree, direction) in enumerate(zip(primals, tangents, strict=True)):
         flat = same_tree("jvp", "tangents", tree, direction, f"argument {n}")

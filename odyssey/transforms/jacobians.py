@@ -19,9 +19,9 @@ from odyssey.transforms.arguments import (
     Watched,
     checked_argnums,
     chosen,
+    detached,
     hand_over,
     named_like,
-    settled,
     split_aux,
     warn_if_independent,
 )
@@ -100,7 +100,7 @@ def _jacobian(
 
     def matrix(*args: Any, **named: Any) -> Any:
         positions = chosen(who, numbers, len(args))
-        args, named = settled(args), settled(named)
+        args, named = detached(args), detached(named)
         with GradientTape(persistent=True) as tape:
             watched = Watched(who, tape, args, positions)
             out, aux = split_aux(who, fn(*watched.args, **named), has_aux)

@@ -1,4 +1,4 @@
-"""Running a function again as it ran before: random generators, and the proof that it did."""
+"""What a function reaches, and the random generators in it, put back to run it once more."""
 
 from __future__ import annotations
 
@@ -17,20 +17,15 @@ from odyssey.ops.values import Symbol, Value
 from odyssey.tape import GradientTape
 
 __all__ = [
-    "Print",
-    "fingerprint",
     "generators_of",
     "is_generator",
     "names_in",
     "reachable",
-    "same_print",
     "same_states",
     "set_states",
     "states_of",
     "with_states",
 ]
-
-# ------------------------------------------------------------------ random generators
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, type, ModuleType)
@@ -172,39 +167,3 @@ class with_states(Block):
     def _end(self, entry: list[Any]) -> None:
         if entry[1] is not None:
             set_states(self._generators, entry[1])
-
-
-# ------------------------------------------------------------------ the proof
-
-_PIECES = 64
-Print = tuple[Any, Any] | None
-
-
-def fingerprint(data: Any) -> Print:
-    """Sums of some pieces of an array, by which another run's result is known to be the same."""
-    if isinstance(data, Symbol):
-        return None
-    flat = np.asarray(data).reshape(-1)
-    if not flat.size:
-        return None
-    pieces = min(_PIECES, flat.size)
-    starts = np.arange(pieces) * flat.size // pieces
-    wide = np.complex128 if flat.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):
-        sums = np.add.reduceat(flat, starts, dtype=wide)
-        largest = max(abs(flat.real.max()), abs(flat.real.min()))
-        if flat.dtype.kind == "c":
-            largest = max(largest, abs(flat.imag.max()), abs(flat.imag.min()))
-        # Rounding may differ by some units in the last place where threads split the work anew.
-        tolerance = 256 * float(np.finfo(flat.dtype).eps) * (flat.size // pieces + 1) * largest
-    return sums, tolerance
-
-
-def same_print(old: Print, new: Print) -> bool:
-    """Whether two fingerprints are those of one result, but for rounding."""
-    if old is None or new is None:
-        return True
-    (sums, tolerance), (again, _) = old, new
-    if not np.isfinite(tolerance):
-        return bool((np.isfinite(sums) == np.isfinite(again)).all())
-    return bool((abs(again - sums) <= tolerance).all())

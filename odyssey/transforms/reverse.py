@@ -10,17 +10,17 @@ import numpy as np
 from odyssey.checks import flag, function
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.scope import recording_now
-from odyssey.ops.values import NUMBERS, Symbol
+from odyssey.ops.values import NUMBERS, Symbol, array_of
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Argnums,
     Watched,
     checked_argnums,
     chosen,
+    detached,
     hand_over,
     is_live,
     named_like,
-    settled,
     split_aux,
     warn_if_independent,
 )
@@ -110,7 +110,7 @@ def differentiate(
 ) -> tuple[Any, Any, Any]:
     """The result of ``fn``, what came beside it, and the gradients; see ``grad``."""
     positions = chosen(who, numbers, len(args))
-    args, named = settled(args), settled(named)
+    args, named = detached(args), detached(named)
     with GradientTape() as tape:
         watched = Watched(who, tape, args, positions)
         out, aux = split_aux(who, fn(*watched.args, **named), has_aux)
@@ -174,7 +174,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """
     function("vjp", fn)
     has_aux = flag("vjp", "has_aux", has_aux)
-    primals = settled(primals)
+    primals = detached(primals)
     with GradientTape(persistent=True) as tape:
         watched = Watched("vjp", tape, primals, range(len(primals)))
         out, aux = split_aux("vjp", fn(*watched.args), has_aux)
@@ -186,7 +186,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = same_tree("vjp", "cotangents", out, cotangents)
         if recording_now() is not None and not tape._followed() and any(map(_requires, given)):
             # A tape that began later follows the cotangents only: make a pullback inside of it.
-            point = map_tree(lambda v: v._array if isinstance(v, Variable) else v, watched.forms)
+            point = map_tree(array_of, watched.forms)
             again: tuple[Any, ...] = vjp(fn, *point, has_aux=has_aux)[1](cotangents)
             return again
         trees: tuple[Any, ...] = watched.trees(

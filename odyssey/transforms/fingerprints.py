@@ -1,7 +1,7 @@
-"""What the derivative of some nodes is made of, in a few numbers: has it changed since?
+"""Fingerprints of what a function computed: has a second run computed the same, but for rounding?
 
-The results of a function alone do not tell: those of an even one stay when a factor that it closes
-over changes its sign, and its derivative changes with it.
+The results alone do not tell: those of an even function stay when a factor that it closes over
+changes its sign, and its derivative changes with it. So its nodes have a fingerprint too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,61 @@ import numpy as np
 from odyssey.ops.values import Symbol
 from odyssey.spec import Array, Spec
 from odyssey.tape.recording import RawNode
+from odyssey.tape.sweep import dependencies
 
-__all__ = ["Digest", "digest", "reached", "same_digest"]
+__all__ = [
+    "NodesPrint",
+    "Print",
+    "fingerprint",
+    "fingerprint_of_nodes",
+    "same_nodes_print",
+    "same_print",
+]
+
+# ------------------------------------------------------------------ of a result
+
+_PIECES = 64
+Print = tuple[Any, Any] | None
+
+
+def fingerprint(data: Any) -> Print:
+    """Sums of some pieces of an array, by which another run's result is known to be the same."""
+    if isinstance(data, Symbol):
+        return None
+    flat = np.asarray(data).reshape(-1)
+    if not flat.size:
+        return None
+    pieces = min(_PIECES, flat.size)
+    starts = np.arange(pieces) * flat.size // pieces
+    wide = np.complex128 if flat.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        sums = np.add.reduceat(flat, starts, dtype=wide)
+        largest = max(abs(flat.real.max()), abs(flat.real.min()))
+        if flat.dtype.kind == "c":
+            largest = max(largest, abs(flat.imag.max()), abs(flat.imag.min()))
+        # Rounding may differ by some units in the last place where threads split the work anew.
+        tolerance = 256 * float(np.finfo(flat.dtype).eps) * (flat.size // pieces + 1) * largest
+    return sums, tolerance
+
+
+def same_print(old: Print, new: Print) -> bool:
+    """Whether two fingerprints are those of one result, but for rounding."""
+    if old is None or new is None:
+        return True
+    (sums, tolerance), (again, _) = old, new
+    if not np.isfinite(tolerance):
+        return bool((np.isfinite(sums) == np.isfinite(again)).all())
+    return bool((abs(again - sums) <= tolerance).all())
+
+
+# ------------------------------------------------------------------ of nodes
 
 _SAMPLE = 32
 _WEIGHTS = np.cos(np.arange(4096.0))  # no two alike, so that an exchange shows
 _PLAIN = (int, str, bytes, Spec)
 
 
-class Digest(NamedTuple):
+class NodesPrint(NamedTuple):
     """Two numbers for each thing that the nodes keep, and one for all else.
 
     Attributes:
@@ -38,24 +84,17 @@ class Digest(NamedTuple):
     slack: Array
 
 
-def reached(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
-    """The ids that ``results`` depend on, and these; ``nodes`` come in order of recording."""
-    needed = set(results)
-    for _, id, inputs, _, _ in reversed(nodes):
-        if id in needed:
-            needed.update(i for i in inputs if i is not None)
-    return needed
-
-
-def digest(nodes: list[RawNode], results: Iterable[int], ids: Iterable[int]) -> Digest | None:
-    """The digest of the nodes behind ``results``, or None while a graph is traced.
+def fingerprint_of_nodes(
+    nodes: list[RawNode], results: Iterable[int], ids: Iterable[int]
+) -> NodesPrint | None:
+    """The fingerprint of the nodes behind ``results``, or None while a graph is traced.
 
     Args:
         nodes: In order of recording.
         results: Ids of what matters.
         ids: Of the inputs, in an order that tells them apart.
     """
-    needed = reached(nodes, results)
+    needed = dependencies(nodes, results)
     places: dict[int | None, int] = {id: k for k, id in enumerate(ids)}
     ops, samples = 0, _Samples()
     for row, id, inputs, kept, _ in nodes:
@@ -70,7 +109,7 @@ def digest(nodes: list[RawNode], results: Iterable[int], ids: Iterable[int]) -> 
             if isinstance(value, Symbol):
                 return None
             ops = samples.take(value, ops)
-    return Digest(ops, *samples.measures())
+    return NodesPrint(ops, *samples.measures())
 
 
 class _Samples:
@@ -130,8 +169,8 @@ def _share(dtype: np.dtype[Any]) -> float:
     return min(0.05, 16 * math.sqrt(np.finfo(dtype).eps))
 
 
-def same_digest(old: Digest | None, new: Digest | None) -> bool:
-    """Whether two digests are those of one derivative, but for rounding."""
+def same_nodes_print(old: NodesPrint | None, new: NodesPrint | None) -> bool:
+    """Whether two fingerprints are those of one derivative, but for rounding."""
     if old is None or new is None:
         return True
     if old.ops != new.ops or old.sums.shape != new.sums.shape:
