@@ -119,7 +119,7 @@ def test_a_measurement_that_fails_beside_a_tracer_lets_every_result_live():
 
 def test_what_only_its_node_holds_is_told_from_what_one_more_holds():
     held = object()
-    assert liveness.holders((None, object())) == recording._ALONE
-    assert liveness.holders((None, held)) == recording._ALONE + 1
+    assert liveness.reference_count((None, object())) == recording._ALONE
+    assert liveness.reference_count((None, held)) == recording._ALONE + 1
     again = liveness.unheld_in_a_sweep(sweep.pull, sweep.drain, sweep.PASS)
     assert again == sweep.SPARE

@@ -23,8 +23,8 @@ from typing import Any
 
 __all__ = [
     "EVERYTHING_LIVES",
-    "holders",
     "measured",
+    "reference_count",
     "references",
     "unheld_in_a_list",
     "unheld_in_a_sweep",
@@ -37,15 +37,15 @@ EVERYTHING_LIVES = 0
 references: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
 
-def holders(node: Any) -> int:
+def reference_count(node: Any) -> int:
     """The count of references to the id of a node's result, while a local holds the node."""
     output = node[1]
     return references(output)
 
 
 def unheld_in_a_list() -> int:
-    """The count that ``holders`` gives of a result that only its node refers to."""
-    return holders((None, object()))
+    """The count that ``reference_count`` gives of a result that only its node refers to."""
+    return reference_count((None, object()))
 
 
 def measured(measure: Callable[[], int], places: int) -> int:

@@ -25,7 +25,7 @@ from odyssey.errors import MutationError, TapeError, TapeMismatchError, Untracke
 from odyssey.ops.scope import TRAVELS, Pause, scopes
 from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value
 from odyssey.spec import Spec
-from odyssey.tape.liveness import holders, measured, unheld_in_a_list
+from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import holds_arrays, ids_of_thread
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Recording:
         count = len(nodes)
         for k in range(count - 1, -1, -1):
             node = nodes[k]
-            if holders(node) <= _ALONE:
+            if reference_count(node) <= _ALONE:
                 # One without operands in its place, which a sweep passes over: the list is a sound
                 # one wherever an interrupt may come.
                 nodes[k] = (*node[:2], (), None, None)

@@ -26,11 +26,11 @@ __all__ = [
     "Watched",
     "as_arguments",
     "checked_argnums",
-    "chosen",
     "detached",
     "hand_over",
     "is_live",
     "named_like",
+    "positions_of",
     "split_aux",
     "twin_of",
     "warn_if_independent",
@@ -59,7 +59,7 @@ def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
     return numbers
 
 
-def chosen(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
+def positions_of(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The positions that ``argnums`` name among ``count`` arguments; negative ones from the end."""
     for n in argnums:
         if not -count <= n < count:

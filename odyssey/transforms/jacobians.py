@@ -18,10 +18,10 @@ from odyssey.transforms.arguments import (
     Argnums,
     Watched,
     checked_argnums,
-    chosen,
     detached,
     hand_over,
     named_like,
+    positions_of,
     split_aux,
     warn_if_independent,
 )
@@ -99,7 +99,7 @@ def _jacobian(
     bare = not isinstance(argnums, (tuple, list))
 
     def matrix(*args: Any, **named: Any) -> Any:
-        positions = chosen(who, numbers, len(args))
+        positions = positions_of(who, numbers, len(args))
         args, named = detached(args), detached(named)
         with GradientTape(persistent=True) as tape:
             watched = Watched(who, tape, args, positions)

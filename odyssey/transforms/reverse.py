@@ -16,11 +16,11 @@ from odyssey.transforms.arguments import (
     Argnums,
     Watched,
     checked_argnums,
-    chosen,
     detached,
     hand_over,
     is_live,
     named_like,
+    positions_of,
     split_aux,
     warn_if_independent,
 )
@@ -109,7 +109,7 @@ def differentiate(
     named: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     """The result of ``fn``, what came beside it, and the gradients; see ``grad``."""
-    positions = chosen(who, numbers, len(args))
+    positions = positions_of(who, numbers, len(args))
     args, named = detached(args), detached(named)
     with GradientTape() as tape:
         watched = Watched(who, tape, args, positions)
