@@ -209,12 +209,9 @@ class _Piece:
             made = leaves(self.fn(*args, **named))
         results = []
         for place, spec, old in self.results:
-            value = made[place] if place < len(made) else None
-            if (
-                not isinstance(value, Variable)
-                or value._spec != spec
-                or not same_print(old, fingerprint(value._array))
-            ):
+            value: Any = made[place] if place < len(made) else None
+            fits = isinstance(value, Variable) and value._spec == spec
+            if not (fits and same_print(old, fingerprint(value._array))):
                 raise self._changed("gave another result")
             results.append(value)
         return results
