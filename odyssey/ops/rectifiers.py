@@ -31,6 +31,12 @@ from odyssey.spec import Shape, Spec
 # NumPy compares with an array of zeros three times faster than with a zero.
 _SHORT, _ROW = 16384, 1024
 _ZEROS = {np.dtype(char): np.zeros(_SHORT, char) for char in "fd"}
+_ZERO = {dtype: zeros[0].reshape(()) for dtype, zeros in _ZEROS.items()}
+
+
+def _zero(x: Any) -> Any:
+    """What to compare ``x`` with: arrays, with 0 as an array, in two thirds of the time."""
+    return _ZERO.get(x.dtype, 0) if type(x) is np.ndarray else 0
 
 
 def _relu(x: Any) -> Any:
@@ -57,7 +63,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
     masks=True,
     kernel=_relu,
     scalar=lambda x: T(0) if x <= T(0) else x,
-    vjp={"x": lambda g, out: keep_where(g, greater(out, 0))},
+    vjp={"x": lambda g, out: keep_where(g, greater(out, _zero(out)))},
     kinks="0 at 0",
     samples=singles(),
 )

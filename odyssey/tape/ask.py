@@ -7,7 +7,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -415,7 +415,8 @@ def _deliver(
     r = tape._recording
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
-    _show_watched(r, reached, gradients)
+    if r.watched:
+        _show_watched(r, reached, gradients)
     loan = weakref.ref(gradients)
     twice = len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
@@ -441,25 +442,27 @@ def _deliver(
         # where NumPy was told to raise: nobody has got anything then.
         for k in old:
             values[k] = settled(infos[k].grad) + values[k]
-        whole = chain(
-            map(setattr, infos, repeat("grad"), values),
-            map(setattr, repeat(tape), *_flags(tape, keep, hooks)),
-        )
+        names = ["grad"] * len(infos)
         if old:
-            shared = [infos[k] for k in old]
-            whole = chain(map(setattr, shared, repeat("loan"), repeat(None)), whole)
-        run_all(whole)
+            infos = [*(infos[k] for k in old), *infos]
+            names = ["loan"] * len(old) + names
+            values = [None] * len(old) + values
+        for name, value in _flags(tape, keep, hooks):
+            infos.append(tape)
+            names.append(name)
+            values.append(value)
+        run_all(map(setattr, infos, names, values))
     return gradients
 
 
-def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """What a tape is told in the same moment in which it hands over; names and values."""
+def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[tuple[str, Any], ...]:
+    """What a tape is told in the same moment in which it hands over: names and values."""
     if tape._hooks:
-        return ("_hooks", "_undelivered", "_consumed"), (hooks, False, not keep)
+        return ("_hooks", hooks), ("_undelivered", False), ("_consumed", not keep)
     if keep:
-        return (), ()
+        return ()
     # If its nodes are gone it was consumed before.
-    return (("_undelivered",), (False,)) if tape._consumed else (("_consumed",), (True,))
+    return (("_undelivered", False),) if tape._consumed else (("_consumed", True),)
 
 
 def _deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:
