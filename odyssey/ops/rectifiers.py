@@ -34,7 +34,7 @@ _ZEROS = {np.dtype(char): np.zeros(_SHORT, char) for char in "fd"}
 _ZERO = {dtype: zeros[0].reshape(()) for dtype, zeros in _ZEROS.items()}
 
 
-def _zero(x: Any) -> Any:
+def zero_of(x: Any) -> Any:
     """What to compare ``x`` with: arrays, with 0 as an array, in two thirds of the time."""
     return _ZERO.get(x.dtype, 0) if type(x) is np.ndarray else 0
 
@@ -63,7 +63,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
     masks=True,
     kernel=_relu,
     scalar=lambda x: T(0) if x <= T(0) else x,
-    vjp={"x": lambda g, out: keep_where(g, greater(out, _zero(out)))},
+    vjp={"x": lambda g, out: keep_where(g, greater(out, zero_of(out)))},
     kinks="0 at 0",
     samples=singles(),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from itertools import chain, count, repeat, starmap
+from itertools import chain, count, starmap
 from operator import setitem
 from typing import Any, Protocol, TypeVar
 
@@ -165,17 +165,20 @@ def writing(leaf: Value, calls: Plan | None = None) -> Plan:
 
 
 def writing_to_all(
-    leaves: Sequence[Value], infos: Sequence[Info], calls: Iterator[Any]
+    leaves: Sequence[Value], infos: Sequence[Info], *calls: Iterator[Any]
 ) -> Iterator[Any]:
     """The same for trainable leaves and their infos, done as the iterator is run through."""
     for leaf in leaves:
         leaf._placed = None  # to look again does no harm, and takes C five times as long
-    return chain(
-        map(setattr, infos, repeat("version"), repeat(_BEING_WRITTEN)),
-        starmap(ticket, ((),)),
-        calls,
-        map(setattr, infos, repeat("version"), [_next_version(info) for info in infos]),
-    )
+    versions = [info.version + 1 for info in infos]
+    total = sum(versions)
+    if total != total:
+        versions = [_next_version(info) for info in infos]
+    # Tuples, since to make an iterator that repeats takes longer than to go through it.
+    count = len(infos)
+    names = ("version",) * count
+    begun = map(setattr, infos, names, (_BEING_WRITTEN,) * count)
+    return chain(begun, starmap(ticket, ((),)), *calls, map(setattr, infos, names, versions))
 
 
 def replacing(leaf: Value, array: Array) -> Plan:

@@ -138,7 +138,7 @@ class Pack:
             else:
                 plan = self._updates_of_all(rule, joined, steps[0], quiet)
             count = map(self.steps.fill, (steps[0] + 1,))
-            return writing_to_all(self.params, self.infos, chain(starmap(call, plan), count))
+            return writing_to_all(self.params, self.infos, starmap(call, plan), count)
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
