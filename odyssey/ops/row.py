@@ -88,14 +88,27 @@ def _inspected(function: Callable[..., Any]) -> list[Parameter]:
     ]
 
 
+def _code_of(function: Callable[..., Any]) -> Any:
+    """The code object that tells the parameters of a function; None where inspect has to."""
+    function = getattr(function, "__wrapped__", function)
+    return None if hasattr(function, "__signature__") else getattr(function, "__code__", None)
+
+
 def asked(rule: Rule) -> tuple[str, ...]:
     """The names of a rule's parameters after the cotangent, but for its residual."""
-    found = parameters_of(rule)[1:]
-    return tuple(p.name for p in (found[:-1] if takes_residual(rule) else found))
+    code = _code_of(rule)
+    if code is None:
+        names = tuple(p.name for p in parameters_of(rule))
+    else:  # a thousand rules are read at import: without a Parameter for each name
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names[1:-1] if takes_residual(rule) else names[1:]
 
 
 def takes_residual(rule: Rule) -> bool:
     """Whether a rule's last parameter is ``residual=None``: what the op's ``forward`` left."""
+    code = _code_of(rule)
+    if code is not None and "residual" not in code.co_varnames:
+        return False
     return parameters_of(rule)[-1:] == [_RESIDUAL]
 
 

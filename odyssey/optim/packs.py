@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, starmap
+from itertools import starmap
 from operator import call, setitem
 from typing import Any
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -66,11 +66,10 @@ def same_print(old: Print, new: Print) -> bool:
 # ------------------------------------------------------------------ of nodes
 
 _SAMPLE = 32
-_WEIGHTS = np.cos(np.arange(4096.0))  # no two alike, so that an exchange shows
 _PLAIN = (int, str, bytes, Spec)
 
 
-class NodesPrint(NamedTuple):
+class NodesPrint:
     """Two numbers for each thing that the nodes keep, and one for all else.
 
     Attributes:
@@ -79,9 +78,12 @@ class NodesPrint(NamedTuple):
         slack: How much each may differ for rounding.
     """
 
-    ops: int
-    sums: Array
-    slack: Array
+    __slots__ = ("ops", "slack", "sums")
+
+    def __init__(self, ops: int, sums: Array, slack: Array) -> None:
+        self.ops = ops
+        self.sums = sums
+        self.slack = slack
 
 
 def fingerprint_of_nodes(
@@ -157,9 +159,15 @@ class _Samples:
         shares = [_share(part.dtype) for part in self.parts]
         wide = np.concatenate(self.parts, dtype=np.float64, casting="unsafe")
         with np.errstate(all="ignore"):
-            sums = np.add.reduceat(wide * np.resize(_WEIGHTS, wide.size), starts)
+            sums = np.add.reduceat(wide * np.resize(_weights(), wide.size), starts)
             norms = np.add.reduceat(wide * wide, starts) ** 0.5
             return np.append(numbers, sums), np.append(slack, shares * norms)
+
+
+@cache
+def _weights() -> Array:
+    weights: Array = np.cos(np.arange(4096.0))  # no two alike, so that an exchange shows
+    return weights
 
 
 @cache
