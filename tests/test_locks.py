@@ -1,10 +1,13 @@
 """Locks: an array is read-only as long as something stands for that, and open again at once."""
 
 import gc
+import itertools
 import threading
 
 import numpy as np
+import pytest
 
+from odyssey.devices import locks
 from odyssey.devices.locks import lock, locked_bytes
 
 
@@ -68,4 +71,24 @@ def test_threads_that_lock_and_unlock_one_array_leave_it_open():
         thread.start()
     for thread in threads:
         thread.join()
+    assert array.flags.writeable
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_lock_that_ends_while_another_is_looked_for_leaves_the_array_open(monkeypatch, moment):
+    array, first, second = np.zeros(3), {}, {}
+    lock(array, first)
+    moments = itertools.count(1)
+    real = locks._moment
+
+    def end_the_first():
+        if next(moments) == moment:
+            first.clear()
+        return real()
+
+    monkeypatch.setattr(locks, "_moment", end_the_first)
+    lock(array, second)
+    assert not array.flags.writeable
+    first.clear()
+    second.clear()
     assert array.flags.writeable

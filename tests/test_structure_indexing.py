@@ -133,3 +133,15 @@ def test_indices_that_are_no_integers_are_refused():
     for call in (lambda x: ops.take(x, [0.5]), lambda x: x[np.array([0.5])]):
         with pytest.raises(DTypeError, match="integers"):
             call(Variable(X))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 0), 0), ((0, 2), 1), ((2, 0, 3), -3)])
+@pytest.mark.parametrize("indices", [[0, 1], [[1], [0]], []])
+def test_taking_from_an_axis_beside_an_empty_one_has_an_empty_gradient(shape, axis, indices):
+    leaf = Variable(np.zeros(shape), requires_grad=True)
+    indices = np.array(indices, int)
+    with GradientTape(persistent=True) as tape:
+        out = ops.take(leaf, indices, axis=axis)
+    assert out.shape == np.take(leaf.numpy(), indices, axis).shape
+    assert tape.gradient(out, leaf, np.ones(out.shape)).shape == shape
+    assert tape.jvp(out, leaf, np.ones(shape)).shape == out.shape

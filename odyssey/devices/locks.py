@@ -69,7 +69,8 @@ def _find(array: Array) -> _Lock:
     pair = None  # named before ``made``, so that its callbacks are gone first, see below
     while True:
         before = _moment()
-        writable = flags.writeable  # before the look-up: another thread may be locking it
+        # Before the look-up: another thread may be locking it. ``flags`` would say what they were.
+        writable = array.flags.writeable
         entry = _HELD.get(key)
         known = entry[0]() if entry is not None else None
         if known is not None:
@@ -87,7 +88,7 @@ def _find(array: Array) -> _Lock:
             _moment()
             # Another thread's pair may be in the table now: this lock must not open the array.
             pair = None
-        elif not flags.writeable and _moment() == before + 1:
+        elif not array.flags.writeable and _moment() == before + 1:
             # Its owner made it so: nobody can have locked it meanwhile.
             return made
 

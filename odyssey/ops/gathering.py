@@ -115,7 +115,8 @@ def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
     key = (np.arange(head).reshape(-1, 1, 1), indices.reshape(-1, 1), np.arange(tail))
     full = np.broadcast_to(x, (*shape[:k], *indices.shape, *shape[k + 1 :]))
-    return _added(full.reshape(head, -1, tail), key, (head, length, tail)).reshape(spec.shape)
+    full = full.reshape(head, indices.size, tail)
+    return _added(full, key, (head, length, tail)).reshape(spec.shape)
 
 
 def _added(x: Any, key: tuple[Any, ...], shape: Shape) -> Any:
