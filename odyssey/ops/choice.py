@@ -42,8 +42,13 @@ _ZEROS = {np.dtype(c): np.zeros((), c) for c in "efdFD"}
 _BOOL = np.dtype(bool)
 
 
+# Without the call of Python that finds out whether an array brings a ``where`` of its own.
+_where: Any = getattr(np.where, "_implementation", np.where)
+
+
 def _keep_where(x: Any, condition: Any) -> Any:
-    if type(x) is not np.ndarray or not x.ndim or x.dtype not in _ZEROS:
+    zero = _ZEROS.get(x.dtype) if type(x) is np.ndarray else None
+    if zero is None or not x.ndim:
         return np.where(condition, x, 0)[()]
     if condition is False:
         return np.zeros_like(x)
@@ -53,7 +58,7 @@ def _keep_where(x: Any, condition: Any) -> Any:
         out, bits = np.empty_like(x), _BITS[x.dtype]
         np.multiply(x.view(bits), condition, out.view(bits))
         return out
-    return np.where(condition, x, _ZEROS[x.dtype])
+    return _where(condition, x, zero)
 
 
 @op(
