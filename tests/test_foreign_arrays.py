@@ -544,3 +544,12 @@ def test_tensors_of_torch_that_require_a_gradient_are_refused():
                 refused()
         y = w * followed.detach()
     np.testing.assert_array_equal(tape.gradient(y, w, np.ones(2)), [3.0, 4.0])
+
+
+def test_an_array_as_the_dtype_of_a_ufunc_is_refused_by_name():
+    w = Variable(np.ones(3), requires_grad=True)
+    for dtype in (np.ones(2), np.zeros(2, [("a", "f8"), ("b", "i8")])):
+        with pytest.raises(DTypeError, match="dtype="):
+            np.add(w, 1.0, dtype=dtype)
+        with pytest.raises(DTypeError, match=r"np\.add with out, dtype="):
+            np.add(w, 1.0, out=GradientTape(), dtype=dtype)

@@ -217,7 +217,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     """
     if any(leads(given) for given in inputs if not isinstance(given, Value)):
         return NotImplemented
-    named = {name: value for name, value in named.items() if (name, value) != ("dtype", None)}
+    if "dtype" in named and named["dtype"] is None:  # which says nothing
+        named = {name: value for name, value in named.items() if name != "dtype"}
     row = UFUNCS.get(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and TRACE.get() is None:
         return _on_data(ufunc, inputs, named)
