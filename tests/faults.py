@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
+from odyssey.devices.guard import GUARD
 from odyssey.ops.table import OPS
 
 PACKAGE = str(Path(od.__file__).parent)
@@ -43,6 +44,10 @@ def interrupt(n, event="line"):
         yield fired
     finally:
         sys.settrace(before)
+        # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
+        # handler of a signal runs: the lock is left held then, and other threads would wait for it.
+        while GUARD._is_owned():
+            GUARD.release()
 
 
 @contextmanager
