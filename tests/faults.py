@@ -3,6 +3,7 @@
 import itertools
 import sys
 from contextlib import contextmanager
+from linecache import getline
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,12 @@ def interrupt(n, event="line"):
 
     The block sees whether it came to that.
     """
-    places, fired = itertools.count(1), []
+    places, fired, lines = itertools.count(1), [], []
 
     def here(frame, what, arg):
         if what == event and next(places) == n:
             fired.append((frame.f_code.co_qualname, frame.f_lineno))
+            lines.append(getline(frame.f_code.co_filename, frame.f_lineno or 0).strip())
             raise KeyboardInterrupt
         return here
 
@@ -45,9 +47,10 @@ def interrupt(n, event="line"):
     finally:
         sys.settrace(before)
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
-        # handler of a signal runs: the lock is left held then, and other threads would wait for it.
+        # handler of a signal runs: there, and nowhere else, the lock is left held.
         while GUARD._is_owned():
             GUARD.release()
+            assert lines[0] in ("with GUARD:", "try:"), (fired, lines)
 
 
 @contextmanager
