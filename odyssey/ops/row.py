@@ -231,7 +231,7 @@ class Row:
     poles: bool  # its slopes depend on values, and so may be infinite
     hand_on: Callable[..., Any] | None  # how the call of a Python function hands on what was chosen
     unruled: tuple[int, ...]  # arrays that are not differentiable
-    short: int  # how many arrays it has, 0 if more than two, or if it chooses
+    short: int  # how many arrays it has, 0 if more than two; below 0 if it chooses
     spelled: int  # the same, but 0 if one is not differentiable
     closed: bool  # floating operands of one spec give a result of that spec
     foreign: bool  # declared outside this package

@@ -301,8 +301,8 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     row.pulls = tuple(picking(row, row.vjp[name]) for name in row.arrays)
     row.pushes = tuple(picking(row, row.jvp[name]) for name in row.arrays)
     row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
-    # Rows that choose are not spelled out in the sweep, which so learns of them.
-    row.short = len(row.arrays) if len(row.arrays) <= 2 and not row.masks else 0
+    # Rows that choose are told apart, so that the sweep learns of them.
+    row.short = 0 if len(row.arrays) > 2 else -len(row.arrays) if row.masks else len(row.arrays)
     row.spelled = 0 if row.unruled else row.short
     row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:

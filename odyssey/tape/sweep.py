@@ -77,7 +77,13 @@ def pull(
             rules, count = row.bare, row.short
         else:
             rules, count = row.pulls, row.spelled
-        if count and plain:
+        if count < 1 and guard is None and row.masks:
+            if poles_among(ahead):
+                guard = Guard({})
+            else:
+                count = -count
+            ahead = ()  # those that come now need no second look
+        if count > 0 and plain:
             # The commonest nodes, spelled out; the loop below does the same for all.
             i = inputs[0]
             if i is not None:
@@ -99,10 +105,6 @@ def pull(
                             r = fit(r, own)
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
-        if guard is None and row.masks:
-            if poles_among(ahead):
-                guard = Guard({})
-            ahead = ()  # those that come now need no second look
         mask = None if guard is None else guard.take(id)
         # Of the specs the last is the result's, which no operand meets.
         for k, i, rule, spec, name in zip(
