@@ -43,6 +43,7 @@ from odyssey.ops.values import (
     free_id,
     make_value,
     replacing,
+    ticket,
 )
 from odyssey.spec import Array, Shape, fits_kind, spec_of
 
@@ -275,7 +276,13 @@ class Variable(Value, Operators):
             # A tape may hold the leaf's array, and that of a constant can be written to.
             with GUARD:
                 array = np.array(self._array)
-                commit([(setattr, self, "_array", array), (setattr, self, "_recording", CONSTANT)])
+                commit(
+                    [
+                        (ticket,),  # tapes that took it up look again
+                        (setattr, self, "_array", array),
+                        (setattr, self, "_recording", CONSTANT),
+                    ]
+                )
         self._placed = None
 
     def _own_info(self) -> Info:

@@ -42,7 +42,7 @@ def zero_of(x: Any) -> Any:
 def _relu(x: Any) -> Any:
     size = x.size if type(x) is np.ndarray else 0
     if size < _ROW or x.dtype not in _ZEROS or not x.flags.c_contiguous:
-        return np.maximum(x, 0)
+        return np.maximum(x, zero_of(x))
     zeros = _ZEROS[x.dtype]
     if size <= _SHORT:
         return np.maximum(x, zeros[:size].reshape(x.shape))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from itertools import chain, count, starmap
+from itertools import count
 from operator import setitem
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from odyssey.devices.commit import Plan
+from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array, Spec, spec_of
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Info",
     "Mark",
     "Symbol",
+    "Together",
     "Value",
     "array_of",
     "free_id",
@@ -29,7 +30,6 @@ __all__ = [
     "replacing",
     "ticket",
     "writing",
-    "writing_to_all",
 ]
 
 # Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
@@ -68,6 +68,13 @@ LEAF = Mark("trainable leaf")
 UNTRACKED = Mark("untracked")
 
 
+# Of leaves that are written to alone.
+_ALONE: list[float] = [0]
+
+# A number that differs from itself, and so from every version that a tape has noted.
+BEING_WRITTEN = float("nan")
+
+
 class Info:
     """What leaves and a few constants carry besides their data.
 
@@ -75,14 +82,15 @@ class Info:
         name: For messages.
         grad: The accumulated gradient, or None.
         loan: A weak reference to the ``Gradients`` that shares ``grad``'s memory, or None.
-        version: Another number after each write to the data; none while it is written to.
+        own: The number of this leaf's own writes; NaN, which differs from itself, during one.
+        shared: A list with the same number for all leaves that are written to together.
         home: A weak reference to the tape that made the leaf, or None.
         note: Why a constant is one: a word and the ids that it was computed from.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
             an item assignment since gave the Variable another value, and so another id.
     """
 
-    __slots__ = ("grad", "home", "loan", "name", "note", "version", "watched")
+    __slots__ = ("grad", "home", "loan", "name", "note", "own", "shared", "watched")
 
     def __init__(self, name: str | None = None, note: tuple[str, tuple[int, ...]] | None = None):
         self.name = name
@@ -90,8 +98,14 @@ class Info:
         self.grad: Any = None
         self.loan: Any = None
         self.home: Any = None
-        self.version: float = 0
+        self.own: float = 0
+        self.shared = _ALONE
         self.watched: int | None = None
+
+    @property
+    def version(self) -> float:
+        """Another number after each write to the data; none while it is written to."""
+        return self.own + self.shared[0]
 
 
 class Value:
@@ -134,14 +148,9 @@ def make_value(
     return value
 
 
-# The version of a leaf that is being written to: it differs from itself, and so from what any tape
-# has noted.
-_BEING_WRITTEN = float("nan")
-
-
-def _next_version(info: Info) -> float:
-    version = info.version + 1
-    return version if version == version else ticket()  # another thread writes without the guard
+def next_version(number: float) -> float:
+    """The number after ``number``, which was broken off in a write if it is none."""
+    return number + 1 if number == number else ticket()
 
 
 def writing(leaf: Value, calls: Plan | None = None) -> Plan:
@@ -157,28 +166,35 @@ def writing(leaf: Value, calls: Plan | None = None) -> Plan:
     # A tape that took the leaf up, but has no use of it yet, looks again. A sweep elsewhere that
     # drew its ticket before this one notices; one that draws it later finds the version.
     begin = [
-        (setattr, info, "version", _BEING_WRITTEN),
+        (setattr, info, "own", BEING_WRITTEN),
         (setattr, leaf, "_placed", None),
         (ticket,),
     ]
-    return [*begin, *(calls or ()), (setattr, info, "version", _next_version(info))]
+    return [*begin, *(calls or ()), (setattr, info, "own", next_version(info.own))]
 
 
-def writing_to_all(
-    leaves: Sequence[Value], infos: Sequence[Info], *calls: Iterator[Any]
-) -> Iterator[Any]:
-    """The same for trainable leaves and their infos, done as the iterator is run through."""
-    for leaf in leaves:
-        leaf._placed = None  # to look again does no harm, and takes C five times as long
-    versions = [info.version + 1 for info in infos]
-    total = sum(versions)
-    if total != total:
-        versions = [_next_version(info) for info in infos]
-    # Tuples, since to make an iterator that repeats takes longer than to go through it.
-    count = len(infos)
-    names = ("version",) * count
-    begun = map(setattr, infos, names, (_BEING_WRITTEN,) * count)
-    return chain(begun, starmap(ticket, ((),)), *calls, map(setattr, infos, names, versions))
+class Together:
+    """The writes to leaves that are written to together: they share one number.
+
+    Args:
+        leaves: Trainable leaves, whose versions stay what they are until the first write.
+    """
+
+    def __init__(self, leaves: Sequence[Value]) -> None:
+        self._leaves = leaves
+        self._number: list[float] = [0]
+        self._begin: Plan = [(setitem, self._number, 0, BEING_WRITTEN), (ticket,)]
+        for leaf in leaves:
+            info = leaf._info
+            version = info.version
+            own = version if version == version else ticket()
+            commit([(setattr, info, "own", own), (setattr, info, "shared", self._number)])
+
+    def writing(self, calls: Plan) -> Plan:
+        """The calls of a write to all, and those that note it, for one ``commit``."""
+        for leaf in self._leaves:
+            leaf._placed = None  # to look again does no harm, and takes C five times as long
+        return [*self._begin, *calls, (setitem, self._number, 0, next_version(self._number[0]))]
 
 
 def replacing(leaf: Value, array: Array) -> Plan:

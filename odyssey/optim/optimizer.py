@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from operator import setitem
 from typing import Any, Self
 
@@ -141,17 +140,22 @@ class Optimizer:
             updates = self._updates = Updates()
         quiet = updates.quiet()
         # All gradients are there, and all is computed that may fail, before a parameter moves.
-        each = []
+        plan: Plan = []
         for pack in self._packs:
             joined = pack.gather(refuse)
             if joined is None:
                 self._find_missing(refuse)
                 self._pack()
                 pairs = [(pack, pack.gather(refuse)) for pack in self._packs]
-                each = [pack.updates(joined, quiet) for pack, joined in pairs if joined is not None]
+                plan = [
+                    one
+                    for pack, joined in pairs
+                    if joined is not None
+                    for one in pack.updates(joined, quiet)
+                ]
                 break
-            each.append(pack.updates(joined, quiet))
-        updates.run(self, each[0] if len(each) == 1 else chain.from_iterable(each))
+            plan += pack.updates(joined, quiet)
+        updates.run(self, plan)
 
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trained parameter that has no gradient."""

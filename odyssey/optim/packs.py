@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import starmap
-from operator import call, setitem
+from collections.abc import Callable
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy import ndarray
 
 from odyssey.devices.commit import Plan
 from odyssey.ops.operands import real_dtype
-from odyssey.ops.values import LEAF, Value, writing, writing_to_all
+from odyssey.ops.values import LEAF, Together, Value, writing
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
@@ -72,7 +71,7 @@ class Pack:
             p._array = view
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
-        self.infos = [p._info for p in params]
+        self.together = Together(params)
         # The calls that update everything, where they are the same each time, and their rule.
         self._known: Rule | None = None
         self._calls: Plan = []
@@ -122,13 +121,13 @@ class Pack:
                 place[...] = g
         return joined
 
-    def updates(self, joined: Array, quiet: bool) -> Iterator[Any]:
-        """An iterator that updates the parameters that have a gradient, as it is run through.
+    def updates(self, joined: Array, quiet: bool) -> Plan:
+        """The calls that update the parameters that have a gradient, for one ``commit``.
 
         Args:
             joined: What ``gather`` returned.
             quiet: Whether nothing can raise in the middle. Else all that can is done here, and the
-                iterator only copies.
+                calls only copy.
         """
         rule = self.group._rule
         steps = self.steps.tolist()
@@ -137,15 +136,14 @@ class Pack:
                 plan = self._calls
             else:
                 plan = self._updates_of_all(rule, joined, steps[0], quiet)
-            count = map(self.steps.fill, (steps[0] + 1,))
-            return writing_to_all(self.params, self.infos, starmap(call, plan), count)
+            return self.together.writing([*plan, (self.steps.fill, steps[0] + 1)])
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 part = self.slices[j]
                 plan += writing(p, self._stretch(rule, joined[part], part.start, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
-        return starmap(call, plan)
+        return plan
 
     def _updates_of_all(self, rule: Rule, joined: Array, steps: int, quiet: bool) -> Plan:
         if not (quiet and self.whole and rule.in_place is not None):

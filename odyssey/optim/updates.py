@@ -8,22 +8,17 @@ to call somebody, a step is computed beside the parameters first.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from contextvars import Context, ContextVar
+from functools import partial
+from itertools import starmap
+from operator import call
 from typing import Any
 
 import numpy as np
 
-from odyssey.devices.commit import run_all
+from odyssey.devices.commit import Plan, run_all
 
 __all__ = ["Updates"]
-
-_SETTINGS = {
-    "divide by zero": "divide",
-    "overflow": "over",
-    "underflow": "under",
-    "invalid value": "invalid",
-}
 
 
 class Updates:
@@ -32,9 +27,8 @@ class Updates:
     def __init__(self) -> None:
         self._found: dict[str, int] = {}
         self._context = Context()
-        self._context.run(np.seterr, all="call")
         self._context.run(np.seterrcall, self._found.__setitem__)
-        # Where NumPy keeps how errors are treated; the only variable that those calls have set.
+        # Where NumPy keeps how errors are treated; the only variable that this call has set.
         self._variable: ContextVar[Any] | None = next(iter(self._context), None)
         self._seen: Any = self
         self._quiet = False
@@ -43,19 +37,24 @@ class Updates:
         """Whether floating-point errors are ignored here, or warned of."""
         state = self._variable.get(None) if self._variable is not None else self
         if state is not self._seen or state is self:  # to ask NumPy takes 500 ns
-            self._quiet = {"ignore", "warn"}.issuperset(np.geterr().values())
+            told = np.geterr()
+            self._quiet = {"ignore", "warn"}.issuperset(told.values())
+            if self._quiet:
+                # Those that are ignored are not noted either: underflow is common, and a call each.
+                modes: Any = {
+                    kind: "call" if mode == "warn" else mode for kind, mode in told.items()
+                }
+                self._context.run(partial(np.seterr, **modes))
             self._seen = state
         return self._quiet
 
-    def run(self, who: Any, updates: Iterable[Any]) -> None:
-        """Run through ``updates``, then warn of floating-point errors as NumPy is told to."""
+    def run(self, who: Any, plan: Plan) -> None:
+        """Make the calls of ``plan``, then warn of floating-point errors as NumPy is told to."""
         # A copy, since a context can be entered by one thread at a time only.
-        self._context.copy().run(run_all, updates)
+        self._context.copy().run(run_all, starmap(call, plan))
         if self._found:
             kinds = list(self._found)
             self._found.clear()
-            told = np.geterr()
             for kind in kinds:
-                if told[_SETTINGS[kind]] == "warn":  # type: ignore[literal-required]
-                    said = f"{kind} encountered in {type(who).__name__}.step"
-                    warnings.warn(said, RuntimeWarning, stacklevel=3)
+                said = f"{kind} encountered in {type(who).__name__}.step"
+                warnings.warn(said, RuntimeWarning, stacklevel=3)

@@ -74,7 +74,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
     graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
     since = ticket()
-    frozen = r.verify()
+    frozen = r.verify(since)
     if type(output) is not Variable or output._recording is not r:
         take_up(r, output)
     # Nothing else is recorded by itself, so every result depends on a trainable leaf.
@@ -122,7 +122,7 @@ def gradient(
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
     r = tape._recording
     since = ticket()
-    r.verify()
+    r.verify(since)
     keep = tape.persistent or create_graph
     start = first_after(r, asked)
     wanted = dependents(r.nodes[start:], asked)
@@ -186,7 +186,7 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
         if i is not None:
             moving[i] = add(moving[i], t) if i in moving else t
     r = tape._recording
-    r.verify()
+    r.verify(ticket())
     # A source that is itself a result has the tangent that was asked for, not a computed one.
     given_ids = set(moving)
     start = first_after(r, given_ids)
@@ -420,8 +420,10 @@ def _deliver(
     loan = weakref.ref(gradients)
     twice = len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
-    infos: list[Any] = []
-    old: list[int] = []  # places of those that have a gradient already
+    # What is told to whom in one moment, the tape first.
+    names, values = _flags(tape, keep, hooks)
+    targets: list[Any] = [tape] * len(names)
+    old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
     with GUARD:
         for i, leaf in r.leaves.items():
             g = rest.get(i)
@@ -432,37 +434,31 @@ def _deliver(
                 g = _own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
             parts[leaf] = g
             info = leaf._info
-            infos.append(info)
             if info.grad is None:
                 info.loan = loan
+                targets.append(info)
+                values.append(g)
             else:
-                old.append(len(infos) - 1)
-        values = list(parts.values())
+                old.append((info, g))
+        names += ["grad"] * (len(targets) - len(names))
         # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
         # where NumPy was told to raise: nobody has got anything then.
-        for k in old:
-            values[k] = settled(infos[k].grad) + values[k]
-        names = ["grad"] * len(infos)
-        if old:
-            infos = [*(infos[k] for k in old), *infos]
-            names = ["loan"] * len(old) + names
-            values = [None] * len(old) + values
-        for name, value in _flags(tape, keep, hooks):
-            infos.append(tape)
-            names.append(name)
-            values.append(value)
-        run_all(map(setattr, infos, names, values))
+        for info, g in old:
+            targets += (info, info)
+            names += ("loan", "grad")
+            values += (None, settled(info.grad) + g)
+        run_all(map(setattr, targets, names, values))
     return gradients
 
 
-def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[tuple[str, Any], ...]:
+def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
     """What a tape is told in the same moment in which it hands over: names and values."""
     if tape._hooks:
-        return ("_hooks", hooks), ("_undelivered", False), ("_consumed", not keep)
+        return ["_hooks", "_undelivered", "_consumed"], [hooks, False, not keep]
     if keep:
-        return ()
+        return [], []
     # If its nodes are gone it was consumed before.
-    return (("_undelivered", False),) if tape._consumed else (("_consumed", True),)
+    return (["_undelivered"], [False]) if tape._consumed else (["_consumed"], [True])
 
 
 def _deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:

@@ -23,7 +23,7 @@ from odyssey.devices.ownership import (
 )
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.ops.scope import TRAVELS, Pause, scopes
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value
+from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
 from odyssey.spec import Spec
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import holds_arrays, ids_of_thread
@@ -100,6 +100,7 @@ class Recording:
         "nodes",
         "on",
         "open",
+        "since",
         "thread",
         "traced",
         "versions",
@@ -113,6 +114,9 @@ class Recording:
         self.append = self.nodes.append
         self.leaves: dict[int, Value] = {}
         self.versions: dict[int, float] = {}
+        # Drawn before the first version is noted: until the next number, no leaf was written to,
+        # nor frozen. -1 where that must not be concluded.
+        self.since = ticket()
         self.watched: dict[int, weakref.ref[Value]] = {}
         self.constants: dict[int, weakref.ref[Value]] = {}
         # Arrays of others that are locked, by their ids.
@@ -188,6 +192,7 @@ class Recording:
         if begins and self.leaves and not self.nodes:
             # Leaves that were made on this tape may have been assigned before their first use.
             self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
+            self.since = -1
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = on and self.careful is None and not self.traced
         self.block = self._ids if fast else _NO_IDS
@@ -269,7 +274,10 @@ class Recording:
                     for scope in scopes():
                         if isinstance(scope, Pause) and scope.refuse is not None:
                             scope.refuse(who, value)
-                self.versions[id] = value._info.version  # before a sweep elsewhere sees the leaf
+                version = value._info.version
+                if version != version:  # it is being written to
+                    self.since = -1
+                self.versions[id] = version  # before a sweep elsewhere sees the leaf
                 self.leaves[id] = value
             elif self.versions[id] != value._info.version and not self.uses(id):
                 self.versions[id] = value._info.version
@@ -323,8 +331,9 @@ class Recording:
                 holds_arrays(self)
             lock(array, self.held, self)
         if entry is None:
-            # A view of it, since its owner may give the array itself another shape or dtype.
-            entry = self.borrowed[key] = (frozen(array), spot, spot(array))
+            # A view of it, as locked as it is, since its owner may give the array itself another
+            # shape or dtype.
+            entry = self.borrowed[key] = (array.view(), spot, spot(array))
         return entry[0]
 
     def _hold_view(self, view: Any) -> Any:
@@ -360,8 +369,22 @@ class Recording:
 
     # -------------------------------------------------------------- before and after a sweep
 
-    def verify(self) -> bool:
-        """Raise if anything that a node needs changed since; return whether a leaf was frozen."""
+    def verify(self, now: int) -> bool:
+        """Raise if anything that a node needs changed since; return whether a leaf was frozen.
+
+        Args:
+            now: A ticket, drawn for this.
+        """
+        frozen = now != self.since + 1 and self._verify_leaves()
+        if self.careful is not None:  # which knows the line
+            self.careful.verify(self.nodes)
+        if self.borrowed:
+            for array, look, before in self.borrowed.values():
+                if look(array) != before:
+                    self._refuse_overwritten(array)
+        return frozen
+
+    def _verify_leaves(self) -> bool:
         frozen = False
         versions = self.versions
         for id, leaf in tuple(self.leaves.items()):
@@ -376,11 +399,6 @@ class Recording:
                     "sweep before assigning, or record again"
                 )
             versions[id] = version  # no node uses it: it came with a call that failed
-        if self.careful is not None:  # which knows the line
-            self.careful.verify(self.nodes)
-        for array, look, before in self.borrowed.values():
-            if look(array) != before:
-                self._refuse_overwritten(array)
         return frozen
 
     def _refuse_overwritten(self, array: Any) -> None:
