@@ -429,6 +429,16 @@ def test_an_overflow_that_is_ignored_is_not_told_of():
         optim.SGD([w], learning_rate=100.0).step()
 
 
+def test_an_underflow_is_told_of_only_where_numpy_is_to_warn_of_it():
+    w = Variable(np.full(3, 1e-300), requires_grad=True)
+    w.grad = np.full(3, 1e-300)
+    optimizer = optim.SGD([w], learning_rate=1e-100)
+    optimizer.step()
+    with np.errstate(under="warn"), pytest.warns(RuntimeWarning, match="underflow encountered"):
+        optimizer.step()
+    optimizer.step()
+
+
 @pytest.mark.parametrize("where", ["line", "opcode"])
 def test_the_first_place_of_exit_may_be_interrupted(where):
     for n in itertools.count(1):

@@ -13,9 +13,11 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.devices.commit import commit
 from odyssey.errors import MutationError, TapeConsumedError, TapeError, UntrackedError
 from odyssey.ops import scope
 from odyssey.ops.scope import innermost, scopes
+from odyssey.ops.values import Together, writing
 
 
 @pytest.fixture(autouse=True)
@@ -514,3 +516,40 @@ def test_assignments_and_steps_beside_sweeps_are_right_or_refused(threads, round
     assert len(done) == threads
     assert not wrong
     assert optimizer.state_dict()["state"][0]["steps"] == rounds * (threads // 4)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_leaf_that_a_tape_takes_up_in_the_middle_of_a_write_is_refused_by_its_sweep(
+    together, ended
+):
+    w = Variable(np.ones(3), requires_grad=True)
+    plan = Together([w]).writing([]) if together else writing(w)
+    commit(plan[:-1])
+    with GradientTape() as tape:
+        y = (w * w).sum()
+    if ended:
+        commit(plan[-1:])
+    with pytest.raises(MutationError, match="was assigned"):
+        tape.backward(y)
+    commit(plan[-1:])
+    with GradientTape() as tape:
+        y = (w * w).sum()
+    tape.backward(y)
+    np.testing.assert_array_equal(w.grad, [2.0, 2.0, 2.0])
+
+
+def test_a_leaf_frozen_after_a_tape_used_it_gets_no_gradient_of_its_sweep():
+    w, v = (Variable(np.ones(2), requires_grad=True) for _ in range(2))
+    with GradientTape() as tape:
+        y = (w * v).sum()
+    w.requires_grad = False
+    tape.backward(y)
+    assert w.grad is None
+    np.testing.assert_array_equal(v.grad, [1.0, 1.0])
+    w.requires_grad = True
+    with GradientTape() as tape:
+        y = (w * w).sum()
+    w.requires_grad = False
+    with pytest.raises(TapeError, match="no trainable leaf"):
+        tape.backward(y)
