@@ -21,8 +21,8 @@ from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.fit import fit
-from odyssey.ops.table import OPS, REQUIRED, Row, asked
 from odyssey.spec import Spec, spec_of
+from odyssey.table.declare import OPS, REQUIRED, Row, asked
 
 __all__ = ["TABLE"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from odyssey.checks import flag, function, number, shown, whole, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.table import OPS
-from odyssey.ops.values import array_of
+from odyssey.table.declare import OPS
+from odyssey.table.value import array_of
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, unflatten
 from odyssey.variable import Variable

@@ -26,12 +26,13 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
-from odyssey.ops import shortcuts
 from odyssey.ops.indexing import setitem
 from odyssey.ops.operators import Operators
-from odyssey.ops.scope import TRACE, Pause, find, follower, innermost, recording_now
 from odyssey.ops.shape import astype
-from odyssey.ops.values import (
+from odyssey.spec import Array, Shape, fits_kind, spec_of
+from odyssey.table import fast_calls
+from odyssey.table.scope import TRACE, Pause, find, follower, innermost, recording_now
+from odyssey.table.value import (
     CONSTANT,
     LEAF,
     UNTRACKED,
@@ -45,7 +46,6 @@ from odyssey.ops.values import (
     replacing,
     ticket,
 )
-from odyssey.spec import Array, Shape, fits_kind, spec_of
 
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
@@ -631,7 +631,7 @@ class Variable(Value, Operators):
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
-shortcuts.results_are(Variable)
+fast_calls.results_are(Variable)
 
 
 def _locked(variable: Variable) -> MutationError:

@@ -10,7 +10,7 @@ import numpy as np
 
 import odyssey as od
 from odyssey.devices.guard import GUARD
-from odyssey.ops.table import OPS
+from odyssey.table.declare import OPS
 
 PACKAGE = str(Path(od.__file__).parent)
 

@@ -25,7 +25,7 @@ from odyssey import GradientTape, Variable
 from odyssey.checks import shown
 from odyssey.devices.locks import locked_bytes
 from odyssey.errors import OdysseyError
-from odyssey.ops.scope import scopes
+from odyssey.table.scope import scopes
 
 HERE = os.path.dirname(odyssey.__file__) + os.sep
 TESTS = os.path.dirname(__file__) + os.sep

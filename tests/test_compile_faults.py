@@ -10,8 +10,8 @@ from two_worlds import World
 
 import odyssey as od
 from odyssey.devices.locks import locked_bytes
-from odyssey.ops.scope import TRACE, scopes
-from odyssey.ops.table import OPS
+from odyssey.table.declare import OPS
+from odyssey.table.scope import TRACE, scopes
 
 COMPILER = str(Path(od.__file__).parent / "compiler")
 

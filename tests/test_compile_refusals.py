@@ -11,7 +11,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import TapeError
-from odyssey.ops.scope import TRACE, scopes
+from odyssey.table.scope import TRACE, scopes
 
 X = np.array([3.0, 4.0])
 

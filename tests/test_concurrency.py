@@ -9,7 +9,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.ops.scope import innermost, scopes
+from odyssey.table.scope import innermost, scopes
 
 
 @pytest.fixture(autouse=True)

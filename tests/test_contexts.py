@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import TapeError, TapeMismatchError, UntrackedError
-from odyssey.ops.scope import innermost, scopes
+from odyssey.table.scope import innermost, scopes
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops, optim
 from odyssey.devices.locks import locked_bytes
 from odyssey.errors import OdysseyError, TapeConsumedError
-from odyssey.ops.scope import TRACE, scopes
+from odyssey.table.scope import TRACE, scopes
 
 
 @pytest.fixture(autouse=True)

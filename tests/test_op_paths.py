@@ -17,10 +17,11 @@ from cases import (
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import OdysseyError
-from odyssey.ops import OPS, dispatch
+from odyssey.ops import OPS
 from odyssey.ops.fit import fit
-from odyssey.ops.table import PASS
 from odyssey.spec import Spec
+from odyssey.table.call import general
+from odyssey.table.declare import PASS
 
 # Ops of two differentiable operands, and samples in which the operands have one shape.
 PAIRS = [
@@ -108,7 +109,7 @@ def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, 
             intermediate,
         )
         full, kept_by_general = recorded_call(
-            lambda given, tape: dispatch.general(row, given, options),
+            lambda given, tape: general(row, given, options),
             operands,
             positions,
             intermediate,
@@ -138,7 +139,7 @@ def test_the_shortcuts_take_python_numbers_as_the_general_path_does(row, dtype, 
         operands[k] = x
         pairs = [
             recorded_call(lambda given, tape, call=call: call(*given), operands, [k], False)
-            for call in (row.call, lambda *given: dispatch.general(row, given, ()))
+            for call in (row.call, lambda *given: general(row, given, ()))
         ]
         for a, b in zip(pairs[0][0], pairs[1][0], strict=True):
             assert_same(a, b)

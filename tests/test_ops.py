@@ -23,8 +23,8 @@ import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import OdysseyError
 from odyssey.ops import OPS, Symbol
-from odyssey.ops.table import PASS, asked
 from odyssey.spec import spec_of
+from odyssey.table.declare import PASS, asked
 
 REJECTS = {f"{row.name}-{k}": (row, r) for row in OPS.values() for k, r in enumerate(row.rejects)}
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool"]

@@ -15,9 +15,9 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.devices.commit import commit
 from odyssey.errors import MutationError, TapeConsumedError, TapeError, UntrackedError
-from odyssey.ops import scope
-from odyssey.ops.scope import innermost, scopes
-from odyssey.ops.values import Together, writing
+from odyssey.table import scope
+from odyssey.table.scope import innermost, scopes
+from odyssey.table.value import Together, writing
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ import numpy as np
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.devices.locks import locked_bytes
-from odyssey.ops.scope import TRACE, scopes
 from odyssey.optim import (
     SGD,
     AdaGrad,
@@ -27,6 +26,7 @@ from odyssey.optim import (
     clip_grad_norm,
     clip_grad_value,
 )
+from odyssey.table.scope import TRACE, scopes
 
 OPTIMIZERS = [
     lambda p: SGD(p, 0.1),

@@ -29,8 +29,8 @@ from odyssey.compiler.program import check_specs, run
 from odyssey.compiler.surroundings import Surroundings
 from odyssey.compiler.trace import Trace
 from odyssey.errors import DTypeError, TapeError
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF, array_of
+from odyssey.table.scope import TRACE
+from odyssey.table.value import LEAF, array_of
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.ops.table import Row
 from odyssey.spec import Spec
+from odyssey.table.declare import Row
 from odyssey.variable import Variable
 
 __all__ = ["Graph", "Instruction", "Ref", "State"]

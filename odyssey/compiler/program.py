@@ -8,8 +8,8 @@ import numpy as np
 
 from odyssey.compiler.graph import Graph, Ref, State
 from odyssey.errors import MissingGradientError, ShapeError
-from odyssey.ops.values import array_of
 from odyssey.spec import spec_of
+from odyssey.table.value import array_of
 
 __all__ = ["check_specs", "run"]
 

@@ -13,9 +13,10 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import ShapeError, TapeError
 from odyssey.ops.operators import Operators
-from odyssey.ops.scope import TRACE, Boundary, enter
 from odyssey.ops.shape import astype, broadcast_to
-from odyssey.ops.values import (
+from odyssey.spec import spec_of
+from odyssey.table.scope import TRACE, Boundary, enter
+from odyssey.table.value import (
     CONSTANT,
     LEAF,
     NUMBERS,
@@ -26,7 +27,6 @@ from odyssey.ops.values import (
     free_id,
     make_value,
 )
-from odyssey.spec import spec_of
 from odyssey.tape.careful import user_line
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable

@@ -15,7 +15,7 @@ import numpy as np
 
 from odyssey.errors import OdysseyError
 from odyssey.ops import numpy_calls
-from odyssey.ops.table import COMPOSITES, OPS, REQUIRED, Row
+from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.vocabulary import MISSING_OPS
 
 __all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]

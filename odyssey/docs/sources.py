@@ -11,7 +11,8 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
-from odyssey.ops.table import PASS
+from odyssey.table.declare import PASS
+from odyssey.table.rules import FAMILIES
 
 __all__ = ["helpers_of", "rule_text"]
 
@@ -50,7 +51,7 @@ def helpers_of(rule: Callable[..., Any]) -> list[str]:
 
 
 def _is_no_op(function: Any) -> bool:
-    ours = function.__module__.startswith("odyssey.ops.") and function is not PASS
+    ours = function.__module__ in FAMILIES and function is not PASS
     return ours and not (hasattr(function, "row") or hasattr(function, "aliases"))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from odyssey import backward, ops
 from odyssey.docs.entries import Entry, entries, signature_of
 from odyssey.docs.hints import Imports, annotated, shown_literal
-from odyssey.ops.table import REQUIRED, Row
+from odyssey.table.declare import REQUIRED, Row
 
 __all__ = ["ARRAYS", "SEQUENCES", "backward_stub", "operands_of", "ops_stub"]
 
@@ -61,7 +61,7 @@ def ops_stub() -> str:
     for name in ops.__all__:
         value = getattr(ops, name)
         own = inspect.isclass(value) or inspect.isfunction(value)
-        imports.add(value.__module__ if own else "odyssey.ops.table", name)
+        imports.add(value.__module__ if own else "odyssey.table.declare", name)
     body = [
         _list("__all__", ops.__all__),
         "",

@@ -10,9 +10,9 @@ import numpy as np
 
 from odyssey.docs.entries import Entry, dtypes_of, entries
 from odyssey.docs.sources import helpers_of, rule_text
-from odyssey.ops.samples import Reject, Sample
-from odyssey.ops.table import Row
 from odyssey.spec import Spec
+from odyssey.table.declare import Row
+from odyssey.table.samples import Reject, Sample
 
 __all__ = ["dtype_line", "entry_text", "listing"]
 

@@ -10,9 +10,9 @@ from odyssey import ops
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import Symbol, Value
 from odyssey.spec import Array
+from odyssey.table.scope import TRACE
+from odyssey.table.value import Symbol, Value
 
 __all__ = [
     "REDUCTIONS",

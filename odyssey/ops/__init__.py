@@ -30,20 +30,13 @@ from odyssey.ops import (  # noqa: F401
     trigonometry,
 )
 from odyssey.ops.operators import Operators
-from odyssey.ops.rules import bare
-from odyssey.ops.scope import no_grad
-from odyssey.ops.table import COMPOSITES, OPS, PASS, Row, op
-from odyssey.ops.values import Symbol
+from odyssey.table.declare import COMPOSITES, OPS, PASS, Row, op, seal
+from odyssey.table.scope import no_grad
+from odyssey.table.value import Symbol
 
 __all__ = ["COMPOSITES", "OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
 
-for _row in OPS.values():
-    _row.bare = bare(_row)
-    for _name in (_row.name, *_row.aliases):
-        globals()[_name] = _row.call
-for _function in COMPOSITES.values():
-    for _name in (_function.__name__, *_function.aliases):  # type: ignore[attr-defined]
-        globals()[_name] = _function
+globals().update(seal())
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

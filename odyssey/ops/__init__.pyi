@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from odyssey.ops.operators import Operators
-from odyssey.ops.row import PASS, Row
-from odyssey.ops.scope import no_grad
-from odyssey.ops.table import COMPOSITES, OPS, op
-from odyssey.ops.values import Symbol
 from odyssey.spec import Spec
+from odyssey.table.declare import COMPOSITES, OPS, op
+from odyssey.table.row import PASS, Row
+from odyssey.table.scope import no_grad
+from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
 from odyssey.variable import Variable
 

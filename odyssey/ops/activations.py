@@ -18,9 +18,9 @@ from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.complex_numbers import absolute
 from odyssey.ops.elementary import tanh
 from odyssey.ops.error_function import bell, erfc, error_function, within
-from odyssey.ops.operands import real_floating, real_options
-from odyssey.ops.samples import reject, sample, singles
-from odyssey.ops.table import op, publish
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import real_floating, real_options
+from odyssey.table.samples import reject, sample, singles
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 

@@ -16,9 +16,9 @@ from odyssey.ops.choice import (
     logical_or,
     not_equal,
 )
-from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.shape import astype
-from odyssey.ops.table import PASS, op, publish
+from odyssey.table.declare import PASS, op, publish
+from odyssey.table.samples import APART, PAIRS, sample, singles
 
 # Python's operators are the kernels: on arrays they are the ufuncs, on NumPy's scalars, such as the
 # cotangent of a loss, they take a tenth of a ufunc's time.

@@ -11,10 +11,10 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import getitem, plain_key, setitem
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import Axes, broadcast_to, normalize_axes, reshape, shape_of
-from odyssey.ops.table import composite, op, publish
 from odyssey.spec import Spec
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ turning and shifting
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from odyssey.devices.arrays import native, refuse
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.samples import APART, PAIRS, reject, sample, singles
-from odyssey.ops.table import op, publish
-from odyssey.ops.values import CONSTANT, NUMBERS, Symbol, Value
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+from odyssey.table.value import CONSTANT, NUMBERS, Symbol, Value
 
 
 @op(

@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.creation import zeros_like
-from odyssey.ops.samples import singles
-from odyssey.ops.table import PASS, op, publish
+from odyssey.table.declare import PASS, op, publish
+from odyssey.table.samples import singles
 
 
 def _absolute_rule(g: Any, x: Any) -> Any:

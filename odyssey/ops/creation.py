@@ -8,8 +8,8 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.ops.shape import astype, broadcast_to, shape_of
-from odyssey.ops.table import composite, publish
-from odyssey.ops.values import CONSTANT, Symbol, Value, free_id, make_value
+from odyssey.table.declare import composite, publish
+from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 __all__ = ["full_like", "ones_like", "zeros_like"]
 

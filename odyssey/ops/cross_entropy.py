@@ -16,10 +16,10 @@ from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul, sub
 from odyssey.ops.neural import log_softmax_of, softmax, softmax_of
 from odyssey.ops.reductions import mean_of, over, reduced_shape, row_sums, spread, sum
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import normalize_axes
-from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
 
 
 def _class_axis(logits: Any, axis: int) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, greater_equal, isnan, logical_and, logical_or, where
-from odyssey.ops.operands import promoted, real_dtype
-from odyssey.ops.samples import APART, PAIRS, sample, singles
 from odyssey.ops.shape import astype
-from odyssey.ops.table import op, publish
-from odyssey.ops.values import NUMBERS
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import promoted, real_dtype
+from odyssey.table.samples import APART, PAIRS, sample, singles
+from odyssey.table.value import NUMBERS
 
 _POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
 

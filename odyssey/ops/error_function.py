@@ -21,10 +21,10 @@ import numpy as np
 from odyssey.errors import DTypeError
 from odyssey.ops.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementary import exp
-from odyssey.ops.operands import real_floating
-from odyssey.ops.samples import reject, singles
-from odyssey.ops.table import op, publish
 from odyssey.spec import Array
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import real_floating
+from odyssey.table.samples import reject, singles
 
 _SLOPE = 2 / math.sqrt(math.pi)
 _K = 3.0

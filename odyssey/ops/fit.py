@@ -10,8 +10,8 @@ from odyssey.errors import ShapeError
 from odyssey.ops.complex_numbers import real
 from odyssey.ops.reductions import column_sums, sum_to
 from odyssey.ops.shape import astype, broadcast_to
-from odyssey.ops.table import OPS
 from odyssey.spec import Spec
+from odyssey.table.declare import OPS
 
 __all__ = ["expand", "fit"]
 

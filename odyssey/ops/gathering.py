@@ -10,10 +10,10 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.choice import equal
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, expand_dims, normalize_axes
-from odyssey.ops.table import composite, op, publish
 from odyssey.spec import Shape, Spec
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
 
 
 def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:

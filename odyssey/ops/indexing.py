@@ -15,11 +15,11 @@ from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.choice import keep_where
 from odyssey.ops.gathering import add_where_taken
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import reshape
-from odyssey.ops.table import op, publish
-from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS, Symbol, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
 _KEYS = (

@@ -17,11 +17,11 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import as_array, refuse
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape, shape_of
-from odyssey.ops.table import composite, op, publish
-from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Spec
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves
 
 # More arrays are joined in bunches. A rule asks for the specs of the arrays before its own, so

@@ -10,10 +10,10 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.complex_numbers import conj
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import matrix_transpose, normalize_axes, reshape, shape_of, transpose
-from odyssey.ops.table import PASS, composite, op, publish
 from odyssey.spec import Spec, spec_of
+from odyssey.table.declare import PASS, composite, op, publish
+from odyssey.table.samples import reject, sample
 
 
 def _matmul(x: Any, y: Any) -> Any:

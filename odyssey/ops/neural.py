@@ -11,10 +11,10 @@ from odyssey.ops.activations import sigmoid
 from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
 from odyssey.ops.elementary import log
 from odyssey.ops.reductions import mean_of, sum
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, normalize_axes
-from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ softmax
 

@@ -20,12 +20,12 @@ from odyssey.ops import (
     reductions,
     scans,
     shape,
-    shortcuts,
     statistics,
 )
-from odyssey.ops.scope import TRACE
-from odyssey.ops.table import COMPOSITES, OPS, Row, operator_of
-from odyssey.ops.values import CONSTANT, Value, free_id, make_value
+from odyssey.table import fast_calls
+from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
+from odyssey.table.scope import TRACE
+from odyssey.table.value import CONSTANT, Value, free_id, make_value
 from odyssey.tree import map_tree
 
 __all__ = ["FUNCTIONS", "UFUNCS", "UFUNC_CALLS", "call", "call_ufunc", "spelled"]
@@ -123,7 +123,7 @@ def _data(leaf: Any) -> Any:
 def _constant(found: Any) -> Any:
     if not isinstance(found, (np.ndarray, np.generic)):
         return found
-    return make_value(shortcuts.VARIABLE, found, CONSTANT, free_id())
+    return make_value(fast_calls.VARIABLE, found, CONSTANT, free_id())
 
 
 def _fold(

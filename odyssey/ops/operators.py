@@ -23,7 +23,7 @@ from odyssey.ops import (
     shape,
     statistics,
 )
-from odyssey.ops.table import COMPOSITES, OPS, operator_of
+from odyssey.table.declare import COMPOSITES, OPS, operator_of
 from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
 __all__ = ["Operators"]

@@ -21,12 +21,12 @@ from odyssey.ops.choice import (
     where,
 )
 from odyssey.ops.elementary import exp
-from odyssey.ops.operands import real_floating, real_options
 from odyssey.ops.reductions import sum
-from odyssey.ops.samples import reject, sample, singles
 from odyssey.ops.shape import reshape, shape_of
-from odyssey.ops.table import op, publish
 from odyssey.spec import Shape, Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import real_floating, real_options
+from odyssey.table.samples import reject, sample, singles
 
 # NumPy compares with an array of zeros three times faster than with a zero.
 _SHORT, _ROW = 16384, 1024

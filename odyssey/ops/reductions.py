@@ -10,10 +10,10 @@ import numpy as np
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.arithmetic import div, mul
 from odyssey.ops.choice import equal, keep_where, logical_and, logical_or, not_equal
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
-from odyssey.ops.table import op, publish
 from odyssey.spec import Shape, Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
 
 _FOLDS = (
     sample((2, 3)),

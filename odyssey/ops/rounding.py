@@ -12,8 +12,8 @@ import numpy as np
 
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.ops.creation import zeros_like
-from odyssey.ops.samples import APART, PAIRS, sample, singles
-from odyssey.ops.table import PASS, op, publish
+from odyssey.table.declare import PASS, op, publish
+from odyssey.table.samples import APART, PAIRS, sample, singles
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
 _STEPS = "0 everywhere, at the steps too"

@@ -11,10 +11,10 @@ from odyssey.ops.arrangement import flip
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate, stack
 from odyssey.ops.reductions import count, folded_axes, reduced_shape, spread, sum
-from odyssey.ops.samples import reject, sample
 from odyssey.ops.shape import reshape, transpose
-from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
 
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 

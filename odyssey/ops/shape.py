@@ -10,9 +10,9 @@ import numpy as np
 from odyssey.checks import STUMBLES, shown
 from odyssey.devices.arrays import native_dtype
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.samples import reject, sample
-from odyssey.ops.table import PASS, composite, op, publish
 from odyssey.spec import Shape, Spec
+from odyssey.table.declare import PASS, composite, op, publish
+from odyssey.table.samples import reject, sample
 
 Axes = int | tuple[int, ...] | None
 

@@ -11,9 +11,9 @@ from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
 from odyssey.ops.elementary import exp
 from odyssey.ops.reductions import count, mean, reduced_shape, spread, sum
-from odyssey.ops.samples import APART, PAIRS, reject, sample
-from odyssey.ops.table import op, publish
 from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import APART, PAIRS, reject, sample
 
 _FOLDS = (
     sample((2, 3)),

@@ -14,9 +14,9 @@ import numpy as np
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
-from odyssey.ops.operands import promoted
-from odyssey.ops.samples import APART, PAIRS, sample, singles
-from odyssey.ops.table import op, publish
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import promoted
+from odyssey.table.samples import APART, PAIRS, sample, singles
 
 
 @op(

@@ -11,9 +11,9 @@ from odyssey import ops
 from odyssey.checks import flag, number, shown
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import Symbol, array_of
 from odyssey.optim.rule import like
+from odyssey.table.scope import TRACE
+from odyssey.table.value import Symbol, array_of
 from odyssey.tree import paths
 from odyssey.variable import Variable
 

@@ -12,9 +12,9 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF
 from odyssey.optim.rule import Rule
+from odyssey.table.scope import TRACE
+from odyssey.table.value import LEAF
 from odyssey.tree import paths
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint

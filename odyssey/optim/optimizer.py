@@ -19,12 +19,12 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from odyssey.ops.scope import TRACE, no_grad
-from odyssey.ops.values import LEAF
 from odyssey.optim.groups import Group, groups_of
 from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
+from odyssey.table.scope import TRACE, no_grad
+from odyssey.table.value import LEAF
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.devices.commit import Plan
-from odyssey.ops.operands import real_dtype
-from odyssey.ops.values import LEAF, Together, Value, writing
 from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
+from odyssey.table.operands import real_dtype
+from odyssey.table.value import LEAF, Together, Value, writing
 from odyssey.variable import Variable
 
 __all__ = ["SMALL", "Pack"]

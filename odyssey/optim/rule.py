@@ -12,8 +12,8 @@ from odyssey import ops
 from odyssey.checks import STUMBLES, number, shown
 from odyssey.devices.commit import Plan
 from odyssey.errors import DTypeError, SettingError
-from odyssey.ops.operands import real_dtype
-from odyssey.ops.values import NUMBERS, Symbol, Value
+from odyssey.table.operands import real_dtype
+from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 
 __all__ = ["Constants", "Rule", "State", "like", "not_negative", "pair"]

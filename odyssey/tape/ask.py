@@ -25,9 +25,9 @@ from odyssey.errors import (
     TapeMismatchError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.ops.scope import TRACE
-from odyssey.ops.values import LEAF, PLAIN, Mark, Symbol, Value, ticket
 from odyssey.spec import Spec, fits_kind
+from odyssey.table.scope import TRACE
+from odyssey.table.value import LEAF, PLAIN, Mark, Symbol, Value, ticket
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
     checked,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odyssey.devices.commit import commit
-from odyssey.ops.blocks import Block
-from odyssey.ops.scope import scopes, set_scopes, within, without
+from odyssey.table.blocks import Block
+from odyssey.table.scope import scopes, set_scopes, within, without
 from odyssey.tape.recording import Recording
 
 if TYPE_CHECKING:

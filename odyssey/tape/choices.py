@@ -21,10 +21,10 @@ import numpy as np
 
 from odyssey.ops.choice import keep_where, logical_or, not_equal
 from odyssey.ops.reductions import sum_to
-from odyssey.ops.scope import no_grad
 from odyssey.ops.shape import astype, broadcast_to
-from odyssey.ops.table import PASS
-from odyssey.ops.values import Value
+from odyssey.table.declare import PASS
+from odyssey.table.scope import no_grad
+from odyssey.table.value import Value
 from odyssey.tape.recording import FIRST, RawNode
 
 __all__ = ["Chosen", "Guard", "either", "fitted", "poles_among", "step"]

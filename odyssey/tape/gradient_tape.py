@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from odyssey.checks import flag, function
 from odyssey.devices.commit import commit
 from odyssey.errors import OdysseyError, TapeError
-from odyssey.ops.blocks import Door
-from odyssey.ops.scope import TRACE, Pause, innermost, replaced, scopes, set_scopes
 from odyssey.ops.shape import identity
-from odyssey.ops.table import OPS
-from odyssey.ops.values import CONSTANT, LEAF, Info, Symbol, free_id, make_value
+from odyssey.table.blocks import Door
+from odyssey.table.declare import OPS
+from odyssey.table.scope import TRACE, Pause, innermost, replaced, scopes, set_scopes
+from odyssey.table.value import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
 from odyssey.tape.blocks import NoRecording, OpenBlock, RecordingAgain, leave_block
 from odyssey.tape.careful import Careful

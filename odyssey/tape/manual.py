@@ -9,10 +9,10 @@ import numpy as np
 from odyssey.checks import STUMBLES, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
-from odyssey.ops.dispatch import run
-from odyssey.ops.table import OPS, REQUIRED, Row
-from odyssey.ops.values import CONSTANT, NUMBERS, Value
 from odyssey.spec import Spec, spec_of
+from odyssey.table.call import run
+from odyssey.table.declare import OPS, REQUIRED, Row
+from odyssey.table.value import CONSTANT, NUMBERS, Value
 from odyssey.tape.recording import SEVERAL, Recording
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Symbol, Value
 from odyssey.spec import Spec, fits_kind
+from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Symbol, Value
 from odyssey.tape.sweep import dependencies, flip
 from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree

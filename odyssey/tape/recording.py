@@ -22,9 +22,9 @@ from odyssey.devices.ownership import (
     spot,
 )
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
-from odyssey.ops.scope import TRAVELS, Pause, scopes
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
 from odyssey.spec import Spec
+from odyssey.table.scope import TRAVELS, Pause, scopes
+from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import holds_arrays, ids_of_thread
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
-from odyssey.ops.values import CONSTANT, LEAF, UNTRACKED
+from odyssey.table.value import CONSTANT, LEAF, UNTRACKED
 from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable

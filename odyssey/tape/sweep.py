@@ -15,8 +15,8 @@ from typing import Any
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.complex_numbers import conj
 from odyssey.ops.fit import expand, fit
-from odyssey.ops.table import PASS
-from odyssey.ops.values import make_value
+from odyssey.table.declare import PASS
+from odyssey.table.value import make_value
 from odyssey.tape.choices import Chosen, Guard, either, fitted, poles_among, step
 from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
 from odyssey.tape.recording import RawNode, Recording

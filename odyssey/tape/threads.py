@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odyssey.devices.locks import open_all_but
 from odyssey.errors import TapeConsumedError, TapeError
-from odyssey.ops.values import Mark
+from odyssey.table.value import Mark
 
 if TYPE_CHECKING:
     from odyssey.tape.recording import Recording

@@ -14,8 +14,8 @@ import numpy as np
 from odyssey.checks import STUMBLES, function, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
-from odyssey.ops.scope import TRACE, recording_now
-from odyssey.ops.values import CONSTANT, LEAF, Mark, Symbol, make_value
+from odyssey.table.scope import TRACE, recording_now
+from odyssey.table.value import CONSTANT, LEAF, Mark, Symbol, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.sweep import dependents, first_after
 from odyssey.tree import leaves, map_tree, paths, unflatten

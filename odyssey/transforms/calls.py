@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.row import Row
-from odyssey.ops.scope import TRACE, find, homes_of
-from odyssey.ops.values import Mark, Symbol, make_value
 from odyssey.spec import Spec, spec_of
+from odyssey.table.row import Row
+from odyssey.table.scope import TRACE, find, homes_of
+from odyssey.table.value import Mark, Symbol, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.variable import Variable

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import MutationError, TapeError
-from odyssey.ops.scope import innermost
-from odyssey.ops.values import CONSTANT, LEAF, free_id, make_value
 from odyssey.spec import Spec
+from odyssey.table.scope import innermost
+from odyssey.table.value import CONSTANT, LEAF, free_id, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.choices import Chosen, poles_among
 from odyssey.tape.recording import RawNode, Recording

@@ -13,9 +13,9 @@ from odyssey.devices.arrays import as_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
-from odyssey.ops.scope import Pause, PauseBlock, innermost, no_grad
-from odyssey.ops.values import CONSTANT, UNTRACKED, Mark, Symbol, Value, free_id, make_value
 from odyssey.spec import Spec, spec_of
+from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
+from odyssey.table.value import CONSTANT, UNTRACKED, Mark, Symbol, Value, free_id, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.tape.sweep import flip

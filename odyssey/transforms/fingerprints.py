@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.values import Symbol
 from odyssey.spec import Array, Spec
+from odyssey.table.value import Symbol
 from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependencies
 

@@ -11,8 +11,8 @@ from odyssey.checks import STUMBLES, flag, shown
 from odyssey.errors import DTypeError
 from odyssey.ops.joining import stack
 from odyssey.ops.shape import reshape
-from odyssey.ops.values import Symbol
 from odyssey.spec import Array
+from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Argnums,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.blocks import Block
-from odyssey.ops.values import Symbol, Value
+from odyssey.table.blocks import Block
+from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 
 __all__ = [

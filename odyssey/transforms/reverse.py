@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.checks import flag, function
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.scope import recording_now
-from odyssey.ops.values import NUMBERS, Symbol, array_of
+from odyssey.table.scope import recording_now
+from odyssey.table.value import NUMBERS, Symbol, array_of
 from odyssey.tape import GradientTape
 from odyssey.transforms.arguments import (
     Argnums,

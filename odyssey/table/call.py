@@ -1,6 +1,6 @@
 """Calling an op: run on arrays, tape on recorded Variables, trace on Symbols.
 
-``general`` is the whole meaning of a call; ``shortcuts`` has the commonest cases of it.
+``general`` is the whole meaning of a call; ``fast_calls`` has the commonest cases of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, leads
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
-from odyssey.ops.scope import TRACE, find, homes_of
-from odyssey.ops.values import (
+from odyssey.spec import Spec, spec_of
+from odyssey.table.scope import TRACE, find, homes_of
+from odyssey.table.value import (
     CONSTANT,
     NUMBERS,
     PLAIN,
@@ -27,10 +28,9 @@ from odyssey.ops.values import (
     free_id,
     make_value,
 )
-from odyssey.spec import Spec, spec_of
 
 if TYPE_CHECKING:
-    from odyssey.ops.row import Row
+    from odyssey.table.row import Row
 
 new: Any = object.__new__
 

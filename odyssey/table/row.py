@@ -12,8 +12,8 @@ import numpy as np
 from odyssey.checks import STUMBLES, flag, function, kind_of, shown
 from odyssey.devices.arrays import complaint
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.samples import Reject, Sample
 from odyssey.spec import Spec, spec_of
+from odyssey.table.samples import Reject, Sample
 from odyssey.vocabulary import keyword_hint
 
 __all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "check_declaration", "parameters_of"]

@@ -14,14 +14,14 @@ from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
-import numpy as np
+from odyssey.errors import OdysseyError
+from odyssey.table.row import PASS, Row, Rule, asked, takes_residual
+from odyssey.table.value import NUMBERS
 
-from odyssey.devices.arrays import plain_result
-from odyssey.errors import OdysseyError, ShapeError
-from odyssey.ops.row import PASS, Row, Rule, asked, takes_residual
-from odyssey.ops.values import NUMBERS, Symbol, Value
+__all__ = ["FAMILIES", "bare", "picking", "read_choice"]
 
-__all__ = ["bare", "checking", "picking", "read_choice"]
+# The modules whose rows are in the table.
+FAMILIES: set[str] = set()
 
 
 def picking(row: Row, rule: Rule | None) -> Rule | None:
@@ -66,46 +66,6 @@ def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
     if len(positions) > 1:
         return itemgetter(*positions)
     return lambda values: tuple([values[k] for k in positions])
-
-
-def checking(row: Row, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
-    """A rule of somebody else, whose result is checked, and copied where it is a saved array.
-
-    Gradients share memory with nothing.
-
-    Args:
-        row: The op.
-        place: Which of its operands the rule is of.
-        rule: As a sweep calls it.
-        forward: Whether it is a forward rule.
-    """
-    if rule is None or rule is PASS:
-        return rule
-    who = f"{row.name}: the {'forward ' if forward else ''}rule of {row.arrays[place]}"
-
-    def checked(g: Any, kept: Any, specs: Any) -> Any:
-        r = rule(g, kept, specs)
-        if not isinstance(r, (Value, Symbol)):
-            r = plain_result(who, r)
-        own = specs[-1 if forward else place] if specs is not None else g
-        wide, narrow = (own, r) if forward else (r, own)
-        if own is not None and wide.shape != narrow.shape:
-            _check_broadcast(who, r.shape, wide.shape, narrow.shape)
-        return r.copy() if any(r is value for value in kept or ()) else r
-
-    return checked
-
-
-def _check_broadcast(who: str, came: Any, wide: Any, narrow: Any) -> None:
-    try:
-        fits = np.broadcast_shapes(wide, narrow) == wide
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(
-            f"{who} gave something of shape {came} for a value of shape "
-            f"{narrow if came == wide else wide}; try od.testing.check_gradients"
-        )
 
 
 def read_choice(row: Row, given: bool | Mapping[str, Rule | None]) -> None:
@@ -220,9 +180,9 @@ def _straight(row: Row) -> Callable[..., Any]:
 
 
 def _is_helper(value: Any) -> bool:
-    """Whether this is a plain function of the table's modules, and no composite."""
+    """Whether this is a plain function of a family, and not a composite."""
     if type(value) is not FunctionType or hasattr(value, "aliases"):
         return False
     if "tape" in value.__code__.co_varnames:  # which it passes on to ops
         return False
-    return str(value.__globals__["__name__"]).startswith("odyssey.ops.")
+    return value.__globals__["__name__"] in FAMILIES

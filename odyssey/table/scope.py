@@ -17,8 +17,8 @@ from threading import get_ident
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
-from odyssey.ops.blocks import Block
-from odyssey.ops.values import CONSTANT, LEAF, Mark, Value
+from odyssey.table.blocks import Block
+from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
     "TRACE",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops.values import NUMBERS, Symbol, Value
 from odyssey.spec import Array
+from odyssey.table.value import NUMBERS, Symbol, Value
 
 __all__ = ["promoted", "real_dtype", "real_floating", "real_options"]
 

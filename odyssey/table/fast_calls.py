@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
-from odyssey.ops.dispatch import check_tape, forward, general, record, run
-from odyssey.ops.scope import scopes
-from odyssey.ops.values import LEAF, NUMBERS, PLAIN, Value
 from odyssey.spec import spec_of
+from odyssey.table.call import check_tape, forward, general, record, run
+from odyssey.table.scope import scopes
+from odyssey.table.value import LEAF, NUMBERS, PLAIN, Value
 
 if TYPE_CHECKING:
-    from odyssey.ops.row import Row
+    from odyssey.table.row import Row
 
 __all__ = ["binary", "results_are", "unary", "with_options"]
 

@@ -27,12 +27,17 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, kind_of
-from odyssey.devices.arrays import plain_result
-from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops import shortcuts
-from odyssey.ops.dispatch import general, giving_way
-from odyssey.ops.row import (
+from odyssey.spec import Spec
+from odyssey.table import fast_calls
+from odyssey.table.call import general, giving_way
+from odyssey.table.guards import (
+    checking,
+    forward_in_own_memory,
+    in_own_memory,
+    refusing_complex,
+)
+from odyssey.table.row import (
     PASS,
     REQUIRED,
     Row,
@@ -42,10 +47,8 @@ from odyssey.ops.row import (
     parameters_of,
     takes_residual,
 )
-from odyssey.ops.rules import checking, picking, read_choice
-from odyssey.ops.samples import Reject, Sample
-from odyssey.ops.values import NUMBERS
-from odyssey.spec import Spec
+from odyssey.table.rules import FAMILIES, bare, picking, read_choice
+from odyssey.table.samples import Reject, Sample
 from odyssey.vocabulary import keyword_hint
 
 __all__ = [
@@ -59,11 +62,12 @@ __all__ = [
     "op",
     "operator_of",
     "publish",
+    "seal",
 ]
 
 _ROWS: dict[str, Row] = {}
 OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
-"""Every built-in op by name; read-only, and sealed once ``odyssey.ops`` is imported."""
+"""Every built-in op by name; read-only, and sealed once the families are imported."""
 
 _COMPOSITES: dict[str, Callable[..., Any]] = {}
 COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
@@ -148,15 +152,17 @@ def op(
     given = locals()
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
-        if not str(getattr(reference, "__module__", "")).startswith("odyssey.ops."):
+        foreign = _sealed()
+        if foreign:
             check_declaration(reference, given)
         row = Row()
+        row.foreign = foreign
         row.reference, row.module = _by_position(reference), reference.__module__
         row.kernel = kernel or ufunc or row.reference
         row.forward = forward
-        if not row.module.startswith("odyssey.ops."):
-            row.kernel = _apart(reference.__name__, row.kernel)
-            row.forward = forward and _forward_apart(row, forward, real)
+        if foreign:
+            row.kernel = in_own_memory(reference.__name__, row.kernel)
+            row.forward = forward and forward_in_own_memory(row, forward, real)
         row.holders, row.plans = [], {}
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
@@ -172,8 +178,8 @@ def op(
         row.closed = row.closed and not row.unruled
         row.infer = infer or _infer_by_running(row)
         if real:
-            row.kernel = _refusing_complex(row, row.kernel)
-            row.infer = _refusing_complex(row, row.infer)
+            row.kernel = refusing_complex(row, row.kernel)
+            row.infer = refusing_complex(row, row.infer)
         row.forwards = {row.kernel: row.forward}
         row.call = _callable(row)
         return row.call
@@ -224,16 +230,51 @@ def _misuse(
     return kind_of(error)(f"{name}: {came}; the signature is {name}{inspect.signature(function)}")
 
 
+# Every public name, aliases among them, and what it means; the ops get them when they are sealed.
+_NAMES: dict[str, Callable[..., Any]] = {}
+_SEAL: list[bool] = []
+
+
 def publish(namespace: dict[str, Any]) -> None:
-    """Enter the ops and composites of a module of this package into their tables."""
+    """Enter the ops and composites of a module of this package, a family, into their tables.
+
+    Raises:
+        OdysseyError: for a name that another op has, and once the table is sealed.
+    """
+    if _sealed():
+        raise OdysseyError(
+            f"publish: the table is sealed, {namespace['__name__']} came too late; an op from "
+            "outside is called as it is, without a name in the table"
+        )
+    FAMILIES.add(namespace["__name__"])
     for value in list(namespace.values()):
         if getattr(value, "__module__", None) != namespace["__name__"]:
             continue
         row = getattr(value, "row", None)
         if row is not None:
+            _enter((row.name, *row.aliases), row.call)
             _ROWS[row.name] = row
         elif hasattr(value, "aliases"):
+            _enter((value.__name__, *value.aliases), value)
             _COMPOSITES[value.__name__] = value
+
+
+def _enter(names: Sequence[str], function: Callable[..., Any]) -> None:
+    for name in names:
+        if _NAMES.setdefault(name, function) is not function:
+            raise OdysseyError(f"publish: two ops are called {name!r}; choose another name")
+
+
+def seal() -> Mapping[str, Callable[..., Any]]:
+    """Close the table: rows that are declared from now on are from outside; return all names."""
+    for row in _ROWS.values():
+        row.bare = bare(row)
+    _SEAL.append(True)
+    return _NAMES
+
+
+def _sealed() -> bool:
+    return bool(_SEAL)
 
 
 # ------------------------------------------------------------------ reading a declaration
@@ -304,7 +345,6 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
     # Rows that choose are told apart, so that the sweep learns of them.
     row.short = 0 if len(row.arrays) > 2 else -len(row.arrays) if row.masks else len(row.arrays)
     row.spelled = 0 if row.unruled else row.short
-    row.foreign = not row.module.startswith("odyssey.ops.")
     if row.foreign:
         places = range(len(row.arrays))
         row.pulls = tuple(checking(row, k, row.pulls[k]) for k in places)
@@ -323,36 +363,6 @@ def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> Non
 def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
     rule: Rule | None = jvp.get(name, row.vjp[name] if row.elementwise else None)
     return rule
-
-
-def _apart(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-    return lambda *args: apart(plain_result(name, kernel(*args)), args)
-
-
-def _forward_apart(
-    row: Row, forward: Callable[..., Any], real: bool
-) -> Callable[..., tuple[Any, Any] | None]:
-    """The same for a ``forward``: what it leaves must be its own too."""
-
-    def alone(*args: Any) -> tuple[Any, Any] | None:
-        pair = forward(*args)
-        if pair is None:
-            return None
-        out, residual = pair
-        if real and out.dtype.kind == "c":
-            return None  # the kernel says why it refuses this
-        parts = residual if type(residual) is tuple else (residual,)
-        known = (np.ndarray, np.generic, *NUMBERS, type(None))
-        if not all(isinstance(part, known) for part in parts):
-            raise OdysseyError(
-                f"op {row.name}: forward left {type(residual).__name__} {residual!r}; the residual "
-                "must be an array, a number or a tuple of them"
-            )
-        own = tuple([apart(part, (*args, out)) for part in parts])
-        return apart(out, args), own if type(residual) is tuple else own[0]
-
-    return alone
 
 
 def _infer_by_running(row: Row) -> Callable[..., Spec]:
@@ -391,22 +401,6 @@ def _infer_by_running(row: Row) -> Callable[..., Spec]:
     return infer
 
 
-def _refusing_complex(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel or a shape rule of real numbers raise where complex ones come out."""
-
-    @wraps(function)
-    def refusing(*values: Any) -> Any:
-        result = function(*values)
-        if result.dtype.kind == "c":
-            raise DTypeError(
-                f"{row.name}: has no meaning for complex numbers, {result.dtype} came; "
-                "take the real part or the absolute value first"
-            )
-        return result
-
-    return refusing
-
-
 def operator_of(function: Any) -> Callable[..., Any]:
     """The op as Python's operators call it: it gives way to containers that have it too."""
     return _callable(function.row, giving_way)
@@ -422,8 +416,8 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     # Nor do they tell the recording of rows from outside.
     plain = own and not (row.options or row.optional or row.foreign)
     plain = plain and row.forward is None and all(row.vjp.values())
-    make = {1: shortcuts.unary, 2: shortcuts.binary}.get(len(row.arrays)) if plain else None
-    call: Any = (make or shortcuts.with_options)(row, general)
+    make = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
+    call: Any = (make or fast_calls.with_options)(row, general)
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc
