@@ -11,7 +11,7 @@
 from importlib import import_module
 from types import ModuleType
 
-from odyssey import backward, errors, losses, ops, optim
+from odyssey import backward, errors, linalg, losses, nn, ops, optim, special
 from odyssey.compiler import compile
 from odyssey.losses import (
     LossAndGrad,
@@ -79,16 +79,19 @@ __all__ = [
     "jacobian",
     "jvp",
     "kl_divergence",
+    "linalg",
     "losses",
     "mean_absolute_error",
     "mean_squared_error",
     "mse_loss_and_grad",
     "nll",
+    "nn",
     "no_grad",
     "op",
     "ops",
     "optim",
     "smooth_l1",
+    "special",
     "stop_gradient",
     "testing",
     "value_and_grad",

@@ -1,5 +1,8 @@
 """The table itself: whose rows are in it, and what may enter it."""
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
@@ -58,3 +61,14 @@ def test_every_name_and_alias_is_an_attribute_of_ops():
     for name, function in COMPOSITES.items():
         for alias in (name, *function.aliases):
             assert getattr(od.ops, alias) is function
+
+
+@pytest.mark.parametrize("room", ["linalg", "special", "nn"])
+def test_a_room_hands_on_its_ops_and_no_module_hides_one(room):
+    face = importlib.import_module(f"odyssey.{room}")
+    rows = [row for row in OPS.values() if row.module.startswith(f"odyssey.{room}.")]
+    functions = [f for f in COMPOSITES.values() if f.__module__.startswith(f"odyssey.{room}.")]
+    assert sorted(face.__all__) == sorted([r.name for r in rows] + [f.__name__ for f in functions])
+    for name in face.__all__:
+        assert getattr(face, name) is getattr(od.ops, name)
+    assert not {m.name for m in pkgutil.iter_modules(face.__path__)} & set(face.__all__)

@@ -12,7 +12,6 @@ from odyssey.compiler.graph import Graph, Instruction, Ref, State
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import ShapeError, TapeError
-from odyssey.ops.operators import Operators
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.spec import spec_of
 from odyssey.table.scope import TRACE, Boundary, enter
@@ -30,6 +29,7 @@ from odyssey.table.value import (
 from odyssey.tape.careful import user_line
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
+from odyssey.variable.operators import Operators
 
 __all__ = ["Trace", "TracedArray"]
 

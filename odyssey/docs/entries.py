@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.ops import numpy_calls
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
+from odyssey.variable import numpy_calls
 from odyssey.vocabulary import MISSING_OPS
 
 __all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]
@@ -30,7 +30,7 @@ class Entry:
     Attributes:
         name: Its name.
         aliases: Its other names.
-        module: The module of its family, ``odyssey.ops.<family>``.
+        module: The module of its family, as ``odyssey.ops.elementary``.
         function: What is called.
         row: Its row of the table; None for a composite, which is made of ops.
     """

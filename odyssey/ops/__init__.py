@@ -5,38 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Importing a family enters its rows into the table.
-from odyssey.ops import (  # noqa: F401
-    activations,
-    arithmetic,
-    arrangement,
-    choice,
-    complex_numbers,
-    creation,
-    cross_entropy,
-    elementary,
-    error_function,
-    gathering,
-    indexing,
-    joining,
-    matrix,
-    neural,
-    rectifiers,
-    reductions,
-    rounding,
-    scans,
-    shape,
-    statistics,
-    trigonometry,
-)
-from odyssey.ops.operators import Operators
-from odyssey.table.declare import COMPOSITES, OPS, PASS, Row, op, seal
+from odyssey.table.declare import COMPOSITES, OPS, PASS, Row, op
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
-__all__ = ["COMPOSITES", "OPS", "PASS", "Operators", "Row", "Symbol", "no_grad", "op"]
-
-globals().update(seal())
+__all__ = ["COMPOSITES", "OPS", "PASS", "Row", "Symbol", "no_grad", "op"]
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

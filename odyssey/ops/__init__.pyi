@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from odyssey.ops.operators import Operators
 from odyssey.spec import Spec
 from odyssey.table.declare import COMPOSITES, OPS, op
 from odyssey.table.row import PASS, Row
@@ -22,7 +21,6 @@ __all__ = [
     "COMPOSITES",
     "OPS",
     "PASS",
-    "Operators",
     "Row",
     "Symbol",
     "no_grad",

@@ -11,8 +11,8 @@ from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.complex_numbers import conj
 from odyssey.ops.shape import matrix_transpose, normalize_axes, reshape, shape_of, transpose
-from odyssey.spec import Spec, spec_of
-from odyssey.table.declare import PASS, composite, op, publish
+from odyssey.spec import Spec
+from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
 
@@ -102,89 +102,6 @@ def _column(v: Any) -> Any:
 def matmul(x: Any, y: Any, /) -> Any:
     """Matrix product ``x @ y`` over the last two axes; vectors as in NumPy."""
     return np.matmul(x, y)
-
-
-# ------------------------------------------------------------------ linear layer
-
-
-def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    if x.ndim > 2 and x.size:
-        # One product of two matrices: matmul would make one for each leading place.
-        flat = x.reshape(-1, x.shape[-1]).dot(weight.T)
-        out = flat.reshape(*x.shape[:-1], weight.shape[0])
-    else:
-        out = np.matmul(x, weight.T)
-    if bias is None:
-        return out
-    if out.ndim and out.dtype == bias.dtype:
-        out += bias
-        return out
-    return out + bias
-
-
-def _linear_kernel(x: Any, weight: Any, bias: Any) -> Any:
-    x, weight = np.asarray(x), np.asarray(weight)
-    _linear_spec(spec_of(x), spec_of(weight), bias if bias is None else spec_of(np.asarray(bias)))
-    return _linear(x, weight, bias if bias is None else np.asarray(bias))
-
-
-def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
-    shapes: list[Any] = [getattr(a, "shape", ()) for a in (x, weight)]
-    if not shapes[0] or len(shapes[1]) != 2 or shapes[0][-1] != shapes[1][-1]:
-        raise ShapeError(
-            f"linear: x {shapes[0]} with weight {shapes[1]}; wanted are x (..., in) and weight "
-            "(out, in)"
-        )
-    rows = shapes[1][0]
-    if bias is None:
-        return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype))
-    if getattr(bias, "shape", ()) != (rows,):
-        raise ShapeError(
-            f"linear: bias {getattr(bias, 'shape', ())} for weight {shapes[1]}; wanted is ({rows},)"
-        )
-    return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype, bias.dtype))
-
-
-def _weight_rule(g: Any, x: Any) -> Any:
-    rows, columns = g.shape[-1], x.shape[-1]
-    count = math.prod(x.shape[:-1])
-    flat = x if x.ndim == 2 else reshape(x, (count, columns))
-    over = g if g.ndim == 2 else reshape(g, (count, rows))
-    return matmul(matrix_transpose(over), flat)
-
-
-@op(
-    kernel=_linear_kernel,
-    infer=_linear_spec,
-    vjp={
-        "x": lambda g, weight: matmul(g, weight),
-        "weight": lambda g, x: _weight_rule(g, x),
-        "bias": PASS,
-    },
-    jvp={
-        "x": lambda t, weight: linear(t, weight),
-        "weight": lambda t, x: linear(x, t),
-        "bias": PASS,
-    },
-    samples=[
-        sample((2, 3), (4, 3), (4,)),
-        sample((3,), (2, 3), (2,)),
-        sample((2, 5, 3), (4, 3), (4,)),
-        sample((2, 1, 3), (1, 3), (1,)),
-        sample((0, 3), (2, 3), (2,)),
-        sample((2, 0), (3, 0), (3,)),
-    ],
-    rejects=[
-        reject((2, 3), (3, 4), (4,), match=r"x \(..., in\) and weight"),
-        reject((2, 3), (3,), (3,), match=r"weight \(3,\)"),
-        reject((), (3, 1), None, match=r"x \(\)"),
-        reject((2, 3), (4, 3), (2, 4), match=r"bias \(2, 4\)"),
-    ],
-)
-def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
-    """Linear layer, ``x @ weight.T + bias``, for ``weight`` of shape (out, in)."""
-    product = np.matmul(x, np.transpose(weight))
-    return product if bias is None else product + bias
 
 
 # ------------------------------------------------------------------ products, by the rows above

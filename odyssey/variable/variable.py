@@ -27,7 +27,6 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.ops.indexing import setitem
-from odyssey.ops.operators import Operators
 from odyssey.ops.shape import astype
 from odyssey.spec import Array, Shape, fits_kind, spec_of
 from odyssey.table import fast_calls
@@ -46,6 +45,7 @@ from odyssey.table.value import (
     replacing,
     ticket,
 )
+from odyssey.variable.operators import Operators
 
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape

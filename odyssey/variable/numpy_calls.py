@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey import families  # noqa: F401  (the rows say which functions they stand for)
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError

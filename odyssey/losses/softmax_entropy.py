@@ -13,8 +13,8 @@ import numpy as np
 
 from odyssey.checks import number, whole, word
 from odyssey.errors import ShapeError
+from odyssey.nn.softmaxes import log_softmax_of, softmax, softmax_of
 from odyssey.ops.arithmetic import mul, sub
-from odyssey.ops.neural import log_softmax_of, softmax, softmax_of
 from odyssey.ops.reductions import mean_of, over, reduced_shape, row_sums, spread, sum
 from odyssey.ops.shape import normalize_axes
 from odyssey.spec import Spec

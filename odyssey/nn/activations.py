@@ -17,7 +17,7 @@ from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.complex_numbers import absolute
 from odyssey.ops.elementary import tanh
-from odyssey.ops.error_function import bell, erfc, error_function, within
+from odyssey.special.error_function import bell, erfc, error_function, within
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from odyssey import families  # noqa: F401  (the names of all ops are told apart here)
 from odyssey.errors import DTypeError
+from odyssey.linalg import products
 from odyssey.ops import (
     arithmetic,
     arrangement,
@@ -15,8 +17,6 @@ from odyssey.ops import (
     elementary,
     gathering,
     indexing,
-    matrix,
-    numpy_calls,
     reductions,
     rounding,
     scans,
@@ -24,6 +24,7 @@ from odyssey.ops import (
     statistics,
 )
 from odyssey.table.declare import COMPOSITES, OPS, operator_of
+from odyssey.variable import numpy_calls
 from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
 __all__ = ["Operators"]
@@ -79,7 +80,7 @@ class Operators:
         __floordiv__ = operator_of(rounding.floor_divide)
         __mod__ = operator_of(rounding.mod)
         __pow__ = operator_of(elementary.power)
-        __matmul__ = operator_of(matrix.matmul)
+        __matmul__ = operator_of(products.matmul)
         __neg__ = arithmetic.negative
         __abs__ = complex_numbers.absolute
         __gt__, __ge__ = operator_of(choice.greater), operator_of(choice.greater_equal)
@@ -125,7 +126,7 @@ class Operators:
         return result
 
     def __rmatmul__(self, other: Any) -> Self:
-        result: Self = matrix.matmul(other, self)
+        result: Self = products.matmul(other, self)
         return result
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
@@ -228,7 +229,7 @@ class Operators:
 
     def dot(self, b: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
-        return matrix.dot(self, b)
+        return products.dot(self, b)
 
     def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **strange: Any) -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""

@@ -1,0 +1,32 @@
+"""All families of the table: to import one enters its rows, and then the table is sealed.
+
+This is also where every op becomes an attribute of ``odyssey.ops``, whatever room it lives in.
+"""
+
+from odyssey import ops
+from odyssey.linalg import products  # noqa: F401
+from odyssey.losses import entropy, softmax_entropy, squared_error  # noqa: F401
+from odyssey.nn import activations, layers, rectifiers, softmaxes  # noqa: F401
+from odyssey.ops import (  # noqa: F401
+    arithmetic,
+    arrangement,
+    choice,
+    complex_numbers,
+    creation,
+    elementary,
+    gathering,
+    indexing,
+    joining,
+    reductions,
+    rounding,
+    scans,
+    shape,
+    statistics,
+    trigonometry,
+)
+from odyssey.special import error_function  # noqa: F401
+from odyssey.table.declare import seal
+
+__all__: list[str] = []
+
+vars(ops).update(seal())

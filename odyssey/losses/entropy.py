@@ -1,0 +1,80 @@
+"""Binary cross entropy, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.nn.activations import sigmoid
+from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
+from odyssey.ops.elementary import log
+from odyssey.ops.shape import astype
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import sample
+
+
+def _clipped_logs(p: Any) -> tuple[Any, Any]:
+    """Logarithms of ``p`` and ``1 - p``, at least -100, so that a sure mistake stays finite."""
+    # e**-100 is 3.7e-44; the inner bound keeps log from warning of 0.
+    yes, no = (log(maximum(q, 3.7e-44)) for q in (p, sub(1, p)))
+    return maximum(yes, -100.0), maximum(no, -100.0)
+
+
+def _alike(x: Any, y: Any) -> tuple[Any, Any]:
+    """Both in their common dtype: a Python number must not turn float32 into float64."""
+    dtype = np.result_type(x, y)
+    return np.asarray(x, dtype), np.asarray(y, dtype)
+
+
+def _binary_p_rule(g: Any, p: Any, y: Any) -> Any:
+    return mul(g, div(sub(p, y), maximum(mul(p, sub(1, p)), 1e-12)))
+
+
+def _binary_y_rule(g: Any, p: Any) -> Any:
+    if hasattr(p, "dtype") and p.dtype != g.dtype:
+        p = astype(p, g.dtype)  # 1 - p of integers would be of 64 bits
+    yes, no = _clipped_logs(p)
+    return mul(g, sub(no, yes))
+
+
+_PROBABLE = (
+    sample((2, 3), (2, 3), low=0.1, high=0.9),
+    sample((3,), (3,), low=0.1, high=0.9),
+    sample((), (), low=0.1, high=0.9),
+)
+
+
+@op(
+    real=True,
+    elementwise=True,
+    vjp={"p": _binary_p_rule, "y": _binary_y_rule},
+    kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
+    samples=_PROBABLE,
+)
+def binary_entropy(p: Any, y: Any, /) -> Any:
+    """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
+    p, y = _alike(p, y)
+    with np.errstate(divide="ignore"):
+        yes, no = np.maximum(np.log(p), -100), np.maximum(np.log(1 - p), -100)
+    return -(y * yes + (1 - y) * no)
+
+
+@op(
+    real=True,
+    elementwise=True,
+    vjp={
+        "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
+        "y": lambda g, x: neg(mul(g, x)),
+    },
+    kinks="the derivative in x is exact to the rounding of 1; of an infinite x it is the limit, "
+    "where the result is NaN too",
+    samples=[sample((2, 3), (2, 3)), sample((3,), (3,)), sample((), ())],
+)
+def binary_entropy_with_logits(x: Any, y: Any, /) -> Any:
+    """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
+    x, y = _alike(x, y)
+    return np.maximum(x, 0) - x * y + np.log1p(np.exp(-np.abs(x)))
+
+
+publish(globals())

@@ -1,0 +1,71 @@
+"""Mean squared error, in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.ops.arithmetic import mul, neg, sub
+from odyssey.ops.reductions import mean_of, sum
+from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+
+
+def _squared_error_spec(x: Spec, y: Spec) -> Spec:
+    if x.shape != y.shape:
+        raise ShapeError(
+            f"mean_squared_error: predictions {x.shape} and targets {y.shape} differ; "
+            "reshape one, broadcasting here is nearly always a mistake"
+        )
+    return Spec((), np.result_type(x.dtype, y.dtype, np.float16))
+
+
+def _squared_error_rule(g: Any, x: Any, y: Any) -> Any:
+    d = sub(x, y)  # whose size is known where x is a number
+    return mul(mul(g, 2 / (d.size or 1)), d)
+
+
+def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
+    d = sub(x, y)
+    return mul(sum(mul(t, d)), 2 / (d.size or 1))
+
+
+@op(
+    infer=_squared_error_spec,
+    vjp={
+        "x": _squared_error_rule,
+        "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),
+    },
+    jvp={
+        "x": _squared_error_forward,
+        "y": lambda t, x, y: neg(_squared_error_forward(t, x, y)),
+    },
+    samples=[sample((2, 3), (2, 3)), sample((), ()), sample((4,), (4,))],
+    rejects=[reject((2, 3), (3,), match="differ")],
+)
+def squared_error_mean(x: Any, y: Any, /) -> Any:
+    """Mean of ``(x - y)**2`` over all elements of real arrays of one shape."""
+    if getattr(x, "shape", ()) != getattr(y, "shape", ()):
+        raise _failure_of(_squared_error_spec, x, y)
+    d = np.subtract(x, y)
+    dtype = d.dtype
+    if dtype.kind != "f":
+        raise DTypeError(f"mean_squared_error: needs real floating numbers, came {dtype}")
+    flat = d.ravel()
+    if dtype.char == "e":  # whose squares soon add up to more than its largest number
+        return np.float16(mean_of(np.square(flat, dtype=np.float32), d.size or 1))
+    return flat.dot(flat) / (d.size or 1)
+
+
+def _failure_of(infer: Any, *arrays: Any) -> OdysseyError:
+    try:
+        infer(*(Spec(np.shape(a), np.asarray(a).dtype) for a in arrays))
+    except OdysseyError as error:
+        return error
+    raise AssertionError("the spec rule accepted what the kernel refused")
+
+
+publish(globals())

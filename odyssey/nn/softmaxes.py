@@ -1,0 +1,91 @@
+"""Softmax and its logarithm, in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.ops.arithmetic import mul, sub
+from odyssey.ops.reductions import sum
+from odyssey.ops.shape import normalize_axes
+from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ softmax
+
+
+_NO_AXES = reject((), axis=-1, match="does not fit an array of 0 axes")
+
+
+def _softmax_rule(g: Any, out: Any, axis: int) -> Any:
+    """The Jacobian diag(s) - s s^T is symmetric, so it serves both directions."""
+    return mul(out, sub(g, sum(mul(g, out), axis, keepdims=True)))
+
+
+def _axis_checked(who: str) -> Any:
+    def infer(x: Spec, axis: int) -> Spec:
+        normalize_axes(who, axis, x.ndim)
+        return Spec(x.shape, np.result_type(x.dtype, np.float16))
+
+    return infer
+
+
+def _shifted(x: Any, axis: int) -> Any:
+    if not x.ndim:
+        raise ValueError("a number without axes has no softmax")
+    # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
+    if x.dtype.kind in "biu":
+        x = x.astype(np.result_type(x, np.float16))
+    return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
+
+
+def softmax_of(x: Any, axis: int) -> Any:
+    """The softmax of an array, for kernels."""
+    e = _shifted(x, axis)
+    np.exp(e, e)
+    e /= np.add.reduce(e, axis, keepdims=True)
+    return e
+
+
+def log_softmax_of(x: Any, axis: int) -> Any:
+    """The logarithm of the softmax of an array, for kernels."""
+    z = _shifted(x, axis)
+    z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
+    return z
+
+
+@op(
+    real=True,
+    infer=_axis_checked("softmax"),
+    vjp={"x": _softmax_rule},
+    jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
+    samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+)
+def softmax(x: Any, /, axis: int = -1) -> Any:
+    """Exponentials along ``axis`` divided by their sum."""
+    return softmax_of(x, axis)
+
+
+@op(
+    real=True,
+    infer=_axis_checked("log_softmax"),
+    vjp={
+        "x": lambda g, x, axis: sub(g, mul(softmax(x, axis), sum(g, axis, keepdims=True))),
+    },
+    jvp={
+        "x": lambda t, x, axis: sub(t, sum(mul(t, softmax(x, axis)), axis, keepdims=True)),
+    },
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
+    samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+)
+def log_softmax(x: Any, /, axis: int = -1) -> Any:
+    """Logarithm of the softmax, without rounding small probabilities to zero."""
+    return log_softmax_of(x, axis)
+
+
+publish(globals())

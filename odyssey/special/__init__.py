@@ -1,0 +1,5 @@
+"""Special functions, those that NumPy does not have."""
+
+from odyssey.special.error_function import erf, erfc
+
+__all__ = ["erf", "erfc"]
