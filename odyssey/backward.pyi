@@ -47,6 +47,9 @@ def add_taken(
 ) -> _Array:
     """The gradients of ``add_taken`` in x."""
 
+def angle(g: ArrayLike, x: ArrayLike, deg: bool = False) -> _Array:
+    """The gradients of ``angle`` in x."""
+
 def arccos(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``arccos`` in x."""
 acos = arccos
@@ -125,6 +128,10 @@ def cumsum(
 ) -> _Array:
     """The gradients of ``cumsum`` in x."""
 
+def deg2rad(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``deg2rad`` in x."""
+radians = deg2rad
+
 def direction(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``direction`` in x, y."""
 
@@ -156,6 +163,9 @@ def exp2(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 def expm1(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``expm1`` in x."""
 
+def fabs(g: ArrayLike, x: ArrayLike) -> _Array:
+    """The gradients of ``fabs`` in x."""
+
 def fix(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``fix`` in x."""
 
@@ -164,6 +174,12 @@ def floor(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
 
 def floor_divide(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
     """The gradients of ``floor_divide`` in x, y."""
+
+def fmax(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``fmax`` in x, y."""
+
+def fmin(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``fmin`` in x, y."""
 
 def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array:
     """The gradients of ``gelu`` in x."""
@@ -222,9 +238,19 @@ def log2(g: ArrayLike, x: ArrayLike) -> _Array:
 def log_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``log_sigmoid`` in x."""
 logsigmoid = log_sigmoid
+log_expit = log_sigmoid
 
 def log_softmax(g: ArrayLike, x: ArrayLike, axis: int = -1) -> _Array:
     """The gradients of ``log_softmax`` in x."""
+
+def logaddexp(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``logaddexp`` in x, y."""
+
+def logaddexp2(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``logaddexp2`` in x, y."""
+
+def logit(g: ArrayLike, x: ArrayLike) -> _Array:
+    """The gradients of ``logit`` in x."""
 
 def logsumexp(
     g: ArrayLike,
@@ -295,6 +321,9 @@ def multiply(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``multiply`` in x, y."""
 mul = multiply
 
+def nan_to_num(g: ArrayLike, x: ArrayLike) -> _Array:
+    """The gradients of ``nan_to_num`` in x."""
+
 def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``negative`` in x."""
 neg = negative
@@ -315,6 +344,14 @@ pow = power
 def power_log(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power_log`` in x, y."""
 
+def power_share(
+    g: ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
+    base: float = 2.718281828459045,
+) -> tuple[_Array, _Array]:
+    """The gradients of ``power_share`` in x, y."""
+
 def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power_slope`` in x, y."""
 
@@ -334,6 +371,10 @@ def prod(
     keepdims: bool = False,
 ) -> _Array:
     """The gradients of ``prod`` in x."""
+
+def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
+    """The gradients of ``rad2deg`` in x."""
+degrees = rad2deg
 
 def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``real`` in x."""
@@ -384,6 +425,7 @@ def setitem(
 
 def sigmoid(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``sigmoid`` in x."""
+expit = sigmoid
 
 def sign(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array:
     """The gradients of ``sign`` in x."""
@@ -394,6 +436,12 @@ swish = silu
 
 def sin(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``sin`` in x."""
+
+def sinc(g: ArrayLike, x: ArrayLike) -> _Array:
+    """The gradients of ``sinc`` in x."""
+
+def sine_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array:
+    """The gradients of ``sine_quotient`` in x."""
 
 def sinh(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``sinh`` in x."""
@@ -524,3 +572,6 @@ def where(
     y: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients of ``where`` in x, y."""
+
+def xlogy(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients of ``xlogy`` in x, y."""

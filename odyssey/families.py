@@ -17,14 +17,17 @@ from odyssey.ops import (  # noqa: F401
     gathering,
     indexing,
     joining,
+    logarithms,
     reductions,
+    replacement,
     rounding,
     scans,
     shape,
+    sinc,
     statistics,
     trigonometry,
 )
-from odyssey.special import error_function  # noqa: F401
+from odyssey.special import entropies, error_function  # noqa: F401
 from odyssey.table.declare import seal
 
 __all__: list[str] = []

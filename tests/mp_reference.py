@@ -38,6 +38,10 @@ class Unary(NamedTuple):
     no_bend: frozenset[float] = frozenset()
     # At -0.0 infinite with the sign of the zero.
     signed_zero: bool = False
+    # Close to the largest numbers it may be NaN, since it multiplies them.
+    overflows: bool = False
+    # The value is exact to the rounding of 1 as well: it is 0 at multiples of a rounded number.
+    periodic: bool = False
 
 
 # ------------------------------------------------------------------ limits
@@ -234,6 +238,40 @@ def steps(f):
 
 FLAT = {0.0: (0.0, 0.0)}
 
+
+def sine_quotient(z, n=0):
+    """The spherical Bessel function over ``z**n``, by its series or by sines."""
+    if abs(z) < 1:
+        terms = (
+            (-z * z / 2) ** k / mpmath.factorial(k) / mpmath.fac2(2 * n + 2 * k + 1)
+            for k in range(60)
+        )
+        return mpmath.fsum(terms)
+    before, now = mpmath.cos(z), mpmath.sin(z) / z
+    for k in range(n):
+        before, now = now, ((2 * k + 1) * now - before) / z**2
+    return now
+
+
+def quotient(n):
+    return Unary(
+        lambda z: sine_quotient(z, n),
+        lambda z: -z * sine_quotient(z, n + 1),
+        # By the recurrence, z**2 of the next but one.
+        lambda z: (2 * n + 2) * sine_quotient(z, n + 1) - sine_quotient(z, n),
+        options={"order": n},
+        absolute=True,
+        overflows=True,
+    )
+
+
+DEGREES = {"deg": True}
+
+
+def straight_angle(x):
+    return mpf(0) if x > 0 else mpmath.pi if x < 0 else mp.nan
+
+
 UNARY = {
     "negative": Unary(lambda x: -x, lambda x: -one(x), zero),
     "square": Unary(lambda x: x * x, lambda x: 2 * x, lambda x: 2 * one(x)),
@@ -350,6 +388,34 @@ UNARY = {
     ),
 }
 UNARY |= {
+    "fabs": UNARY["absolute"],
+    "deg2rad": Unary(lambda x: x * mpmath.pi / 180, lambda x: mpmath.pi / 180 + 0 * one(x), zero),
+    "rad2deg": Unary(
+        lambda x: x * 180 / mpmath.pi, lambda x: 180 / mpmath.pi + 0 * one(x), zero, overflows=True
+    ),
+    "angle": steps(straight_angle),
+    "angle, deg": Unary(lambda x: straight_angle(x) * 180 / mpmath.pi, zero, zero, options=DEGREES),
+    "logit": Unary(
+        lambda x: log(x / (1 - x)),
+        lambda x: 1 / x + 1 / (1 - x),
+        lambda x: 1 / (1 - x) ** 2 - 1 / x**2,
+        absolute=True,
+        beyond=True,
+        signed_zero=True,
+    ),
+    "sine_quotient, 0": quotient(0),
+    "sine_quotient, 1": quotient(1),
+    "sine_quotient, 2": quotient(2),
+    "sinc": Unary(
+        lambda x: sine_quotient(mpmath.pi * x),
+        lambda x: -(mpmath.pi**2) * x * sine_quotient(mpmath.pi * x, 1),
+        lambda x: (
+            mpmath.pi**2 * (2 * sine_quotient(mpmath.pi * x, 1) - sine_quotient(mpmath.pi * x))
+        ),
+        absolute=True,
+        overflows=True,
+        periodic=True,
+    ),
     "floor": steps(mpmath.floor),
     "ceil": steps(mpmath.ceil),
     "round": steps(mpmath.nint),
@@ -527,7 +593,43 @@ TURN = {
     "yy": lambda x, y: -2 * x * y / (x * x + y * y) ** 2,
 }
 
+
+def share(x, y, base=mpmath.e):
+    """The slope of the logarithm of a sum of powers in the first exponent."""
+    return sigmoid((x - y) * log(base))
+
+
+def sum_of_powers(base):
+    def bend(x, y):
+        return log(base) * logistic_slope((x - y) * log(base))
+
+    def nothing(x, y):
+        return dict.fromkeys(("x", "y", "xx", "xy", "yy"), 0.0) if x == y == -INF else {}
+
+    return Binary(
+        lambda x, y: share(x, y, base),
+        lambda x, y: share(y, x, base),
+        bend,
+        lambda x, y: -bend(x, y),
+        bend,
+        nothing,
+        absolute=True,
+    )
+
+
 BINARY = {
+    "logaddexp": sum_of_powers(mpmath.e),
+    "logaddexp2": sum_of_powers(mpf(2)),
+    "xlogy": Binary(
+        lambda x, y: log(y),
+        lambda x, y: x / y,
+        c(0),
+        lambda x, y: 1 / y,
+        lambda x, y: -x / y**2,
+        lambda x, y: ({"x": -INF} if y == 0 else {}) | ({"yy": NAN} if x == y == 0 else {}),
+    ),
+    "fmax": Binary(larger, turned(larger), c(0), c(0), c(0), tie, chooses=True),
+    "fmin": Binary(turned(larger), larger, c(0), c(0), c(0), tie, chooses=True),
     "add": Binary(c(1), c(1), c(0), c(0), c(0)),
     "subtract": Binary(c(1), c(-1), c(0), c(0), c(0)),
     "multiply": Binary(lambda x, y: y, lambda x, y: x, c(0), c(1), c(0)),
@@ -591,4 +693,5 @@ SLOPES = {
     "power_slope": ("power", "xx", "xy"),
     "power_log": ("power", "xy", "yy"),
     "direction": ("hypot", "xx", "xy"),
+    "power_share": ("logaddexp", "xx", "xy"),
 }

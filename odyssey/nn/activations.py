@@ -39,6 +39,7 @@ def _sigmoid(x: Any) -> Any:
 
 @op(
     elementwise=True,
+    aliases=["expit"],
     scalar=lambda x: (
         T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x))
     ),
@@ -54,7 +55,7 @@ def sigmoid(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    aliases=["logsigmoid"],
+    aliases=["logsigmoid", "log_expit"],
     scalar=lambda x: (x if x < T(0) else T(0)) - math.log1p(math.exp(-math.fabs(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),

@@ -147,6 +147,14 @@ def all(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def angle(x: Variable, /, deg: bool = False, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise angle of complex numbers, in radians from -pi to pi, or in degrees."""
+@overload
+def angle(x: _Scalar, /, deg: bool = False, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def angle(x: _Plain, /, deg: bool = False, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def any(
     x: Variable,
     /,
@@ -516,6 +524,15 @@ def cumsum(
 ) -> _Array: ...
 
 @overload
+def deg2rad(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise angle in radians, of one in degrees."""
+@overload
+def deg2rad(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def deg2rad(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+radians = deg2rad
+
+@overload
 def direction(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
 @overload
@@ -619,6 +636,14 @@ def expm1(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 def expm1(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def fabs(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise absolute value of real numbers, as floating numbers."""
+@overload
+def fabs(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def fabs(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
 def fix(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise integer part, as ``trunc``: NumPy has both names."""
 @overload
@@ -659,6 +684,26 @@ def floor_divide(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None)
 def floor_divide(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def floor_divide(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def fmax(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise larger of two, which passes over NaN: beside one, the other."""
+@overload
+def fmax(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def fmax(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def fmax(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def fmin(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise smaller of two, which passes over NaN: beside one, the other."""
+@overload
+def fmin(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def fmin(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def fmin(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def full_like(
@@ -1005,12 +1050,33 @@ def log_sigmoid(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def log_sigmoid(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 logsigmoid = log_sigmoid
+log_expit = log_sigmoid
 
 @overload
 def log_softmax(x: Variable, /, axis: int = -1, *, tape: GradientTape | None = None) -> Variable:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
 @overload
 def log_softmax(x: _Plain, /, axis: int = -1, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def logaddexp(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``log(e**x + e**y)``, without overflow."""
+@overload
+def logaddexp(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def logaddexp(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def logaddexp(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def logaddexp2(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``log2(2**x + 2**y)``, without overflow."""
+@overload
+def logaddexp2(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def logaddexp2(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def logaddexp2(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logical_and(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1049,6 +1115,14 @@ def logical_xor(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) 
 def logical_xor(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def logical_xor(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def logit(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise logarithm of the odds, ``log(x / (1 - x))``: the inverse of sigmoid."""
+@overload
+def logit(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def logit(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def logsumexp(
@@ -1213,6 +1287,41 @@ def multiply(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _A
 mul = multiply
 
 @overload
+def nan_to_num(
+    x: Variable,
+    /,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Elementwise ``x``, but numbers for NaN and infinity: by default 0 and the largest."""
+@overload
+def nan_to_num(
+    x: _Scalar,
+    /,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Any: ...
+@overload
+def nan_to_num(
+    x: _Plain,
+    /,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def negative(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise negation, ``-x``."""
 @overload
@@ -1335,6 +1444,44 @@ def power_log(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) ->
 def power_log(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def power_share(
+    x: Variable,
+    y: _Operand,
+    /,
+    *,
+    base: float = 2.718281828459045,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Elementwise ``base**x / (base**x + base**y)``, without overflow; 0 where both are -inf."""
+@overload
+def power_share(
+    x: _Plain,
+    y: Variable,
+    /,
+    *,
+    base: float = 2.718281828459045,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def power_share(
+    x: _Scalar,
+    y: _Scalar,
+    /,
+    *,
+    base: float = 2.718281828459045,
+    tape: GradientTape | None = None,
+) -> Any: ...
+@overload
+def power_share(
+    x: _Plain,
+    y: _Plain,
+    /,
+    *,
+    base: float = 2.718281828459045,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def power_slope(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
 @overload
@@ -1371,6 +1518,15 @@ def prod(
     keepdims: bool = False,
     tape: GradientTape | None = None,
 ) -> _ArrayOrScalar: ...
+
+@overload
+def rad2deg(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise angle in degrees, of one in radians."""
+@overload
+def rad2deg(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def rad2deg(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+degrees = rad2deg
 
 @overload
 def ravel(a: Variable, order: str = "C", *, tape: GradientTape | None = None) -> Variable:
@@ -1522,6 +1678,7 @@ def sigmoid(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 def sigmoid(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def sigmoid(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+expit = sigmoid
 
 @overload
 def sign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1547,6 +1704,22 @@ def sin(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 def sin(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def sin(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def sinc(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``sin(pi x) / (pi x)``; 1 at 0."""
+@overload
+def sinc(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def sinc(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def sine_quotient(x: Variable, /, *, order: int, tape: GradientTape | None = None) -> Variable:
+    """Elementwise spherical Bessel function of an order over ``x**order``: ``sin(x) / x`` for 0."""
+@overload
+def sine_quotient(x: _Scalar, /, *, order: int, tape: GradientTape | None = None) -> Any: ...
+@overload
+def sine_quotient(x: _Plain, /, *, order: int, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def sinh(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -2105,6 +2278,16 @@ def where(
     *,
     tape: GradientTape | None = None,
 ) -> _Array: ...
+
+@overload
+def xlogy(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
+    """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+@overload
+def xlogy(x: _Plain, y: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def xlogy(x: _Scalar, y: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
+@overload
+def xlogy(x: _Plain, y: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
 def zeros_like(

@@ -13,6 +13,7 @@ from odyssey.ops.choice import (
     greater_equal,
     keep_where,
     less_equal,
+    logical_and,
     logical_or,
     not_equal,
 )
@@ -161,6 +162,51 @@ def maximum(x: Any, y: Any, /) -> Any:
 def minimum(x: Any, y: Any, /) -> Any:
     """Elementwise smaller of two; NaN if either is."""
     return np.minimum(x, y)
+
+
+def _alone(x: Any, y: Any) -> Any:
+    """Where ``x`` is a number and ``y`` is NaN."""
+    return logical_and(equal(x, x), not_equal(y, y))
+
+
+@op(
+    real=True,
+    elementwise=True,
+    masks=True,
+    ufunc=np.fmax,
+    scalar=lambda x, y: x if x >= y or y != y else y,
+    vjp={
+        "x": lambda g, x, y: _split(
+            g, logical_or(greater_equal(x, y), not_equal(y, y)), equal(x, y)
+        ),
+        "y": lambda g, x, y: _split(g, logical_or(less_equal(x, y), _alone(y, x)), equal(x, y)),
+    },
+    kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
+    samples=PAIRS,
+    rejects=[APART],
+)
+def fmax(x: Any, y: Any, /) -> Any:
+    """Elementwise larger of two, which passes over NaN: beside one, the other."""
+    return np.fmax(x, y)
+
+
+@op(
+    real=True,
+    elementwise=True,
+    masks=True,
+    ufunc=np.fmin,
+    scalar=lambda x, y: x if x <= y or y != y else y,
+    vjp={
+        "x": lambda g, x, y: _split(g, logical_or(less_equal(x, y), not_equal(y, y)), equal(x, y)),
+        "y": lambda g, x, y: _split(g, logical_or(greater_equal(x, y), _alone(y, x)), equal(x, y)),
+    },
+    kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
+    samples=PAIRS,
+    rejects=[APART],
+)
+def fmin(x: Any, y: Any, /) -> Any:
+    """Elementwise smaller of two, which passes over NaN: beside one, the other."""
+    return np.fmin(x, y)
 
 
 sub: Callable[..., Any] = subtract

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.errors import DTypeError
 from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
-from odyssey.table.samples import singles
+from odyssey.table.samples import reject, sample, singles
 
 
 def _absolute_rule(g: Any, x: Any) -> Any:
@@ -32,6 +33,20 @@ def _absolute_rule(g: Any, x: Any) -> Any:
 def absolute(x: Any, /) -> Any:
     """Elementwise absolute value, ``|x|``."""
     return np.absolute(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.fabs,
+    scalar=lambda x: math.fabs(x),
+    vjp={"x": lambda g, x: mul(g, sign(x))},
+    kinks="0 at 0",
+    samples=singles(),
+    rejects=[reject(np.array([1j]), error=DTypeError, match="not supported for the input types")],
+)
+def fabs(x: Any, /) -> Any:
+    """Elementwise absolute value of real numbers, as floating numbers."""
+    return np.fabs(x)
 
 
 def _sign(x: Any) -> Any:
@@ -114,6 +129,37 @@ def real(x: Any, /) -> Any:
 def imag(x: Any, /) -> Any:
     """Elementwise imaginary part; 0 for real numbers."""
     return np.imag(x) * 1
+
+
+def _turning(x: Any, deg: bool) -> Any:
+    """The derivative of the angle, ``-i / x``; 0 at 0, where there is none."""
+    radius = absolute(x)
+    turn = div(conj(sign(x)), where(equal(radius, 0), 1, radius))
+    return mul(-1j * _degrees(deg), turn)
+
+
+def _degrees(deg: bool) -> float:
+    return 180 / math.pi if deg else 1.0
+
+
+@op(
+    elementwise=True,
+    closed=False,
+    # Of real numbers it is a step, which chooses nothing.
+    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    numpy=[np.angle],
+    vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},
+    jvp={
+        "x": lambda t, x, deg: (
+            real(mul(t, _turning(x, deg))) if x.dtype.kind == "c" else zeros_like(t)
+        )
+    },
+    kinks="0 everywhere for real numbers; 0 at 0 for complex ones, the second derivative there NaN",
+    samples=[*singles(), sample((2, 3), deg=True)],
+)
+def angle(x: Any, /, deg: bool = False) -> Any:
+    """Elementwise angle of complex numbers, in radians from -pi to pi, or in degrees."""
+    return np.angle(x, deg)
 
 
 publish(globals())

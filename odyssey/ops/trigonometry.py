@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.errors import DTypeError
+from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted
-from odyssey.table.samples import APART, PAIRS, sample, singles
+from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="not supported for the input types")
 
 
 @op(
@@ -77,6 +81,39 @@ def sinh(x: Any, /) -> Any:
 def cosh(x: Any, /) -> Any:
     """Elementwise hyperbolic cosine."""
     return np.cosh(x)
+
+
+# ------------------------------------------------------------------ degrees and radians
+
+
+@op(
+    elementwise=True,
+    ufunc=np.deg2rad,
+    numpy=[np.radians],
+    aliases=["radians"],
+    scalar=lambda x: x * T(0.017453292519943295),
+    vjp={"x": lambda g: deg2rad(g)},
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def deg2rad(x: Any, /) -> Any:
+    """Elementwise angle in radians, of one in degrees."""
+    return np.deg2rad(x)
+
+
+@op(
+    elementwise=True,
+    ufunc=np.rad2deg,
+    numpy=[np.degrees],
+    aliases=["degrees"],
+    scalar=lambda x: x * T(57.29577951308232),
+    vjp={"x": lambda g: rad2deg(g)},
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def rad2deg(x: Any, /) -> Any:
+    """Elementwise angle in degrees, of one in radians."""
+    return np.rad2deg(x)
 
 
 # ------------------------------------------------------------------ inverse functions

@@ -29,9 +29,17 @@ from odyssey.table.scope import TRACE
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 from odyssey.tree import map_tree
 
-__all__ = ["FUNCTIONS", "UFUNCS", "UFUNC_CALLS", "call", "call_ufunc", "spelled"]
+__all__ = ["FUNCTIONS", "UFUNCS", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "spelled"]
 
-UFUNCS = {row.ufunc: row for row in OPS.values() if row.ufunc is not None}
+# (np.radians and np.deg2rad are two ufuncs, and one op.)
+UFUNCS = {
+    known: row
+    for row in OPS.values()
+    for known in (row.ufunc, *row.numpy)
+    if isinstance(known, np.ufunc)
+}
+# By the names that SciPy's ufuncs have too.
+_NAMED = {name: row for row in OPS.values() if row.elementwise for name in (row.name, *row.aliases)}
 UFUNC_CALLS = {ufunc: operator_of(row.call) for ufunc, row in UFUNCS.items()}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     fn: row.call for row in OPS.values() for fn in row.numpy
@@ -220,7 +228,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
         return NotImplemented
     if "dtype" in named and named["dtype"] is None:  # which says nothing
         named = {name: value for name, value in named.items() if name != "dtype"}
-    row = UFUNCS.get(ufunc)
+    row = UFUNCS.get(ufunc) or _of_scipy(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and TRACE.get() is None:
         return _on_data(ufunc, inputs, named)
     if row is not None and method == "__call__":
@@ -231,6 +239,32 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     what = spelled(ufunc) + ("" if method == "__call__" else f".{method}")
     extra = f" with {', '.join(named)}=" if row is not None and named else ""
     raise _unknown(what + extra)
+
+
+def _of_scipy(ufunc: np.ufunc) -> Row | None:
+    """The elementwise op that has the name of a ufunc of SciPy, which is not imported for that."""
+    name = ufunc.__name__
+    if getattr(sys.modules.get("scipy.special"), name, None) is not ufunc:
+        return None
+    row = _NAMED.get(name)
+    return row if row is not None and (len(row.arrays), 1) == (ufunc.nin, ufunc.nout) else None
+
+
+def counterpart() -> str:
+    """What to call in place of the function of SciPy that is running, or nothing.
+
+    It asked a Variable for an array; SciPy's functions, unlike its ufuncs, ask nothing else.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        room, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_name
+        package = room.partition(".")[0]
+        if package not in ("numpy", "scipy", "odyssey"):
+            break
+        if package == "scipy" and (name in OPS or name in COMPOSITES):
+            return f"od.ops.{name} is what scipy.{room.split('.')[1]}.{name} is on Variables; "
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
 
 
 def _has_no_gradient(ufunc: np.ufunc) -> bool:

@@ -45,6 +45,7 @@ from odyssey.table.value import (
     replacing,
     ticket,
 )
+from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
 if TYPE_CHECKING:
@@ -379,7 +380,8 @@ class Variable(Value, Operators):
         if self._carries_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
-                "the array would carry none; make one of several by od.ops.array, and use "
+                f"the array would carry none; {numpy_calls.counterpart()}make one of several by "
+                "od.ops.array, and use "
                 f".detach().numpy() where no gradient is needed, on {self!r}"
             ) from None  # NumPy may be handling an error of its own search
         try:

@@ -1,0 +1,70 @@
+"""Numbers in the place of what is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.ops.arithmetic import add, mul
+from odyssey.ops.choice import isfinite, keep_where, logical_or
+from odyssey.ops.complex_numbers import imag, real
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import real_options
+from odyssey.table.samples import reject, sample, singles
+
+
+def _numbers(copy: Any, nan: Any, posinf: Any, neginf: Any) -> tuple[Any, ...]:
+    if not copy:
+        raise DTypeError("nan_to_num: copy=False is refused; a result is a value of its own")
+    (nan,) = real_options("nan_to_num", "nan")(nan)
+    ends = (("posinf", posinf), ("neginf", neginf))
+    far = [None if v is None else real_options("nan_to_num", name)(v)[0] for name, v in ends]
+    return True, nan, *far
+
+
+def _kept(g: Any, x: Any) -> Any:
+    """What of ``g`` belongs to numbers, by part where they are complex."""
+    if x.dtype.kind != "c":
+        return keep_where(g, isfinite(x))
+    along = keep_where(real(g), isfinite(real(x)))
+    return add(along, mul(1j, keep_where(imag(g), isfinite(imag(x)))))
+
+
+def _chosen(c: Any, x: Any) -> Any:
+    if x.dtype.kind != "c":
+        return keep_where(c, isfinite(x))
+    return keep_where(c, logical_or(isfinite(real(x)), isfinite(imag(x))))
+
+
+_WILD = np.array([np.nan, 1.5, np.inf, -np.inf, -2.0])
+
+
+@op(
+    elementwise=True,
+    masks={"x": _chosen},
+    numpy=[np.nan_to_num],
+    prepare=_numbers,
+    vjp={"x": _kept},
+    kinks="0 where a number was put in the place of NaN or infinity",
+    samples=[*singles(), sample((2, 3), nan=1.0), sample(_WILD, nan=3.0, posinf=4.0, neginf=-4.0)],
+    rejects=[
+        reject((3,), copy=False, error=DTypeError, match="a value of its own"),
+        reject((3,), nan=np.ones(3), error=DTypeError, match="static"),
+        reject((3,), posinf="much", error=DTypeError, match="pass a real number"),
+    ],
+)
+def nan_to_num(
+    x: Any,
+    /,
+    copy: bool = True,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Any:
+    """Elementwise ``x``, but numbers for NaN and infinity: by default 0 and the largest."""
+    return np.nan_to_num(x, True, nan, posinf, neginf)
+
+
+publish(globals())

@@ -1,0 +1,123 @@
+"""SciPy's ufuncs on Variables are ops of the table; its functions are refused by our names."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DTypeError, TapeError
+from odyssey.ops import OPS
+
+special = pytest.importorskip("scipy.special", reason="SciPy is not installed")
+NUMBERS = np.array([0.1, 0.25, 0.5, 0.9])
+NAMED = {name: row for row in OPS.values() if row.elementwise for name in (row.name, *row.aliases)}
+SHARED = [
+    name
+    for name, row in NAMED.items()
+    if isinstance(found := getattr(special, name, None), np.ufunc) and found.nin == len(row.arrays)
+]
+OURS = {
+    "erf": ops.erf,
+    "erfc": ops.erfc,
+    "expit": ops.sigmoid,
+    "log_expit": ops.log_sigmoid,
+    "logit": ops.logit,
+    "xlogy": ops.xlogy,
+}
+
+
+def test_the_ufuncs_that_users_take_from_scipy_are_among_those_that_are_known():
+    assert set(OURS) <= set(SHARED)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_ufunc_of_scipy_with_the_name_of_an_op_means_the_op(name):
+    ufunc, row = getattr(special, name), NAMED[name]
+    numbers = [NUMBERS, NUMBERS[::-1].copy()][: ufunc.nin]
+    leaves = [Variable(x, requires_grad=True) for x in numbers]
+    with GradientTape() as tape:
+        out = ufunc(*leaves)
+    assert type(out) is Variable
+    np.testing.assert_allclose(out.numpy(), ufunc(*numbers), rtol=4e-15)
+    if any(row.vjp.values()):
+        assert [node.op for node in tape.nodes] == [row.name]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_ufunc_of_scipy_has_the_gradient_of_the_op(name):
+    ufunc = getattr(special, name)
+    leaves = [Variable(NUMBERS, requires_grad=True) for _ in range(ufunc.nin)]
+    with GradientTape(persistent=True) as tape:
+        theirs, ours = ufunc(*leaves), OURS[name](*leaves)
+    for leaf in leaves:
+        got = tape.gradient(theirs, leaf, np.ones(4))
+        np.testing.assert_array_equal(got, tape.gradient(ours, leaf, np.ones(4)))
+
+
+def test_an_array_beside_a_variable_may_come_first():
+    w = Variable(NUMBERS, requires_grad=True)
+    with GradientTape() as tape:
+        out = special.xlogy(np.full(4, 2.0), w)
+    np.testing.assert_array_equal(tape.gradient(out, w, np.ones(4)), 2.0 / NUMBERS)
+
+
+@pytest.mark.parametrize("op", [ops.logit, ops.xlogy], ids=["logit", "xlogy"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_odds_and_entropies_have_the_values_of_scipy_everywhere(op, dtype):
+    rng = np.random.default_rng(0)
+    ends = [-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.3, 0.5, 0.7, 1.0, 2.0, np.inf, np.nan]
+    x = np.concatenate([ends, rng.uniform(0, 1, 200)]).astype(dtype)
+    pairs = np.meshgrid(x, x) if op is ops.xlogy else [x]
+    ufunc = getattr(special, op.__name__)
+    with np.errstate(all="ignore"):
+        got, wanted = op(*pairs), ufunc(*pairs)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got, wanted, rtol=8 * np.finfo(dtype).eps)
+
+
+def test_a_ufunc_of_scipy_that_the_table_lacks_is_refused_by_name():
+    with pytest.raises(DTypeError, match=r"scipy\.special\.gammaln is not in"):
+        special.gammaln(Variable(NUMBERS, requires_grad=True))
+
+
+def test_a_foreign_ufunc_that_has_the_name_of_an_op_is_not_taken_for_it():
+    expit = np.frompyfunc(lambda x: x, 1, 1)
+    with pytest.raises(DTypeError, match="not in odyssey's table"):
+        expit(Variable(NUMBERS, requires_grad=True))
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "log_softmax"])
+@pytest.mark.parametrize("state", ["recorded", "untracked"])
+def test_a_function_of_scipy_that_asks_for_an_array_is_refused_naming_ours(name, state):
+    w = Variable(NUMBERS, requires_grad=True)
+    with GradientTape() as tape:
+        if state == "untracked":
+            tape.disable()
+        x = w * 2.0
+        with pytest.raises(TapeError, match=rf"od\.ops\.{name} is what scipy\.special\.{name} is"):
+            getattr(special, name)(x)
+
+
+def test_other_conversions_to_an_array_name_no_function_of_scipy():
+    w = Variable(NUMBERS, requires_grad=True)
+    with GradientTape(), pytest.raises(TapeError) as raised:
+        np.asarray(w * 2.0)
+    assert "scipy" not in str(raised.value)
+
+
+def test_functions_of_scipy_work_on_constants():
+    wanted = special.logsumexp(NUMBERS)
+    assert special.logsumexp(Variable(NUMBERS)) == wanted
+
+
+def test_calling_numpys_ufuncs_imports_no_scipy():
+    program = (
+        "import sys, numpy as np, odyssey as od\n"
+        "np.exp(od.Variable(np.ones(2)))\n"
+        "try: np.spacing(od.Variable(np.ones(2), requires_grad=True))\n"
+        "except od.errors.DTypeError: pass\n"
+        "assert not [name for name in sys.modules if name.partition('.')[0] == 'scipy']\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
