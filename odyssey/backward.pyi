@@ -119,6 +119,18 @@ def cos(g: ArrayLike, x: ArrayLike) -> _Array:
 def cosh(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``cosh`` in x."""
 
+def cross(
+    g: ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
+    x_spec: Spec = ...,
+    y_spec: Spec = ...,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+) -> tuple[_Array, _Array]:
+    """The gradients of ``cross`` in x, y."""
+
 def cumsum(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -478,6 +490,9 @@ def softplus(g: ArrayLike, x: ArrayLike, beta: float = 1.0) -> _Array:
 
 def softsign(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``softsign`` in x."""
+
+def sort(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = -1) -> _Array:
+    """The gradients of ``sort`` in x."""
 
 def sqrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``sqrt`` in x."""

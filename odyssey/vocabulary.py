@@ -22,7 +22,6 @@ _KEYWORDS = {
 
 ATTRIBUTES = {
     "add_": "v.assign(v + x)",
-    "argsort": "np.argsort(v.numpy())",
     "bool": "v.astype(bool)",
     "clone": "ops.identity(v)",
     "contiguous": "v: arrays here need no such call",

@@ -107,7 +107,7 @@ REFUSED = {
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
     "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),
-    "unknown": (lambda x: np.kron(x, x), r"np\.kron is not in"),
+    "unknown": (lambda x: np.unwrap(x), r"np\.unwrap is not in"),
 }
 
 

@@ -1,5 +1,6 @@
 """Linear algebra: products of vectors and matrices."""
 
 from odyssey.linalg.products import dot, inner, matmul, outer, tensordot, vdot
+from odyssey.linalg.vectors import cross, kron
 
-__all__ = ["dot", "inner", "matmul", "outer", "tensordot", "vdot"]
+__all__ = ["cross", "dot", "inner", "kron", "matmul", "outer", "tensordot", "vdot"]

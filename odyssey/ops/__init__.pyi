@@ -175,6 +175,32 @@ def any(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def append(
+    arr: Variable,
+    values: _Operand,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """An array with values behind it."""
+@overload
+def append(
+    arr: _Plain,
+    values: Variable,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def append(
+    arr: _Plain,
+    values: _Plain,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def arccos(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise angle whose cosine is ``x``, in radians."""
 @overload
@@ -280,6 +306,30 @@ def argmin(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def argsort(
+    x: Variable,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Where the elements of a sorted array stood; equal ones in their order; a constant."""
+@overload
+def argsort(
+    x: _Plain,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def array(arrays: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:
     """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers."""
 @overload
@@ -314,6 +364,30 @@ def astype(x: Variable, /, dtype: DTypeLike, *, tape: GradientTape | None = None
     """The same numbers in another ``dtype``; complex to real keeps the real part."""
 @overload
 def astype(x: _Plain, /, dtype: DTypeLike, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def atleast_1d(*arrays: Variable, tape: GradientTape | None = None) -> Variable:
+    """The same elements, a number on one axis."""
+@overload
+def atleast_1d(*arrays: _Array, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+@overload
+def atleast_1d(*arrays: _Operand, tape: GradientTape | None = None) -> Any: ...
+
+@overload
+def atleast_2d(*arrays: Variable, tape: GradientTape | None = None) -> Variable:
+    """The same elements on two axes or more; vectors as rows."""
+@overload
+def atleast_2d(*arrays: _Array, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+@overload
+def atleast_2d(*arrays: _Operand, tape: GradientTape | None = None) -> Any: ...
+
+@overload
+def atleast_3d(*arrays: Variable, tape: GradientTape | None = None) -> Variable:
+    """The same elements on three axes or more; vectors along the second, matrices the first two."""
+@overload
+def atleast_3d(*arrays: _Array, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+@overload
+def atleast_3d(*arrays: _Operand, tape: GradientTape | None = None) -> Any: ...
 
 @overload
 def binary_entropy(p: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
@@ -459,6 +533,22 @@ def clip(
 ) -> _Array: ...
 
 @overload
+def column_stack(
+    tup: Variable | Sequence[Variable],
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Vectors beside one another as the columns of a matrix; matrices as they are."""
+@overload
+def column_stack(
+    tup: _Array | Sequence[_Array],
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+@overload
+def column_stack(tup: _Operand | Sequence[object], *, tape: GradientTape | None = None) -> Any: ...
+
+@overload
 def concatenate(
     arrays: Variable | Sequence[Variable],
     *more: Any,
@@ -506,6 +596,44 @@ def cosh(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 def cosh(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def cross(
+    x: Variable,
+    y: _Operand,
+    /,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Cross product of vectors of three components, which stand along an axis of each."""
+@overload
+def cross(
+    x: _Plain,
+    y: Variable,
+    /,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def cross(
+    x: _Plain,
+    y: _Plain,
+    /,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def cumsum(
     x: Variable,
     /,
@@ -531,6 +659,32 @@ def deg2rad(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def deg2rad(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 radians = deg2rad
+
+@overload
+def diag(v: Variable, k: int = 0, *, tape: GradientTape | None = None) -> Variable:
+    """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal."""
+@overload
+def diag(v: _Plain, k: int = 0, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def diagonal(
+    a: Variable,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """A diagonal of each matrix that two axes make, on the last axis of the result."""
+@overload
+def diagonal(
+    a: _Plain,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
 
 @overload
 def direction(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
@@ -560,6 +714,34 @@ def dot(a: Variable, b: _Operand, *, tape: GradientTape | None = None) -> Variab
 def dot(a: _Plain, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def dot(a: _Plain, b: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def dsplit(
+    ary: Variable,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[Variable]:
+    """The array in parts along the third axis."""
+@overload
+def dsplit(
+    ary: _Plain,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[_Array]: ...
+
+@overload
+def dstack(tup: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:
+    """Arrays behind one another along the third axis, which matrices and vectors are given."""
+@overload
+def dstack(
+    tup: _Array | Sequence[_Array],
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+@overload
+def dstack(tup: _Operand | Sequence[object], *, tape: GradientTape | None = None) -> Any: ...
 
 @overload
 def elu(x: Variable, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> Variable:
@@ -666,6 +848,18 @@ def flip(
     *,
     tape: GradientTape | None = None,
 ) -> _ArrayOrScalar: ...
+
+@overload
+def fliplr(m: Variable, *, tape: GradientTape | None = None) -> Variable:
+    """Columns in reverse order: the second axis."""
+@overload
+def fliplr(m: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def flipud(m: Variable, *, tape: GradientTape | None = None) -> Variable:
+    """Rows in reverse order: the first axis."""
+@overload
+def flipud(m: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def floor(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -829,6 +1023,22 @@ def hard_tanh(
 hardtanh = hard_tanh
 
 @overload
+def hsplit(
+    ary: Variable,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[Variable]:
+    """The array in parts along the second axis; a vector along its only one."""
+@overload
+def hsplit(
+    ary: _Plain,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[_Array]: ...
+
+@overload
 def hstack(tup: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:
     """Arrays beside one another: along the second axis, vectors along their only one."""
 @overload
@@ -925,6 +1135,14 @@ def keep_where(
 def keep_where(x: _Scalar, condition: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def keep_where(x: _Plain, condition: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def kron(a: Variable, b: _Operand, *, tape: GradientTape | None = None) -> Variable:
+    """Kronecker product: blocks, each of them ``b`` times an element of ``a``."""
+@overload
+def kron(a: _Plain, b: Variable, *, tape: GradientTape | None = None) -> Variable: ...
+@overload
+def kron(a: _Plain, b: _Plain, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def leaky_relu(
@@ -1633,6 +1851,42 @@ def roll(
 ) -> _Array: ...
 
 @overload
+def rollaxis(
+    a: Variable,
+    axis: int,
+    start: int = 0,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """One axis moved to before another; ``moveaxis`` says more clearly where to."""
+@overload
+def rollaxis(
+    a: _Plain,
+    axis: int,
+    start: int = 0,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
+def rot90(
+    m: Variable,
+    k: int = 1,
+    axes: tuple[int, int] = ...,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Matrices turned by a quarter, so many times, from the first of two axes to the second."""
+@overload
+def rot90(
+    m: _Plain,
+    k: int = 1,
+    axes: tuple[int, int] = ...,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def round(x: Variable, /, decimals: int = 0, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise nearest number of ``decimals`` digits, ties to even."""
 @overload
@@ -1852,6 +2106,30 @@ def softsign(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 def softsign(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def softsign(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def sort(
+    x: Variable,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """The elements in rising order along ``axis``, NaN last; None puts all on one axis first."""
+@overload
+def sort(
+    x: _Plain,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    tape: GradientTape | None = None,
+) -> _Array: ...
 
 @overload
 def split(
@@ -2147,6 +2425,28 @@ def tile(A: Variable, reps: Any, *, tape: GradientTape | None = None) -> Variabl
 def tile(A: _Plain, reps: Any, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
+def trace(
+    a: Variable,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Sum along a diagonal of each matrix that two axes make."""
+@overload
+def trace(
+    a: _Plain,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def transpose(
     x: Variable,
     /,
@@ -2163,6 +2463,18 @@ def transpose(
     *,
     tape: GradientTape | None = None,
 ) -> _Array: ...
+
+@overload
+def tril(m: Variable, k: int = 0, *, tape: GradientTape | None = None) -> Variable:
+    """Lower triangles of matrices, with zeros above a diagonal, whatever is there."""
+@overload
+def tril(m: _Plain, k: int = 0, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def triu(m: Variable, k: int = 0, *, tape: GradientTape | None = None) -> Variable:
+    """Upper triangles of matrices, with zeros below a diagonal, whatever is there."""
+@overload
+def triu(m: _Plain, k: int = 0, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
 
 @overload
 def trunc(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -2219,6 +2531,22 @@ def vdot(a: Variable, b: _Operand, /, *, tape: GradientTape | None = None) -> Va
 def vdot(a: _Plain, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def vdot(a: _Plain, b: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def vsplit(
+    ary: Variable,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[Variable]:
+    """The array in parts along the first axis."""
+@overload
+def vsplit(
+    ary: _Plain,
+    indices_or_sections: Any,
+    *,
+    tape: GradientTape | None = None,
+) -> list[_Array]: ...
 
 @overload
 def vstack(tup: Variable | Sequence[Variable], *, tape: GradientTape | None = None) -> Variable:

@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import getitem, plain_key, setitem
-from odyssey.ops.shape import Axes, broadcast_to, normalize_axes, reshape, shape_of
+from odyssey.ops.shape import (
+    Axes,
+    broadcast_to,
+    moveaxis,
+    normalize_axes,
+    reshape,
+    shape_of,
+    swapaxes,
+)
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -41,6 +50,111 @@ def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     turned = normalize_axes("flip", axis, ndim)
     key = tuple(slice(None, None, -1 if k in turned else None) for k in range(ndim))
     return getitem(m, key, tape=tape)
+
+
+@composite(numpy=[np.flipud])
+def flipud(m: Any, *, tape: Any = None) -> Any:
+    """Rows in reverse order: the first axis.
+
+    Args:
+        m: Array with an axis or more.
+        tape: The tape to record on.
+
+    Returns:
+        A new array.
+
+    Raises:
+        ShapeError: for a number.
+
+    >>> flipud(np.array([[1, 2], [3, 4]]))
+    array([[3, 4],
+           [1, 2]])
+    """
+    if not shape_of(m):
+        raise ShapeError("flipud: needs an axis, m is a number")
+    return flip(m, 0, tape=tape)
+
+
+@composite(numpy=[np.fliplr])
+def fliplr(m: Any, *, tape: Any = None) -> Any:
+    """Columns in reverse order: the second axis.
+
+    Args:
+        m: Array with two axes or more.
+        tape: The tape to record on.
+
+    Returns:
+        A new array.
+
+    Raises:
+        ShapeError: for fewer axes.
+
+    >>> fliplr(np.array([[1, 2], [3, 4]]))
+    array([[2, 1],
+           [4, 3]])
+    """
+    if len(shape_of(m)) < 2:
+        raise ShapeError(f"fliplr: needs two axes or more, m has shape {shape_of(m)}; try flip")
+    return flip(m, 1, tape=tape)
+
+
+@composite(numpy=[np.rot90])
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = None) -> Any:
+    """Matrices turned by a quarter, so many times, from the first of two axes to the second.
+
+    Args:
+        m: Array with two axes or more.
+        k: How often; the other way round where negative.
+        axes: The axes of the plane in which to turn.
+        tape: The tape to record on.
+
+    Returns:
+        A new array.
+
+    Raises:
+        ShapeError: for an axis that ``m`` lacks, or other than two of them.
+
+    >>> rot90(np.array([[1, 2], [3, 4]]))
+    array([[2, 4],
+           [1, 3]])
+    """
+    ndim, quarters = len(shape_of(m)), whole("rot90", "k", k) % 4
+    if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+        raise ShapeError(f"rot90: axes={shown(axes)}; a plane has two axes")
+    normalize_axes("rot90", tuple(axes), ndim)
+    i, j = (operator.index(axis) % ndim for axis in axes)
+    if quarters % 2 == 0:
+        return flip(m, (i, j) if quarters else (), tape=tape)
+    turned = swapaxes(m, i, j, tape=tape)
+    return flip(turned, i if quarters == 1 else j, tape=tape)
+
+
+@composite(numpy=[np.rollaxis])
+def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
+    """One axis moved to before another; ``moveaxis`` says more clearly where to.
+
+    Args:
+        a: Array with an axis or more.
+        axis: Which axis.
+        start: Before which axis it comes; the number of axes for behind the last.
+        tape: The tape to record on.
+
+    Returns:
+        The array with the same elements, sharing memory as NumPy's does.
+
+    Raises:
+        ShapeError: for an axis that ``a`` lacks.
+
+    >>> rollaxis(np.ones((2, 3, 4)), 2, 1).shape
+    (2, 4, 3)
+    """
+    ndim = len(shape_of(a))
+    (k,) = normalize_axes("rollaxis", axis, ndim)
+    place = whole("rollaxis", "start", start)
+    if not -ndim <= place <= ndim:
+        raise ShapeError(f"rollaxis: start={place} for {ndim} axes; pass {-ndim} to {ndim}")
+    place += ndim if place < 0 else 0
+    return moveaxis(a, k, place - (k < place), tape=tape)
 
 
 def _shifts(shift: Any, axis: Any) -> tuple[Any, Any]:

@@ -380,9 +380,9 @@ class Variable(Value, Operators):
         if self._carries_gradient():
             raise TapeError(
                 "a Variable that requires a gradient does not become an array by itself, because "
-                f"the array would carry none; {numpy_calls.counterpart()}make one of several by "
-                "od.ops.array, and use "
-                f".detach().numpy() where no gradient is needed, on {self!r}"
+                f"the array would carry none; {numpy_calls.counterpart()}join several by "
+                "od.ops.stack, or a nest of them by od.ops.array, and use .detach().numpy() where "
+                f"no gradient is needed, on {self!r}"
             ) from None  # NumPy may be handling an error of its own search
         try:
             return np.array(self.data, dtype, copy=copy)

@@ -1,0 +1,197 @@
+"""Diagonals and triangles of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import whole
+from odyssey.devices.arrays import as_array
+from odyssey.errors import ShapeError
+from odyssey.ops.choice import keep_where, where
+from odyssey.ops.indexing import add_at, getitem
+from odyssey.ops.reductions import sum
+from odyssey.ops.shape import astype, normalize_axes, reshape, shape_of, transpose
+from odyssey.spec import Spec
+from odyssey.table.declare import composite, publish
+
+# ------------------------------------------------------------------ diagonals
+
+
+def _places(rows: int, columns: int, offset: int) -> slice:
+    """Where a diagonal stands among the elements of a matrix in row-major order."""
+    start = offset if offset >= 0 else -offset * columns
+    length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    if length <= 0:
+        return slice(0, 0)
+    return slice(start, start + (length - 1) * (columns + 1) + 1, columns + 1)
+
+
+@composite(numpy=[np.diagonal])
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Any = None) -> Any:
+    """A diagonal of each matrix that two axes make, on the last axis of the result.
+
+    Args:
+        a: Array with two axes or more.
+        offset: How far to the right of the main diagonal; below it where negative.
+        axis1: The axis of the matrices' rows.
+        axis2: The axis of their columns.
+        tape: The tape to record on.
+
+    Returns:
+        A new array, which lacks both axes and has the diagonal's behind the others.
+
+    Raises:
+        ShapeError: for an axis that ``a`` lacks, or twice the same.
+
+    >>> diagonal(np.array([[1, 2, 3], [4, 5, 6]]), 1)
+    array([2, 6])
+    """
+    return _diagonal("diagonal", a, offset, axis1, axis2, tape)
+
+
+def _diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) -> Any:
+    shape, offset = shape_of(a), whole(who, "offset", offset)
+    if len(shape) < 2:
+        raise ShapeError(f"{who}: needs two axes or more, a has shape {shape}; diag makes a matrix")
+    normalize_axes(who, (axis1, axis2), len(shape))
+    (i,), (j,) = (normalize_axes(who, k, len(shape)) for k in (axis1, axis2))
+    if i > j:  # the matrices transposed
+        i, j, offset = j, i, -offset
+    if j > i + 1:
+        order = [k for k in range(len(shape)) if k != j]
+        order.insert(i + 1, j)
+        a = transpose(a, tuple(order), tape=tape)
+    before, after = shape[:i], shape[i + 1 : j] + shape[j + 1 :]
+    flat = reshape(a, (*before, shape[i] * shape[j], *after), tape=tape)
+    line = getitem(flat, (slice(None),) * i + (_places(shape[i], shape[j], offset),), tape=tape)
+    if not after:
+        return line
+    ndim = len(shape) - 1
+    return transpose(line, (*range(i), *range(i + 1, ndim), i), tape=tape)
+
+
+@composite(numpy=[np.diag])
+def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
+    """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal.
+
+    Args:
+        v: Vector or matrix.
+        k: Which diagonal: above the main one where positive, below it where negative.
+        tape: The tape to record on.
+
+    Returns:
+        A new array: a vector for a matrix, a square matrix for a vector.
+
+    Raises:
+        ShapeError: for another number of axes.
+
+    >>> diag(np.array([1, 2]), -1)
+    array([[0, 0, 0],
+           [1, 0, 0],
+           [0, 2, 0]])
+    """
+    shape, k = shape_of(v), whole("diag", "k", k)
+    if len(shape) == 2:
+        return _diagonal("diag", v, k, 0, 1, tape)
+    if len(shape) != 1:
+        raise ShapeError(f"diag: v has shape {shape}; pass a vector or a matrix")
+    v = v if hasattr(v, "dtype") else as_array("diag", "v", v)
+    n = shape[0] + abs(k)
+    flat = add_at(v, _places(n, n, k), Spec((n * n,), v.dtype), tape=tape)
+    return reshape(flat, (n, n), tape=tape)
+
+
+@composite(numpy=[np.trace])
+def trace(
+    a: Any,
+    offset: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    dtype: Any = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """Sum along a diagonal of each matrix that two axes make.
+
+    Args:
+        a: Array with two axes or more.
+        offset: How far to the right of the main diagonal; below it where negative.
+        axis1: The axis of the matrices' rows.
+        axis2: The axis of their columns.
+        dtype: What to sum in; by default the dtype that ``sum`` has.
+        tape: The tape to record on.
+
+    Returns:
+        A number for a matrix, else an array that lacks both axes.
+
+    Raises:
+        ShapeError: for an axis that ``a`` lacks, or twice the same.
+
+    >>> float(trace(np.array([[1.0, 2.0], [3.0, 4.0]])))
+    5.0
+    """
+    line = _diagonal("trace", a, offset, axis1, axis2, tape)
+    if dtype is None:
+        return sum(line, -1, tape=tape)
+    # Sums of small integers have more bits than their elements.
+    total = sum(astype(line, dtype, tape=tape), -1, tape=tape)
+    return total if total.dtype == dtype else astype(total, dtype, tape=tape)
+
+
+# ------------------------------------------------------------------ triangles
+
+
+def _kept(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
+    shape = shape_of(m)
+    k = whole(who, "k", k) - (not lower)
+    if not shape:
+        raise ShapeError(f"{who}: m is a number; pass a matrix, or an array of them")
+    rows, columns = (*shape, *shape)[-2:] if len(shape) == 1 else shape[-2:]
+    inside = np.tri(rows, columns, k, bool) == lower
+    m = m if hasattr(m, "dtype") else as_array(who, "m", m)
+    if m.dtype.kind in "fc":
+        return keep_where(m, inside, tape=tape)
+    return where(inside, m, np.zeros((), m.dtype), tape=tape)  # of booleans makes booleans
+
+
+@composite(numpy=[np.tril])
+def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
+    """Lower triangles of matrices, with zeros above a diagonal, whatever is there.
+
+    Args:
+        m: Array with an axis or more; a vector counts as the matrix that repeats it as its rows.
+        k: Up to which diagonal: above the main one where positive, below it where negative.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a number.
+
+    >>> tril(np.array([[1, 2], [3, 4]]))
+    array([[1, 0],
+           [3, 4]])
+    """
+    return _kept("tril", m, k, True, tape)
+
+
+@composite(numpy=[np.triu])
+def triu(m: Any, k: int = 0, *, tape: Any = None) -> Any:
+    """Upper triangles of matrices, with zeros below a diagonal, whatever is there.
+
+    Args:
+        m: Array with an axis or more; a vector counts as the matrix that repeats it as its rows.
+        k: From which diagonal on: above the main one where positive, below it where negative.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a number.
+
+    >>> triu(np.array([[1, 2], [3, 4]]), 1)
+    array([[0, 2],
+           [0, 0]])
+    """
+    return _kept("triu", m, k, False, tape)
+
+
+publish(globals())

@@ -1,0 +1,231 @@
+"""At least so many axes; arrays beside one another and apart again, by the number of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.ops.joining import concatenate, split
+from odyssey.ops.shape import reshape, shape_of
+from odyssey.spec import Shape
+from odyssey.table.declare import composite, publish
+
+# ------------------------------------------------------------------ at least so many axes
+
+
+def _one(shape: Shape) -> Shape:
+    return shape or (1,)
+
+
+def _two(shape: Shape) -> Shape:
+    return (1,) * (2 - len(shape)) + shape
+
+
+def _three(shape: Shape) -> Shape:
+    return (*_two(shape), 1) if len(shape) < 3 else shape
+
+
+def _widened(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
+    wide = tuple(reshape(x, to(shape_of(x)), tape=tape) for x in arrays)
+    return wide[0] if len(wide) == 1 else wide
+
+
+@composite(numpy=[np.atleast_1d])
+def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
+    """The same elements, a number on one axis.
+
+    Args:
+        arrays: One array of any shape, or several.
+        tape: The tape to record on.
+
+    Returns:
+        One for one array, a tuple for several.
+
+    >>> atleast_1d(3.0)
+    array([3.])
+    """
+    return _widened(arrays, _one, tape)
+
+
+@composite(numpy=[np.atleast_2d])
+def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
+    """The same elements on two axes or more; vectors as rows.
+
+    Args:
+        arrays: One array of any shape, or several.
+        tape: The tape to record on.
+
+    Returns:
+        One for one array, a tuple for several.
+
+    >>> atleast_2d(np.array([1, 2]))
+    array([[1, 2]])
+    """
+    return _widened(arrays, _two, tape)
+
+
+@composite(numpy=[np.atleast_3d])
+def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
+    """The same elements on three axes or more; vectors along the second, matrices the first two.
+
+    Args:
+        arrays: One array of any shape, or several.
+        tape: The tape to record on.
+
+    Returns:
+        One for one array, a tuple for several.
+
+    >>> atleast_3d(np.ones(4)).shape, atleast_3d(np.ones((2, 3))).shape
+    ((1, 4, 1), (2, 3, 1))
+    """
+    return _widened(arrays, _three, tape)
+
+
+# ------------------------------------------------------------------ together
+
+
+@composite(numpy=[np.append])
+def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """An array with values behind it.
+
+    Args:
+        arr: Array of any shape.
+        values: What comes behind, which differs in length on ``axis`` only.
+        axis: Along which axis; by default the elements of both are put on one axis.
+        tape: The tape to record on.
+
+    Returns:
+        A new array of the common dtype.
+
+    Raises:
+        ShapeError: where the shapes do not fit.
+
+    >>> append(np.array([1, 2]), [[3], [4]])
+    array([1, 2, 3, 4])
+    """
+    return concatenate([arr, values], axis=axis, tape=tape)
+
+
+@composite(numpy=[np.column_stack])
+def column_stack(tup: Any, *, tape: Any = None) -> Any:
+    """Vectors beside one another as the columns of a matrix; matrices as they are.
+
+    Args:
+        tup: A sequence of vectors and matrices.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the lengths of columns differ, or there is no array.
+
+    >>> column_stack([np.array([1, 2]), np.array([3, 4])])
+    array([[1, 3],
+           [2, 4]])
+    """
+    parts = [
+        x if len(shape_of(x)) > 1 else reshape(x, (*_one(shape_of(x)), 1), tape=tape)
+        for x in list(tup)
+    ]
+    return concatenate(parts, axis=1, tape=tape)
+
+
+@composite(numpy=[np.dstack])
+def dstack(tup: Any, *, tape: Any = None) -> Any:
+    """Arrays behind one another along the third axis, which matrices and vectors are given.
+
+    Args:
+        tup: A sequence of arrays.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the shapes differ on another axis, or there is no array.
+
+    >>> dstack([np.array([1, 2]), np.array([3, 4])])
+    array([[[1, 3],
+            [2, 4]]])
+    """
+    parts = [reshape(x, _three(shape_of(x)), tape=tape) for x in list(tup)]
+    return concatenate(parts, axis=2, tape=tape)
+
+
+# ------------------------------------------------------------------ apart
+
+
+def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
+    shape = shape_of(ary)
+    if len(shape) < least:
+        raise ShapeError(
+            f"{who}: needs {least} axes or more, ary has shape {shape}; "
+            "split cuts along any axis that is there"
+        )
+    return split(ary, places, axis, tape=tape)
+
+
+@composite(numpy=[np.hsplit])
+def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the second axis; a vector along its only one.
+
+    Args:
+        ary: Array with an axis or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has no axis.
+
+    >>> hsplit(np.array([[1, 2], [3, 4]]), 2)[1]
+    array([[2],
+           [4]])
+    """
+    along = 1 if len(shape_of(ary)) > 1 else 0
+    return _apart("hsplit", ary, indices_or_sections, along, 1, tape)
+
+
+@composite(numpy=[np.vsplit])
+def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the first axis.
+
+    Args:
+        ary: Array with two axes or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+
+    >>> vsplit(np.array([[1, 2], [3, 4]]), 2)[1]
+    array([[3, 4]])
+    """
+    return _apart("vsplit", ary, indices_or_sections, 0, 2, tape)
+
+
+@composite(numpy=[np.dsplit])
+def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the third axis.
+
+    Args:
+        ary: Array with three axes or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+
+    >>> dsplit(np.arange(4).reshape(1, 2, 2), 2)[1].tolist()
+    [[[1], [3]]]
+    """
+    return _apart("dsplit", ary, indices_or_sections, 2, 3, tape)
+
+
+publish(globals())
