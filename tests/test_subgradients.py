@@ -44,6 +44,7 @@ TABLE = {
     "logsumexp of something": (ops.logsumexp, ([-INF, 1.0],), ([0, 1],)),
     "prod with a zero": (ops.prod, ([0.0, 2.0, 3.0],), ([6, 0, 0],)),
     "prod with two zeros": (ops.prod, ([0.0, 2.0, 0.0],), ([0, 0, 0],)),
+    "sort of equals": (ops.sort, ([2.0, 1.0, 2.0, NAN],), ([1, 1, 1, 1],)),
     "absolute": (ops.absolute, ([-2.0, -0.0, 0.0, 3.0],), ([-1, 0, 0, 1],)),
     "absolute of complex": (ops.absolute, ([0j, 3 + 4j],), ([0, 0.6 + 0.8j],)),
     "fabs": (ops.fabs, ([-2.0, -0.0, 0.0, 3.0],), ([-1, 0, 0, 1],)),
