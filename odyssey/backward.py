@@ -2,12 +2,22 @@
 
 Each takes the cotangent of the result, then what the op's rules ask for, in the order of
 their docstrings: arrays, ``out``, specs, options. It returns one array for each differentiable
-operand, summed back to the operand's shape where the operand was given.
+operand, summed back to the operand's shape where the operand was given. Arrays that an op can do
+without may be left out, or be None; the gradient of one that is absent is None.
 
 >>> import odyssey as od
 >>> g_x, g_y = od.backward.multiply(1.0, 2.0, 3.0)
 >>> float(g_x), float(g_y)
 (3.0, 2.0)
+
+An op of one's own, declared by ``od.op``, has its function here for as long as it exists; where it
+bears the name of an op of the table, that one's function goes first.
+
+>>> @od.op(elementwise=True, vjp={"x": lambda g, x: od.ops.mul(g, od.ops.mul(2.0, x))})
+... def squared(x, /):
+...     return x * x
+>>> float(od.backward.squared(1.0, 3.0))
+6.0
 """
 
 from __future__ import annotations
@@ -22,7 +32,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.fit import fit
 from odyssey.spec import Spec, spec_of
-from odyssey.table.declare import OPS, REQUIRED, Row, asked
+from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
 
 __all__ = ["TABLE"]
 
@@ -30,11 +40,11 @@ __all__ = ["TABLE"]
 def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     """The value of every name that a rule asks for: as given, found from it, or by default."""
     who = f"backward.{row.name}"
-    values = dict(zip(row.options, row.defaults, strict=True)) | given
+    values = dict.fromkeys(row.optional) | dict(zip(row.options, row.defaults, strict=True)) | given
     signature = f"the signature is ({', '.join(('g', *names))})"
     known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
     if unknown := given.keys() - known:
-        raise DTypeError(f"{who}: asks for no {', '.join(sorted(unknown))}; {signature}")
+        raise DTypeError(f"{who}: does not take {', '.join(sorted(unknown))}; {signature}")
     for name in (*row.arrays, "out"):
         spec = values.get(f"{name}_spec")
         if spec is not None and not isinstance(spec, Spec):
@@ -80,11 +90,18 @@ def _backward_of(row: Row) -> Callable[..., Any]:
 
 
 def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
-    """What the rule of one operand makes of the cotangent, in that operand's shape."""
-    rule = row.vjp[name]
-    assert rule is not None
-    g = rule(seed, *(values[n] for n in asked(rule)))
-    if f"{name}_spec" in values:
+    """What the rule of one operand makes of the cotangent, in that operand's shape.
+
+    None where the operand is absent.
+    """
+    if values.get(name) is values.get(f"{name}_spec") is None and name in row.optional:
+        return None
+    kept = [values.get(n) for n in (*row.arrays, "out", *row.options)]
+    specs = [values.get(f"{n}_spec") for n in (*row.arrays, "out")]
+    pull = row.pulls[row.arrays.index(name)]
+    assert pull is not None
+    g = seed if pull is PASS else pull(seed, kept, specs)
+    if values.get(f"{name}_spec") is not None:
         g = fit(np.asarray(g), values[f"{name}_spec"])
     return np.array(np.conj(g) if np.iscomplexobj(g) else g)
 
@@ -117,8 +134,13 @@ TABLE: Mapping[str, Callable[..., Any]] = _Table()
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every backward function is an attribute of this module, under its op's names."""
     canonical = next((row.name for row in OPS.values() if name in row.aliases), name)
-    if canonical not in TABLE:
+    if canonical in TABLE:
+        return TABLE[canonical]
+    op: Any = FOREIGN.get(name)
+    if op is None:
         raise AttributeError(
             f"odyssey.backward has no function {name!r}; see odyssey.backward.TABLE"
         )
-    return TABLE[canonical]
+    if not any(op.row.vjp.values()):
+        raise AttributeError(f"odyssey.backward: the op {name!r} was declared without rules")
+    return _backward_of(op.row)

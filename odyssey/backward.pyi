@@ -230,9 +230,8 @@ def linear(
     g: ArrayLike,
     x: ArrayLike,
     weight: ArrayLike,
-    *,
-    bias: ArrayLike = ...,
-) -> tuple[_Array, _Array, _Array]:
+    bias: ArrayLike | None = None,
+) -> tuple[_Array, _Array, _Array | None]:
     """The gradients of ``linear`` in x, weight, bias."""
 
 def log(g: ArrayLike, x: ArrayLike) -> _Array:

@@ -241,7 +241,7 @@ def test_a_backward_function_names_itself_and_what_came():
         od.backward.matmul(np.ones(3), np.ones((2, 2)), np.ones((4, 4)))
     with pytest.raises(DTypeError, match=r"backward\.sum: x_spec is 3; pass a Spec, or x itself"):
         od.backward.sum(1.0, x_spec=3)
-    with pytest.raises(DTypeError, match=r"backward\.exp: asks for no y"):
+    with pytest.raises(DTypeError, match=r"backward\.exp: does not take y"):
         od.backward.exp(1.0, out=1.0, y=3)
 
 

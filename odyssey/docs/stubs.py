@@ -253,22 +253,24 @@ def _backward(row: Row, imports: Imports) -> Iterator[str]:
     texts = ["g: ArrayLike"]
     optional = False
     for name in row.asks:
-        hint = "ArrayLike"
-        if name.endswith("_spec") and name not in row.options:
+        hint, none = "ArrayLike", name in row.optional
+        if none:
+            hint, optional = "ArrayLike | None", True
+        elif name.endswith("_spec") and name not in row.options:
             imports.add("odyssey.spec", "Spec")
             hint, optional = "Spec", True  # read from the operand where that is given by name
         elif name in row.options:
             hint = annotated(row.reference, options[name], imports)
             optional = optional or defaults[name] is not REQUIRED
-        default = defaults.get(name, REQUIRED)
+        default = defaults.get(name, None if none else REQUIRED)
         shown = "..." if default is REQUIRED else shown_literal(default)
         texts.append(f"{name}: {hint} = {shown}" if optional else f"{name}: {hint}")
     unasked = [f"{name}: ArrayLike = ..." for name in row.arrays if name not in row.asks]
     texts += ["*", *unasked] if unasked else []
     results = [name for name, rule in row.vjp.items() if rule]
-    arrays = ", ".join(["_Array"] * len(results))
+    kinds = ["_Array | None" if name in row.optional else "_Array" for name in results]
     docstring = f'    """The gradients of ``{row.name}`` in {", ".join(results)}."""'
-    returns = "_Array" if len(results) == 1 else f"tuple[{arrays}]"
+    returns = kinds[0] if len(results) == 1 else f"tuple[{', '.join(kinds)}]"
     yield from _definition(row.name, texts, returns, docstring)
 
 

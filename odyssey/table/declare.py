@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -53,6 +54,7 @@ from odyssey.vocabulary import keyword_hint
 
 __all__ = [
     "COMPOSITES",
+    "FOREIGN",
     "OPS",
     "PASS",
     "REQUIRED",
@@ -68,6 +70,10 @@ __all__ = [
 _ROWS: dict[str, Row] = {}
 OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
 """Every built-in op by name; read-only, and sealed once the families are imported."""
+
+FOREIGN: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
+"""Ops from outside by name, the latest of each: for ``od.backward`` alone, and no longer than their
+owner keeps them."""
 
 _COMPOSITES: dict[str, Callable[..., Any]] = {}
 COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
@@ -182,6 +188,8 @@ def op(
             row.infer = refusing_complex(row, row.infer)
         row.forwards = {row.kernel: row.forward}
         row.call = _callable(row)
+        if foreign:
+            FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
         return row.call
 
     return declare

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, function, kind_of, shown
+from odyssey.checks import STUMBLES, flag, function, kind_of, label, shown
 from odyssey.devices.arrays import complaint
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec, spec_of
@@ -138,6 +138,8 @@ def check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
     for name in ("numpy", "aliases", "samples", "rejects"):
         if not isinstance(given[name], (list, tuple)):
             raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
+    for alias in given["aliases"]:
+        label("op: aliases", alias)
 
 
 class Row:
@@ -363,8 +365,12 @@ class Row:
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The names that the row's rules ask for, in the order of ``backward``'s arguments."""
+        """The names that the row's rules ask for, in the order of ``backward``'s arguments.
+
+        Arrays that may be absent are among them: whether one is, decides about its gradient.
+        """
         specs = [f"{name}_spec" for name in self.arrays]
         order = [*self.arrays, "out", *specs, *self.options]
         wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
+        wanted |= self.optional
         return tuple(name for name in order if name in wanted)
