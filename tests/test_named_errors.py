@@ -266,7 +266,8 @@ def test_names_cannot_leave_their_labels_in_any_picture():
     mermaid = tape.to_mermaid().splitlines()
     assert len(mermaid) == 4
     assert mermaid[0] == "graph LR"
-    label = mermaid[1].removeprefix(f'  n{w.id}["').removesuffix('"]')
+    label = mermaid[1].removeprefix('  n1["').removesuffix('"]')
+    assert mermaid[1] == f'  n1["{label}"]'
     assert not set(label) & set('"<>`\\&\x00')
     assert "#lt;" in label or "#60;" in label
     dot = tape.to_dot().splitlines()

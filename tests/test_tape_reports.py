@@ -123,10 +123,12 @@ def test_to_dot_draws_every_node_and_edge_and_quotes_names():
     text = tape.to_dot()
     assert text.startswith("digraph")
     assert text.rstrip().endswith("}")
-    assert r'label="the \"w\""' in text
-    assert r'label="b\\"' in text
-    for a, z in [(w, middle), (b, middle), (middle, y)]:
-        assert f"n{a.id} -> n{z.id};" in text
+    assert r'n1 [label="the \"w\": float64[]", shape=box];' in text
+    assert r'n2 [label="b\\: float64[]", shape=box];' in text
+    assert [(node.output, node.name) for node in tape.nodes] == [(middle.id, "#3"), (y.id, "#4")]
+    for edge in ["n1 -> n3;", "n2 -> n3;", "n3 -> n4;"]:
+        assert text.count(edge) == 1
+    assert text.count("->") == 3
 
 
 def test_to_mermaid_draws_every_node_and_edge():
@@ -135,8 +137,11 @@ def test_to_mermaid_draws_every_node_and_edge():
         y = w * w
     text = tape.to_mermaid()
     assert text.startswith("graph LR")
-    assert f'n{w.id}["the #quot;w#quot;"]' in text
-    assert f"n{w.id} --> n{y.id}" in text
+    assert [(node.inputs, node.output, node.name) for node in tape.nodes] == [
+        ((w.id, w.id), y.id, "#2")
+    ]
+    assert 'n1["the #quot;w#quot;: float64[]"]' in text
+    assert text.count("n1 --> n2") == text.count("-->") == 2
 
 
 def test_a_notebook_shows_the_nodes_escaped():

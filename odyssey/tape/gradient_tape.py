@@ -257,7 +257,7 @@ class GradientTape:
     @property
     def nodes(self) -> list[TapeNode]:
         """The nodes in order of recording; a copy for reading."""
-        return [] if self._consumed else [TapeNode.read(node) for node in self._recording.nodes]
+        return [] if self._consumed else report.nodes_of(self)
 
     @property
     def ids(self) -> frozenset[int]:

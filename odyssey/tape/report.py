@@ -9,7 +9,9 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
+from odyssey.spec import Spec
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED
+from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable
@@ -17,33 +19,58 @@ from odyssey.variable import Variable
 if TYPE_CHECKING:
     from odyssey.tape.gradient_tape import GradientTape
 
-__all__ = ["Memory", "TapeNode", "explain", "memory", "to_dot", "to_html", "to_mermaid"]
+__all__ = ["Memory", "TapeNode", "explain", "memory", "nodes_of", "to_dot", "to_html", "to_mermaid"]
 
 
 class TapeNode(NamedTuple):
     """One recorded call, for people to read.
+
+    Ids are those of Variables, unique in the process, by which a tape may be asked. For reading
+    there are small numbers, in the order of recording on this tape, and names: a node prints as
+    ``TapeNode(#3: float64[2] = multiply(w, 2.0); saved x: float64[2])``, and ``explain`` and the
+    pictures of the tape call the same values the same.
 
     Attributes:
         op: Its name.
         inputs: Ids of its operands; None for those that need no gradient.
         output: Id of its result.
         saved: What its rules asked for, by name.
+        name: Its result, as reports call it: ``"#3"``.
+        given: Its operands, as reports call them, and those options that are not at their default:
+            ``("w", "2.0", "axis=0")``. ``"constant"`` is one of which the tape keeps nothing.
+        spec: Shape and dtype of its result, where they are known.
     """
 
     op: str
     inputs: tuple[int | None, ...]
     output: int
     saved: dict[str, Any]
+    name: str = "?"
+    given: tuple[str, ...] = ()
+    spec: Spec | None = None
 
     @classmethod
-    def read(cls, node: RawNode) -> TapeNode:
+    def read(cls, node: RawNode, names: Names) -> TapeNode:
         """Build from the tuple that a recording holds."""
         row, output, inputs, kept, _ = node
-        names = (*row.arrays, "out", *row.options, "residual")
-        saved = dict(zip(names, kept, strict=False)) if kept is not None else {}
+        keys = (*row.arrays, "out", *row.options, "residual")
+        saved = dict(zip(keys, kept, strict=False)) if kept is not None else {}
         arrays = len(row.arrays) + 1
         found = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
-        return cls(row.name, inputs, output, found)
+        told = names.of(output), names.given(node), names.specs.get(output)
+        return cls(row.name, inputs, output, found, *told)
+
+    def __repr__(self) -> str:
+        typed = self.name if self.spec is None else f"{self.name}: {self.spec}"
+        saved = specs_of_saved(self.saved)
+        behind = f"; saved {saved}" if saved else ""
+        return f"TapeNode({typed} = {call_text(self.op, self.given)}{behind})"
+
+
+def nodes_of(tape: GradientTape) -> list[TapeNode]:
+    """See ``GradientTape.nodes``."""
+    names = Names(tape._recording)
+    return [TapeNode.read(node, names) for node in names.nodes]
 
 
 def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
@@ -55,7 +82,9 @@ def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
     if tape.consumed:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"
     by_output = {node[1]: node for node in r.nodes}
+    names = Names(r)
     start = r.asked(source)
+    to, came = names.of_variable(output, output._id), names.of_variable(source, start)
     reached = dependents(r.nodes, [start])
     if output._recording is r and output.id in reached:
         path = [output.id]
@@ -63,7 +92,7 @@ def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
             inputs = by_output[path[-1]][2]
             path.append(next(i for i in inputs if i in reached))
         steps = [by_output[i][0].name for i in reversed(path[:-1])]
-        return " -> ".join([_label(source), *steps, _label(output)])
+        return " -> ".join([came, *steps, to])
     cuts = dict(r.cuts)
     if output._info is not None and output._info.note is not None:
         cuts[output.id] = output._info.note
@@ -72,18 +101,14 @@ def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
             what = "detach()" if word == "detach" else f"{word}, computed in a pause"
             return f"broken at {what}: its result is a constant, and carries no gradient"
     if output._recording is UNTRACKED:
-        return f"{_label(output)} was computed while nothing recorded"
+        return f"{to} was computed while nothing recorded"
     if output._recording is CONSTANT:
-        return f"{_label(output)} is a constant: nothing that requires a gradient went into it"
+        return f"{to} is a constant: nothing that requires a gradient went into it"
     if source.id not in r.leaves and source._recording is LEAF:
-        return f"{_label(source)} was never used on this tape"
+        return f"{came} was never used on this tape"
     made = by_output.get(output.id)
     last = f"; it was made by {made[0].name}" if made else ""
-    return f"no op leads from {_label(source)} to {_label(output)}{last}"
-
-
-def _label(variable: Variable) -> str:
-    return variable.name or f"#{variable.id}"
+    return f"no op leads from {came} to {to}{last}"
 
 
 class Memory(NamedTuple):
@@ -131,34 +156,30 @@ def _owner(value: Any) -> Any:
     return value
 
 
-def _edges(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]]]:
-    """Labels by id, and pairs of ids."""
-    r = tape._recording
-    labels = {i: _line(getattr(leaf, "name", None)) or f"leaf {i}" for i, leaf in r.leaves.items()}
-    edges = []
-    for row, id, inputs, _, _ in r.nodes:
-        labels[id] = row.name
+def _drawn(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
+    """Labels by small number, the edges between them, and which of them are leaves."""
+    names = Names(tape._recording)
+    numbers = names.numbers
+    labels = {numbers[id]: names.typed(id) for id in names.leaves}
+    leaves, edges = set(labels), []
+    for node in names.nodes:
+        _, id, inputs, _, _ = node
         for i in inputs:
             if i is not None:
-                labels.setdefault(i, f"#{i}")
-                edges.append((i, id))
-    return labels, edges
-
-
-def _line(name: Any) -> str:
-    """A name on one line, without what no picture can show."""
-    return "".join(c if c.isprintable() else " " for c in name or "")
+                labels.setdefault(numbers[i], names.typed(i))
+                edges.append((numbers[i], numbers[id]))
+        labels[numbers[id]] = names.line(node)
+    return labels, edges, leaves
 
 
 def to_dot(tape: GradientTape) -> str:
     """See ``GradientTape.to_dot``."""
-    labels, edges = _edges(tape)
-    leaves = tape._recording.leaves
+    labels, edges, leaves = _drawn(tape)
     lines = ["digraph tape {", "  rankdir=LR;"]
-    for i, label in labels.items():
-        shape = "box" if i in leaves else "ellipse"
+    for number, label in labels.items():
+        shape = "box" if number in leaves else "ellipse"
         quoted = label.replace("\\", "\\\\").replace('"', '\\"')
-        lines.append(f'  n{i} [label="{quoted}", shape={shape}];')
+        lines.append(f'  n{number} [label="{quoted}", shape={shape}];')
     lines += [f"  n{a} -> n{b};" for a, b in edges]
     return "\n".join([*lines, "}"])
 
@@ -169,11 +190,11 @@ _MERMAID = {c: f"#{ord(c)};" for c in "#&;<>`\\"} | {'"': "#quot;"}
 
 def to_mermaid(tape: GradientTape) -> str:
     """See ``GradientTape.to_mermaid``."""
-    labels, edges = _edges(tape)
+    labels, edges, _ = _drawn(tape)
     lines = ["graph LR"]
-    for i, label in labels.items():
+    for number, label in labels.items():
         quoted = "".join(_MERMAID.get(c, c) for c in label)
-        lines.append(f'  n{i}["{quoted}"]')
+        lines.append(f'  n{number}["{quoted}"]')
     return "\n".join(lines + [f"  n{a} --> n{b}" for a, b in edges])
 
 
@@ -182,8 +203,13 @@ def to_html(tape: GradientTape) -> str:
     import html
 
     rows = "".join(
-        f"<tr><td>{node.output}</td><td>{html.escape(node.op)}</td><td>{node.inputs}</td></tr>"
-        for node in tape.nodes[-100:]
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+        for cells in map(_cells, tape.nodes[-100:])
     )
-    head = "<tr><th>id</th><th>op</th><th>inputs</th></tr>"
-    return f"<p>{html.escape(repr(tape))}</p><table>{head}{rows}</table>"
+    head = "".join(f"<th>{title}</th>" for title in ("result", "op", "operands", "shape"))
+    return f"<p>{html.escape(repr(tape))}</p><table><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(node: TapeNode) -> tuple[str, str, str, str]:
+    spec = "" if node.spec is None else str(node.spec)
+    return node.name, node.op, ", ".join(node.given), spec
