@@ -155,7 +155,7 @@ def _versions(library: str) -> dict[str, str]:
     return versions
 
 
-def _private_stdout() -> TextIO:
+def private_stdout() -> TextIO:
     """Standard output for the answers alone; what a library prints goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--depth", type=int, default=0)
     arguments = parser.parse_args()
-    answers = _private_stdout()
+    answers = private_stdout()
     pin_to_one_cpu()
     module = importlib.import_module(MODULES[arguments.peer])
     memory = PeakMemory()

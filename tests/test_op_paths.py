@@ -15,11 +15,12 @@ from cases import (
 )
 
 import odyssey as od
-from odyssey import GradientTape, Variable
-from odyssey.errors import OdysseyError
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import MutationError, OdysseyError
 from odyssey.ops import OPS
 from odyssey.ops.fit import fit
 from odyssey.spec import Spec
+from odyssey.table import fast_calls
 from odyssey.table.call import general
 from odyssey.table.declare import PASS
 
@@ -209,3 +210,34 @@ def test_fit_sums_and_casts_a_cotangent_to_what_it_belongs_to():
     wanted = g.sum((0, 2)).reshape(3, 1)
     assert_same(fit(g, Spec((3, 1), g.dtype)), wanted)
     assert_same(fit(g + 1j, Spec((3, 1), np.dtype("f4"))), wanted.astype("f4"))
+
+
+@pytest.mark.parametrize("name", ["relu", "exp", "sum", "cumsum"])
+def test_a_leaf_that_a_tape_meets_for_the_first_time_goes_the_short_way(name):
+    row = OPS[name]
+
+    def refuse(*_):
+        raise AssertionError("the general path was taken")
+
+    holders = list(row.holders)
+    call = (fast_calls.with_options if row.options else fast_calls.unary)(row, refuse)
+    row.holders[:] = holders
+    w = Variable([1.0, 2.0, 3.0], requires_grad=True)
+    with GradientTape() as tape:
+        y = call(w)
+    assert list(tape.backward(y, np.ones(y.shape))) == [w]
+    # Where a tape does not record now, the leaf is not taken up behind its back.
+    with GradientTape() as tape, tape.no_recording():
+        with pytest.raises(AssertionError, match="general path"):
+            call(w)
+        assert not tape.ids
+
+
+def test_a_leaf_that_the_short_way_took_up_is_watched_for_writes():
+    for op in (ops.exp, ops.sum):
+        w = Variable([1.0, 2.0, 3.0], requires_grad=True)
+        with GradientTape() as tape:
+            y = ops.sum(op(w))
+        w.data = [5.0, 5.0, 5.0]
+        with pytest.raises(MutationError, match="was assigned after"):
+            tape.backward(y)

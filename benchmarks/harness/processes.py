@@ -56,16 +56,16 @@ def measured_environment() -> dict[str, str]:
 
 
 class Worker:
-    """A running `worker.py`; `hello` is what it said when it had warmed up.
+    """A running `worker.py`, or other script; `hello` is what it said when it had warmed up.
 
     Raises:
         WorkerError: The process could not start, import its library or run its workload.
     """
 
-    def __init__(self, python: str, peer: str, *arguments: str) -> None:
+    def __init__(self, python: str, peer: str, *arguments: str, script: str = "worker.py") -> None:
         # A file: nobody reads while the worker runs, and a pipe would fill.
         self._stderr = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
-        command = [python, str(BENCHMARKS / "worker.py"), "--peer", peer, *arguments]
+        command = [python, str(BENCHMARKS / script), "--peer", peer, *arguments]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -85,11 +85,11 @@ class Worker:
             self.close()
             raise
 
-    def sample(self) -> dict[str, Any]:
+    def sample(self, request: str = "sample") -> dict[str, Any]:
         """Ask for one sample and wait for it."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # a worker that has died: reading tells why
-            self._process.stdin.write("sample\n")
+            self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
         return self._read()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.choice import equal
+from odyssey.ops.scatter import added_rows, in_range
 from odyssey.ops.shape import astype, expand_dims, normalize_axes
-from odyssey.spec import Shape, Spec
+from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -113,27 +115,28 @@ def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
     elif mode == "clip":
         indices = np.clip(indices, 0, shape[k] - 1)
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
-    key = (np.arange(head).reshape(-1, 1, 1), indices.reshape(-1, 1), np.arange(tail))
-    full = np.broadcast_to(x, (*shape[:k], *indices.shape, *shape[k + 1 :]))
-    full = full.reshape(head, indices.size, tail)
-    return _added(full, key, (head, length, tail)).reshape(spec.shape)
+    places = indices.reshape(-1)
+    if head != 1:
+        places = (np.arange(head)[:, None] * length + in_range(places, length)).reshape(-1)
+    elif mode == "raise":
+        places = in_range(places, length)
+    full = (*shape[:k], *indices.shape, *shape[k + 1 :])
+    if np.shape(x) != full:
+        x = np.broadcast_to(x, full)
+    out = added_rows(x.reshape(len(places), tail), places, head * length)
+    out.shape = spec.shape  # not by reshape, see added_rows
+    return out
 
 
-def _added(x: Any, key: tuple[Any, ...], shape: Shape) -> Any:
+def add_at_key(x: Any, key: Sequence[Any], spec: Spec) -> Any:
     """Zeros with ``x`` added at ``key``, which has an array of integers for each axis."""
-    out = np.zeros(shape, x.dtype)
-    if not x.size:
-        return out
-    # By one flat index: 0.34 ms for 4096 rows of 64, where np.add.at beside slices takes 1.7.
-    flat = np.zeros((), np.intp)
-    for places, length in zip(key, shape, strict=True):
-        low, high = places.min(), places.max()
-        if low < -length or high >= length:
-            raise IndexError(f"index {low if low < 0 else high} is out of bounds for {length}")
-        if low < 0:
-            places = np.where(places < 0, places + length, places)
-        flat = flat * length + places
-    np.add.at(out.reshape(-1), flat.reshape(-1), np.broadcast_to(x, flat.shape).reshape(-1))
+    flat: Any = 0
+    for places, length in zip(key, spec.shape, strict=True):
+        flat = flat * length + in_range(np.asarray(places, np.intp), length)
+    if np.shape(x) != flat.shape:
+        x = np.broadcast_to(x, flat.shape)
+    out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
+    out.shape = spec.shape
     return out
 
 
@@ -161,9 +164,28 @@ def _along_spec(x: Spec, indices: Spec, axis: int | None) -> Spec:
 _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
+def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
+    """``np.take_along_axis``, in half the time along the last axis of matrices and the like."""
+    lines = np.shape(x)[:-1]
+    if (
+        not lines
+        or axis not in (-1, len(lines))
+        or type(indices) is not np.ndarray
+        or indices.shape[:-1] != lines
+        or indices.dtype.kind not in "iu"
+        or not indices.size
+    ):
+        return np.take_along_axis(x, indices, axis)
+    length = x.shape[-1]
+    places = in_range(indices, length).reshape(-1, indices.shape[-1])
+    flat = np.arange(len(places))[:, None] * length + places
+    return x.reshape(-1).take(flat).reshape(indices.shape)
+
+
 @op(
     moves=True,
     numpy=[np.take_along_axis],
+    kernel=_take_along,
     infer=_along_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
     jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
@@ -202,12 +224,12 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
             raise ShapeError(
                 f"add_along_axis: indices of shape {indices.shape} with axis=None; pass one axis"
             )
-        return _added(x, (indices,), (spec.size,)).reshape(spec.shape)
+        return add_where_taken(x, indices, None, "raise", spec)
     ndim = spec.ndim
     key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(spec.shape)]
     (k,) = normalize_axes("add_along_axis", axis, ndim)
     key[k] = indices
-    return _added(x, tuple(key), spec.shape)
+    return add_at_key(x, key, spec)
 
 
 @composite()

@@ -14,7 +14,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.choice import keep_where
-from odyssey.ops.gathering import add_where_taken
+from odyssey.ops.gathering import add_at_key, add_where_taken
 from odyssey.ops.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
@@ -114,14 +114,41 @@ def _only_slices(key: Any) -> bool:
 )
 def add_at(x: Any, /, key: Any, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
+    x = np.asarray(x)
     if type(key) is np.ndarray and key.dtype.kind in "iu":
         return add_where_taken(x, key, 0, "raise", spec)
-    out = np.zeros(spec.shape, np.asarray(x).dtype)
-    if _only_slices(key) or (type(key) is np.ndarray and key.dtype.kind == "b"):
-        out[key] = x  # no place is named twice
-    else:
-        np.add.at(out, key, x)
-    return out
+    if _names_places_once(key):
+        out = np.zeros(spec.shape, x.dtype)
+        out[key] = x
+        return out
+    if _is_places(key, spec.ndim):
+        return add_at_key(x, key, spec)
+    # For all else NumPy tells which places are named.
+    places = np.arange(spec.size).reshape(spec.shape)[key]
+    return add_where_taken(np.broadcast_to(x, places.shape), places, None, "raise", spec)
+
+
+def _names_places_once(key: Any) -> bool:
+    """Whether no place can be named twice: by slices, and by one mask beside them."""
+    if _only_slices(key):
+        return True
+    parts = key if isinstance(key, tuple) else (key,)
+    rest = [part for part in parts if not _only_slices(part)]
+    return len(rest) == 1 and type(rest[0]) is np.ndarray and rest[0].dtype.kind == "b"
+
+
+def _is_places(key: Any, ndim: int) -> bool:
+    """Whether a key has an array of integers, or an integer, for each axis."""
+    return (
+        type(key) is tuple
+        and len(key) == ndim
+        and all(
+            isinstance(part, (int, np.integer)) and part is not True and part is not False
+            if type(part) is not np.ndarray
+            else part.dtype.kind in "iu"
+            for part in key
+        )
+    )
 
 
 def _setitem_spec(x: Spec, v: Any, key: Any) -> Spec:

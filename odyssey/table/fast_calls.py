@@ -59,12 +59,17 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
         recording = x._recording
         scope = scopes()[0]
         if scope is not recording and scope is not None:
-            return general(row, (x,), ())
+            if recording is not LEAF:
+                return general(row, (x,), ())
+            recording = scope
+            scope = x
         try:
             id = next(recording.block)
         except StopIteration:
             pass  # and leave this clause: what is raised within it shows the StopIteration as well
         else:
+            if scope is x and x._placed is not recording.mark:  # a leaf
+                recording.place(x, row.name)
             data = x._array
             try:
                 out = kernel(data)
@@ -249,7 +254,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             check_tape(row, tape)
             return general(row, operands, options, tape)
         recording = scopes()[0]
-        values, inputs, specs = [], [], []
+        values, inputs, specs, fresh = [], [], [], None
         for operand in operands:
             if type(operand) is VARIABLE:
                 where = operand._recording
@@ -258,7 +263,9 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 if where is not recording and (
                     where is not LEAF or operand._placed is not recording.mark
                 ):
-                    return general(row, operands, options)
+                    if where is not LEAF or fresh is not None:
+                        return general(row, operands, options)
+                    fresh = operand
                 values.append(operand._array)
                 inputs.append(operand._id)
                 specs.append(operand._spec)
@@ -277,6 +284,8 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
+        if fresh is not None:  # a leaf that this recording meets for the first time
+            recording.place(fresh, row.name)
         pair = forward(row, values, options) if row.forward else None
         data, residual = pair or (run(row, values, options), None)
         return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
