@@ -34,6 +34,7 @@ from odyssey.losses import (
     smooth_l1,
 )
 from odyssey.ops import no_grad, op
+from odyssey.saving import load, save
 from odyssey.tape import Gradients, GradientTape, TapeNode
 from odyssey.transforms import (
     checkpoint,
@@ -80,6 +81,7 @@ __all__ = [
     "jvp",
     "kl_divergence",
     "linalg",
+    "load",
     "losses",
     "mean_absolute_error",
     "mean_squared_error",
@@ -90,6 +92,7 @@ __all__ = [
     "op",
     "ops",
     "optim",
+    "save",
     "smooth_l1",
     "special",
     "stop_gradient",

@@ -4,7 +4,10 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceMemoryError",
+    "FileError",
+    "FormatError",
     "IndependentWarning",
+    "MissingFileError",
     "MissingGradientError",
     "MutationError",
     "NonFiniteError",
@@ -94,3 +97,15 @@ class DeviceError(OdysseyError, RuntimeError):
 
 class DeviceMemoryError(OdysseyError, MemoryError):
     """The device has less free memory than was asked for."""
+
+
+class FileError(OdysseyError, OSError):
+    """A file cannot be written or read, for a reason that the system gave."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file."""
+
+
+class FormatError(OdysseyError, ValueError):
+    """A file is not what was saved: cut off, damaged, edited, of another program or version."""

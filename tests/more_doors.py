@@ -19,6 +19,7 @@ from doors import (
     swept,
 )
 from hostile import Point, hostile, mixed
+from saving_doors import saving_doors
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops, optim
@@ -377,6 +378,7 @@ def all_doors():
     doors |= {f"ops.{name}": of_composite(f) for name, f in COMPOSITES.items()}
     doors |= {f"backward.{name}": of_backward(name) for name in od.backward.TABLE}
     doors |= loss_doors() | optim_doors() | transform_doors() | tape_doors() | variable_doors()
+    doors |= saving_doors()
     doors |= {f"np.{name}": of_numpy(name, count) for name, count in NUMPY.items()}
     for name in ("__getitem__", "get", "__contains__"):
         doors[f"Gradients.{name}"] = mapping(name)

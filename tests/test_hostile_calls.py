@@ -14,7 +14,7 @@ DOORS = all_doors()
 # What takes no argument of a stranger's, or is made by others only.
 WITHOUT_DOOR = {
     "Gradients", "LossAndGrad", "TapeNode", "backward", "errors", "losses", "no_grad", "ops",
-    "optim", "testing", "Optimizer", "Group", "Rule", "Schedule",
+    "optim", "testing", "linalg", "nn", "special", "Optimizer", "Group", "Rule", "Schedule",
 }  # fmt: skip
 
 

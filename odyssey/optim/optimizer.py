@@ -252,6 +252,10 @@ class Optimizer:
         ``"settings"`` are those that all groups share; ``"groups"`` has for each group how many
         parameters it has, and its other settings.
         """
+        return self._saved(np.array)
+
+    def _saved(self, take: Callable[[Any], Any]) -> dict[str, Any]:
+        """What ``state_dict`` returns, each array as ``take`` gives it."""
         shared = self.settings()
         groups = [
             {
@@ -261,7 +265,7 @@ class Optimizer:
             for group in self.groups
         ]
         with GUARD:
-            state = [{name: np.array(v._array) for name, v in s.items()} for s in self._state]
+            state = [{name: take(v._array) for name, v in s.items()} for s in self._state]
         return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -269,6 +273,19 @@ class Optimizer:
 
         Raises:
             ShapeError, OdysseyError: for another number, shape or setting; nothing has changed.
+        """
+        with GUARD:
+            changes, plan = self._taking(saved, np.array)
+            commit([*self._adopting(changes), *plan])
+
+    def _taking(
+        self, saved: Any, take: Callable[..., Any]
+    ) -> tuple[list[tuple[dict[str, Any], Rule]], Plan]:
+        """What ``load_state_dict`` does: settings to adopt, and the calls that write the state.
+
+        Args:
+            saved: What ``state_dict`` returned.
+            take: ``np.array``, or ``np.asarray`` where nobody else has the arrays of ``saved``.
         """
         _check_form(saved)
         self._refuse_other_state(saved["state"])
@@ -286,8 +303,7 @@ class Optimizer:
                 )
         changes = [g.checked(**found) for g, found in zip(self.groups, settings, strict=True)]
         rules = [rule for g, (_, rule) in zip(self.groups, changes, strict=True) for _ in g.params]
-        with GUARD:
-            commit([*self._adopting(changes), *self._loading(saved["state"], rules)])
+        return changes, self._loading(saved["state"], rules, take)
 
     def _refuse_other_state(self, state: list[dict[str, Any]]) -> None:
         if len(state) != len(self.params):
@@ -312,17 +328,21 @@ class Optimizer:
                 if name == "steps":
                     number("load_state_dict", "steps", value, "[0, 9e18]")
 
-    def _loading(self, saved: list[dict[str, Any]], rules: list[Rule]) -> Plan:
+    def _loading(
+        self, saved: list[dict[str, Any]], rules: list[Rule], take: Callable[..., Any]
+    ) -> Plan:
         """The calls that write into the arrays that are there, which compiled steps refer to."""
         plan: Plan = []
         for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
             first = rule.init([p])[0]
             for name, value in (first | values).items():
                 if name in state:
-                    array = np.array(value, state[name].dtype)
+                    array = take(value, state[name].dtype)
                     plan.append((setitem, state[name]._array, ..., array))
                 elif name in first:
-                    plan.append((setitem, state, name, _new_state(p, name, value, first)))
+                    array = take(value, np.asarray(first[name]).dtype)
+                    new = Variable(array, name=f"{p.name or p.id}.{name}")
+                    plan.append((setitem, state, name, new))
         return plan
 
 
@@ -345,8 +365,3 @@ def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
         return np.asarray(value).dtype
     except STUMBLES as error:
         raise DTypeError(f"load_state_dict: {name} is {shown(value)}: {error}") from error
-
-
-def _new_state(p: Variable, name: str, value: Any, first: dict[str, Any]) -> Variable:
-    value = np.array(value, np.asarray(first[name]).dtype)
-    return Variable(value, name=f"{p.name or p.id}.{name}")

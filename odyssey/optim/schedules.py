@@ -94,6 +94,11 @@ class Schedule:
         Raises:
             OdysseyError: for the state of another schedule, or of other groups; nothing changes.
         """
+        state, rates = self._taking(saved)
+        self._become(state, rates)
+
+    def _taking(self, saved: Any) -> tuple[dict[str, Any], list[float]]:
+        """What ``load_state_dict`` takes over: this schedule's attributes, and learning rates."""
         wanted = self.state_dict()
         if not isinstance(saved, dict) or saved.keys() != wanted.keys():
             raise OdysseyError(
@@ -106,7 +111,7 @@ class Schedule:
                 f"{len(self.base_rates)}"
             )
         rates = saved.pop("rates")
-        self._become(saved, rates)
+        return saved, rates
 
 
 def _number(who: str, name: str, value: Any, interval: str) -> Any:

@@ -51,7 +51,7 @@ from odyssey.variable.operators import Operators
 if TYPE_CHECKING:
     from odyssey.tape import GradientTape
 
-__all__ = ["Variable", "check_trainable", "settled"]
+__all__ = ["Variable", "check_trainable", "refuse_locked", "settled"]
 
 
 class Variable(Value, Operators):
@@ -175,8 +175,7 @@ class Variable(Value, Operators):
         array = np.asarray(array, self._array.dtype)  # which may overflow: before anything is done
         with GUARD:
             try:
-                if not self._array.flags.writeable:
-                    raise _locked(self)
+                refuse_locked("assign", self)
                 array = np.broadcast_to(array, self.shape)
             except ValueError:
                 raise ShapeError(
@@ -636,13 +635,15 @@ class Variable(Value, Operators):
 fast_calls.results_are(Variable)
 
 
-def _locked(variable: Variable) -> MutationError:
-    """The error to raise where the array of ``variable`` cannot be written to: whose lock it is."""
-    who = " and ".join(map(repr, holders(variable._array)))
-    why = f"is needed unchanged by {who}; sweep or clear that tape first"
-    if not who:
+def refuse_locked(who: str, variable: Variable) -> None:
+    """Raise where the array of ``variable`` cannot be written to, and say whose lock it is."""
+    if variable._array.flags.writeable:
+        return
+    tapes = " and ".join(map(repr, holders(variable._array)))
+    why = f"is needed unchanged by {tapes}; sweep or clear that tape first"
+    if not tapes:
         why = "is read-only, as its owner made it; pass a copy of it to Variable"
-    return MutationError(f"assign: the array of {variable!r} {why}")
+    raise MutationError(f"{who}: the array of {variable!r} {why}")
 
 
 def _cast(who: str, array: Array, dtype: Any) -> Array:

@@ -1,0 +1,132 @@
+"""What may stand in a tree that is saved: kinds of leaves, and where each of them is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import article, shown
+from odyssey.devices.arrays import refuse
+from odyssey.errors import DTypeError, SettingError
+from odyssey.optim import Optimizer
+from odyssey.optim.schedules import Schedule
+from odyssey.table.scope import TRACE
+from odyssey.tree import paths
+from odyssey.variable import Variable
+
+__all__ = ["class_of", "few", "kind_of", "named_leaves", "refuse_in_trace", "state_of"]
+
+# What Python shows of a key whose class says nothing of it.
+_ADDRESS = re.compile(r"\[<[^\[]* at 0x[0-9A-Fa-f]+>\]")
+
+_PLAIN = (type(None), bool, int, float, complex, str)
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+
+
+def refuse_in_trace(who: str) -> None:
+    """Raise while a graph is traced: no graph can hold a file."""
+    if (trace := TRACE.get()) is not None:
+        raise trace.refuse(
+            f"{who}: called while a graph is traced, which would happen once and not at every run; "
+            "call it outside of what is compiled"
+        )
+
+
+def named_leaves(who: str, tree: Any) -> dict[str, Any]:
+    """The leaves of a tree by path.
+
+    Raises:
+        SettingError: where two have one path, or a path would be another one in another process.
+    """
+    found: dict[str, Any] = {}
+    for path, leaf in paths(tree):
+        if path in found:
+            raise SettingError(
+                f"{who}: two leaves are called {shown(path)}, since different keys look the same; "
+                "use text or numbers for keys"
+            )
+        if _ADDRESS.search(path):
+            raise SettingError(
+                f"{who}: {shown(path)} has a key that is known by its address, which another "
+                "process does not have; use text or numbers for keys"
+            )
+        found[path] = leaf
+    return found
+
+
+def few(names: list[str]) -> str:
+    """A few of many names, for a message."""
+    most = 4
+    text = ", ".join(map(shown_path, names[:most]))
+    return text if len(names) <= most else f"{text} and {len(names) - most} more"
+
+
+def shown_path(path: str) -> str:
+    """A path on one short line; that of a tree that is a leaf is empty."""
+    path = path.encode("ascii", "backslashreplace").decode() if not path.isprintable() else path
+    return "the root" if not path else path if len(path) <= 80 else f"{path[:38]}..{path[-38:]}"
+
+
+def kind_of(who: str, path: str, leaf: Any) -> str:
+    """The kind of a leaf, by which it stands in a file.
+
+    Raises:
+        DTypeError: for what is not saved.
+    """
+    if type(leaf) in _PLAIN:
+        return type(leaf).__name__
+    if isinstance(leaf, Variable):
+        return "Variable"
+    if isinstance(leaf, np.ndarray):
+        refuse(who, shown_path(path), leaf)
+        return "array" if leaf.dtype.kind in "biufc" else _refused(who, path, leaf)
+    if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufc":
+        return "scalar"
+    for kind, name in ((Optimizer, "optimizer"), (Schedule, "schedule")):
+        if isinstance(leaf, kind):
+            _refuse_own_state(who, path, leaf, kind)
+            return name
+    if isinstance(leaf, _GENERATORS):
+        return "generator"
+    return _refused(who, path, leaf)
+
+
+def _refused(who: str, path: str, leaf: Any) -> str:
+    what = article(type(leaf).__name__)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        what += f" of dtype {leaf.dtype}"
+    raise DTypeError(
+        f"{who}: {shown_path(path)} is {what}; a tree may hold Variables, arrays of numbers, "
+        "numbers, text, None, optimizers, schedules and NumPy's random generators"
+    )
+
+
+def _refuse_own_state(who: str, path: str, leaf: Any, kind: Any) -> None:
+    """Raise for a class that saves itself: how it loads, all or nothing, is not known here."""
+    for name in ("state_dict", "load_state_dict"):
+        if getattr(type(leaf), name) is not getattr(kind, name):
+            raise DTypeError(
+                f"{who}: {shown_path(path)} is {article(type(leaf).__name__)}, which has a {name} "
+                "of its own; save what its state_dict() returns, and give load_state_dict() that"
+            )
+
+
+def class_of(leaf: Any) -> str:
+    """What an optimizer, a schedule or a generator calls itself, in a file."""
+    name = type(leaf).__name__
+    if isinstance(leaf, np.random.Generator):
+        return f"{name}({type(leaf.bit_generator).__name__})"
+    return name
+
+
+def state_of(leaf: Any) -> Any:
+    """The state of an optimizer, a schedule or a generator; the arrays may be its own."""
+    if isinstance(leaf, Optimizer):
+        return leaf._saved(np.asarray)
+    if isinstance(leaf, Schedule):
+        return leaf.state_dict()
+    if isinstance(leaf, np.random.RandomState):
+        return leaf.get_state(legacy=False)
+    return getattr(leaf, "bit_generator", leaf).state
