@@ -89,18 +89,24 @@ def _percent(c: str) -> str:
 def snapshot(leaves: dict[str, Any]) -> Members:
     """The members of a file: all that is saved, as it is at one moment."""
     members: Members = {}
-    entries: dict[str, Any] = {}
-    first: dict[int, str] = {}  # where an object stood first
-    with GUARD:  # no step of another thread in between
-        for path, leaf in leaves.items():
-            kind = kind_of("save", path, leaf)
-            if kind in _SHARED and id(leaf) in first:
-                entries[path] = {"same": first[id(leaf)]}
-                continue
-            first[id(leaf)] = path
-            entries[path] = _node(kind, path, leaf, members)
+    # No step of another thread comes in between.
+    with GUARD:
+        entries = _entries(leaves, members)
     text = {"format": _FORMAT, "arrays": len(members), "entries": entries}
     return {_TEXT: json.dumps(text, allow_nan=False).encode(), **members}
+
+
+def _entries(leaves: dict[str, Any], members: Members) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    first: dict[int, str] = {}  # where an object stood first
+    for path, leaf in leaves.items():
+        kind = kind_of("save", path, leaf)
+        if kind in _SHARED and id(leaf) in first:
+            entries[path] = {"same": first[id(leaf)]}
+            continue
+        first[id(leaf)] = path
+        entries[path] = _node(kind, path, leaf, members)
+    return entries
 
 
 def _node(kind: str, path: str, leaf: Any, members: Members) -> Any:
@@ -201,7 +207,7 @@ class Contents:
             said.append(f"it has {few(extra)}, which like has not")
         if said:
             raise ShapeError(
-                f"load: {shown(self._archive.path)} holds another tree than like: "
+                f"load: {self._archive.path!r} holds another tree than like: "
                 f"{'; '.join(said)}; pass a tree like the one that was saved, or none, and take "
                 "what you need"
             )

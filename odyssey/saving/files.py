@@ -130,7 +130,7 @@ def _refusal(who: str, path: str, error: OSError) -> FileError:
     elif missing:
         advice = "pass the path of one that od.save wrote"
     kind = MissingFileError if missing else FileError
-    made = kind(f"{who}: {shown(path)}: {error.strerror or error}; {advice}")
+    made = kind(f"{who}: {path!r}: {error.strerror or error}; {advice}")
     made.errno = error.errno
     return made
 
@@ -160,7 +160,7 @@ class Archive:
 
     def error(self, why: str) -> FormatError:
         """The error for a file that is not what was expected."""
-        return FormatError(f"load: {shown(self.path)} {why}")
+        return FormatError(f"load: {self.path!r} {why}")
 
     def damage(self, why: str) -> FormatError:
         """The error for a file that is not as ``save`` left it."""
@@ -219,6 +219,6 @@ def opened(path: str) -> Iterator[Archive]:
         if archive is not None:
             raise archive.damage(said) from error
         raise FormatError(
-            f"load: {shown(path)} was cut off, or is not a file of od.save ({said}); pass one that "
+            f"load: {path!r} was cut off, or is not a file of od.save ({said}); pass one that "
             "od.save wrote"
         ) from error
