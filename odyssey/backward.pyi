@@ -131,6 +131,9 @@ def cross(
 ) -> tuple[_Array, _Array]:
     """The gradients of ``cross`` in x, y."""
 
+def cumprod(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = None) -> _Array:
+    """The gradients of ``cumprod`` in x."""
+
 def cumsum(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -233,6 +236,17 @@ def linear(
     bias: ArrayLike | None = None,
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients of ``linear`` in x, weight, bias."""
+
+def linear_recurrence(
+    g: ArrayLike,
+    factors: ArrayLike,
+    out: ArrayLike,
+    axis: int = -1,
+    reverse: bool = False,
+    *,
+    x: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients of ``linear_recurrence`` in x, factors."""
 
 def log(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``log`` in x."""
@@ -347,6 +361,18 @@ def over_length(
     x: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients of ``over_length`` in x, length."""
+
+def piecewise_linear(
+    g: ArrayLike,
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    xp_spec: Spec = ...,
+    fp_spec: Spec = ...,
+    left: float | None = None,
+    right: float | None = None,
+) -> tuple[_Array, _Array, _Array]:
+    """The gradients of ``piecewise_linear`` in x, xp, fp."""
 
 def power(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients of ``power`` in x, y."""

@@ -77,6 +77,38 @@ def running(x):
     return [mpmath.fsum(x[: k + 1]) for k in range(len(x))]
 
 
+def running_product(x):
+    return [mpmath.fprod(x[: k + 1]) for k in range(len(x))]
+
+
+def recurrence(x):
+    out = [x[0]]
+    for v in x[1:]:
+        out.append(v + v * out[-1])
+    return out
+
+
+# Away from the numbers that are tried; where lines meet, the slope is stated with the kinks.
+POINTS, HEIGHTS = [-0.75, 0.25, 1.75, 3.25, 5.5], [1.0, -2.0, 0.5, 4.0, 3.0]
+
+
+def lines(x):
+    return [line(v) for v in x]
+
+
+def line(v):
+    if not POINTS[0] < v < POINTS[-1]:
+        return mpf(HEIGHTS[0] if v < 0 else HEIGHTS[-1])
+    k = max(k for k in range(4) if POINTS[k] < v)
+    rise = mpf(HEIGHTS[k + 1] - HEIGHTS[k]) / (POINTS[k + 1] - POINTS[k])
+    return HEIGHTS[k] + (v - POINTS[k]) * rise
+
+
+def crossed(x):
+    a, b, c = TARGET
+    return [x[1] * c - x[2] * b, x[2] * a - x[0] * c, x[0] * b - x[1] * a]
+
+
 def slope_of_entropy(x):
     s = softmax(x)
     return [s[0], s[1] - 1, s[2]]
@@ -116,7 +148,20 @@ FUNCTIONS = {
         ),
         layer,
     ),
+    "cross": (lambda x: ops.cross(x, np.array(TARGET, x.dtype)), crossed),
     "cumsum": (ops.cumsum, running),
+    "cumprod": (ops.cumprod, running_product),
+    "linear_recurrence": (lambda x: ops.linear_recurrence(x, x), recurrence),
+    "linear_recurrence, reverse": (
+        lambda x: ops.flip(
+            ops.linear_recurrence(ops.flip(x), ops.roll(ops.flip(x), 1), reverse=True)
+        ),
+        recurrence,
+    ),
+    "piecewise_linear": (
+        lambda x: ops.piecewise_linear(x, np.array(POINTS, x.dtype), np.array(HEIGHTS, x.dtype)),
+        lines,
+    ),
     "matmul": (lambda x: ops.matmul(x, x), lambda x: [mpmath.fsum(v * v for v in x)]),
 }
 
@@ -315,7 +360,7 @@ def test_binary_entropy_is_finite_and_right_up_to_sure_predictions():
 # ------------------------------------------------------------------ the table is walked
 
 # Tested with the other ties and kinks: what they choose, is all that corners change in them.
-CHOICES = {"max", "min", "prelu"}
+CHOICES = {"max", "min", "prelu", "sort"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

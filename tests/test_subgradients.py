@@ -45,6 +45,26 @@ TABLE = {
     "prod with a zero": (ops.prod, ([0.0, 2.0, 3.0],), ([6, 0, 0],)),
     "prod with two zeros": (ops.prod, ([0.0, 2.0, 0.0],), ([0, 0, 0],)),
     "sort of equals": (ops.sort, ([2.0, 1.0, 2.0, NAN],), ([1, 1, 1, 1],)),
+    "cumprod with zeros": (ops.cumprod, ([2.0, 0.0, 3.0, 0.0],), ([1, 8, 0, 0],)),
+    "piecewise_linear": (
+        ops.piecewise_linear,
+        (
+            [-INF, -1.0, 0.0, 0.5, 1.0, 3.0, 4.0, INF],
+            np.array([0.0, 1.0, 3.0]),
+            np.array([1.0, 2.0, -1.0]),
+        ),
+        ([0, 0, 1, 1, -1.5, -1.5, 0, 0], None, None),
+    ),
+    "piecewise_linear in the values": (
+        ops.piecewise_linear,
+        (np.array([-1.0, 0.5, 1.0, 9.0]), np.array([0.0, 1.0, 3.0]), [1.0, 2.0, -1.0]),
+        (None, None, [1.5, 1.5, 1]),
+    ),
+    "piecewise_linear of NaN": (
+        ops.piecewise_linear,
+        ([NAN], np.array([0.0, 1.0]), np.array([1.0, 2.0])),
+        ([NAN], None, None),
+    ),
     "absolute": (ops.absolute, ([-2.0, -0.0, 0.0, 3.0],), ([-1, 0, 0, 1],)),
     "absolute of complex": (ops.absolute, ([0j, 3 + 4j],), ([0, 0.6 + 0.8j],)),
     "fabs": (ops.fabs, ([-2.0, -0.0, 0.0, 3.0],), ([-1, 0, 0, 1],)),

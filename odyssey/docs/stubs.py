@@ -23,8 +23,8 @@ _WIDTH = 100
 
 # NumPy's and PyTorch's names for arrays: the rows mark theirs, composites only name them.
 _NAMES = """
-A a ary arr array b bias condition fill_value g indices input k key logits m mask p q query
-running_mean running_var targets v value values weight x x1 x2 y z
+A a ary arr array b bias condition f fill_value fp g indices input k key logits m mask p q query
+running_mean running_var start stop targets v value values weight x x1 x2 xp y z
 """
 ARRAYS = frozenset(_NAMES.split())
 SEQUENCES = frozenset({"arrays", "operands", "tup"})

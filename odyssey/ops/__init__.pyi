@@ -634,6 +634,24 @@ def cross(
 ) -> _Array: ...
 
 @overload
+def cumprod(
+    x: Variable,
+    /,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Running product along ``axis``, by default of all elements in row-major order."""
+@overload
+def cumprod(
+    x: _Plain,
+    /,
+    axis: int | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def cumsum(
     x: Variable,
     /,
@@ -682,6 +700,28 @@ def diagonal(
     offset: int = 0,
     axis1: int = 0,
     axis2: int = 1,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
+def diff(
+    a: Variable,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Any = None,
+    append: Any = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Differences of neighbours along an axis, taken ``n`` times."""
+@overload
+def diff(
+    a: _Plain,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Any = None,
+    append: Any = None,
     *,
     tape: GradientTape | None = None,
 ) -> _ArrayOrScalar: ...
@@ -955,6 +995,24 @@ def getitem(x: Variable, /, key: Any, *, tape: GradientTape | None = None) -> Va
 def getitem(x: _Plain, /, key: Any, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def gradient(
+    f: Variable,
+    *varargs: Any,
+    axis: int | tuple[int, ...] | None = None,
+    edge_order: int = 1,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Slopes of sampled values, by central differences inside and one-sided ones at the ends."""
+@overload
+def gradient(
+    f: _Plain,
+    *varargs: Any,
+    axis: int | tuple[int, ...] | None = None,
+    edge_order: int = 1,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def greater(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise ``x > y``; a constant."""
 @overload
@@ -1081,6 +1139,52 @@ def inner(a: Variable, b: _Operand, /, *, tape: GradientTape | None = None) -> V
 def inner(a: _Plain, b: Variable, /, *, tape: GradientTape | None = None) -> Variable: ...
 @overload
 def inner(a: _Plain, b: _Plain, /, *, tape: GradientTape | None = None) -> _ArrayOrScalar: ...
+
+@overload
+def interp(
+    x: Variable,
+    xp: _Operand,
+    fp: _Operand,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """The straight lines between given points, in double precision as ``np.interp`` has them."""
+@overload
+def interp(
+    x: _Plain,
+    xp: Variable,
+    fp: _Operand,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def interp(
+    x: _Plain,
+    xp: _Plain,
+    fp: Variable,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def interp(
+    x: _Plain,
+    xp: _Plain,
+    fp: _Plain,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
 
 @overload
 def invert(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1227,6 +1331,76 @@ def linear(
     *,
     tape: GradientTape | None = None,
 ) -> _Array: ...
+
+@overload
+def linear_recurrence(
+    x: Variable,
+    factors: _Operand,
+    /,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Each number plus a factor times the result before it: ``out[k] = x[k] + f[k] out[k - 1]``."""
+@overload
+def linear_recurrence(
+    x: _Plain,
+    factors: Variable,
+    /,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def linear_recurrence(
+    x: _Plain,
+    factors: _Plain,
+    /,
+    *,
+    axis: int = -1,
+    reverse: bool = False,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
+def linspace(
+    start: Variable,
+    stop: _Operand,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Evenly spaced numbers between two, with gradients in both."""
+@overload
+def linspace(
+    start: _Plain,
+    stop: Variable,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def linspace(
+    start: _Plain,
+    stop: _Plain,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
 
 @overload
 def log(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -1641,6 +1815,52 @@ def pad(
 ) -> _ArrayOrScalar: ...
 
 @overload
+def piecewise_linear(
+    x: Variable,
+    xp: _Operand,
+    fp: _Operand,
+    /,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """The straight lines between the points ``(xp, fp)`` at ``x``; beyond them the end values."""
+@overload
+def piecewise_linear(
+    x: _Plain,
+    xp: Variable,
+    fp: _Operand,
+    /,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def piecewise_linear(
+    x: _Plain,
+    xp: _Plain,
+    fp: Variable,
+    /,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def piecewise_linear(
+    x: _Plain,
+    xp: _Plain,
+    fp: _Plain,
+    /,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    tape: GradientTape | None = None,
+) -> _Array: ...
+
+@overload
 def power(x: Variable, y: _Operand, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise power, ``x ** y``."""
 @overload
@@ -1901,6 +2121,35 @@ def rsqrt(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
 def rsqrt(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 @overload
 def rsqrt(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
+
+@overload
+def searchsorted(
+    a: Variable,
+    v: _Operand,
+    /,
+    side: str = "left",
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
+@overload
+def searchsorted(
+    a: _Plain,
+    v: Variable,
+    /,
+    side: str = "left",
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def searchsorted(
+    a: _Plain,
+    v: _Plain,
+    /,
+    side: str = "left",
+    *,
+    tape: GradientTape | None = None,
+) -> _Array: ...
 
 @overload
 def selu(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
@@ -2463,6 +2712,35 @@ def transpose(
     *,
     tape: GradientTape | None = None,
 ) -> _Array: ...
+
+@overload
+def trapezoid(
+    y: Variable,
+    x: _Operand | None = None,
+    dx: Any = 1.0,
+    axis: int = -1,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """The integral along an axis by the trapezoidal rule."""
+@overload
+def trapezoid(
+    y: _Plain,
+    x: Variable,
+    dx: Any = 1.0,
+    axis: int = -1,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def trapezoid(
+    y: _Plain,
+    x: _Plain | None = None,
+    dx: Any = 1.0,
+    axis: int = -1,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
 
 @overload
 def tril(m: Variable, k: int = 0, *, tape: GradientTape | None = None) -> Variable:

@@ -18,6 +18,7 @@ from odyssey.ops import (
     complex_numbers,
     elementary,
     joining,
+    recurrences,
     reductions,
     scans,
     shape,
@@ -76,6 +77,7 @@ _FOLDS: dict[Any, tuple[Callable[..., Any], Any, Callable[..., Any] | None]] = {
     np.var: (statistics.var, None, None),
     np.std: (statistics.std, None, None),
     np.cumsum: (scans.cumsum, None, None),
+    np.cumprod: (recurrences.cumprod, None, None),
 }
 
 

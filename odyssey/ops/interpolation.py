@@ -1,0 +1,240 @@
+"""Places among sorted numbers, and straight lines between given points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.arithmetic import add, div, maximum, minimum, mul, neg, sub
+from odyssey.ops.choice import greater, isnan, keep_where, less, logical_not, logical_or, where
+from odyssey.ops.gathering import add_taken, take
+from odyssey.ops.joining import concatenate
+from odyssey.ops.rounding import mod
+from odyssey.ops.shape import astype
+from odyssey.spec import Spec
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS, Symbol, Value
+
+# ------------------------------------------------------------------ places
+
+
+def _side(side: Any) -> tuple[str]:
+    if side not in ("left", "right"):
+        raise ShapeError(f"searchsorted: side is {side!r}, not one of left, right")
+    return (side,)
+
+
+def _places_spec(a: Spec, v: Any, side: str) -> Spec:
+    if a.ndim != 1:
+        raise ShapeError(f"searchsorted: a has shape {a.shape}; pass sorted numbers on one axis")
+    return Spec(getattr(v, "shape", ()), np.dtype(np.intp))
+
+
+@op(
+    numpy=[np.searchsorted],
+    prepare=_side,
+    infer=_places_spec,
+    samples=[
+        sample(np.array([-1.0, 0.0, 0.5]), (2, 3)),
+        sample(np.array([-1, 0, 2], np.int8), (), side="right"),
+        sample(np.array([]), (2,)),
+    ],
+    rejects=[
+        reject((2, 2), (2,), match="on one axis"),
+        reject((2,), (2,), side="middle", match="not one of left"),
+    ],
+)
+def searchsorted(a: Any, v: Any, /, side: str = "left") -> Any:
+    """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
+    return np.searchsorted(a, v, side)
+
+
+# ------------------------------------------------------------------ straight lines
+
+
+def _beyond(left: Any, right: Any) -> tuple[Any, Any]:
+    for name, number in (("left", left), ("right", right)):
+        if number is not None and type(number) not in NUMBERS:
+            raise DTypeError(f"interp: {name} is {number!r}; it is static, pass a number")
+    return left, right
+
+
+def _lines_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
+    if len(xp.shape) != 1 or xp.shape != fp.shape or not xp.size:
+        raise ShapeError(
+            f"interp: xp {xp.shape} and fp {fp.shape}; pass as many values as places, on one axis"
+        )
+    if x.dtype.kind == "c" or xp.dtype.kind == "c":
+        raise DTypeError(f"interp: x is {x.dtype} and xp {xp.dtype}; places are real numbers")
+    return Spec(x.shape, np.result_type(x.dtype, xp.dtype, fp.dtype, np.float16))
+
+
+def _lines(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+    x, xp, fp = np.asarray(x), np.asarray(xp), np.asarray(fp)
+    x_spec, xp_spec, fp_spec = (Spec(v.shape, v.dtype) for v in (x, xp, fp))
+    spec = _lines_spec(x_spec, xp_spec, fp_spec, left, right)
+    return np.asarray(np.interp(x, xp, fp, left, right)).astype(spec.dtype, copy=False)[()]
+
+
+def _neighbours(x: Any, xp: Any) -> tuple[Any, Any]:
+    """The places of the line that ``x`` lies on: at a point, of that to its right."""
+    last = xp.shape[0] - 1
+    after = maximum(minimum(searchsorted(xp, x, side="right"), last), min(1, last))
+    return maximum(sub(after, 1), 0), after
+
+
+def _outside(x: Any, xp: Any) -> tuple[Any, Any]:
+    return less(x, take(xp, 0)), greater(x, take(xp, xp.shape[0] - 1))
+
+
+def _slope(g: Any, x: Any, xp: Any, fp: Any) -> Any:
+    """``g`` times the slope of the line that ``x`` lies on; 0 outside."""
+    if xp.shape[0] == 1:
+        return keep_where(g, False)
+    before, after = _neighbours(x, xp)
+    rise = sub(take(fp, after), take(fp, before))
+    slope = div(rise, sub(take(xp, after), take(xp, before)))
+    slope = where(isnan(x), np.nan, slope)
+    return keep_where(mul(g, slope), logical_not(logical_or(*_outside(x, xp))))
+
+
+def _share(x: Any, xp: Any) -> Any:
+    """How much of the value comes from the point after ``x``."""
+    if xp.shape[0] == 1:
+        return 1.0
+    before, after = _neighbours(x, xp)
+    start = take(xp, before)
+    share = div(sub(x, start), sub(take(xp, after), start))
+    below, above = _outside(x, xp)
+    return where(below, 0, where(above, 1, share))
+
+
+def _to_points(g: Any, x: Any, xp: Any, spec: Spec) -> Any:
+    before, after = _neighbours(x, xp)
+    share = _share(x, xp)
+    first = add_taken(mul(g, sub(1, share)), before, spec=spec)
+    return add(first, add_taken(mul(g, share), after, spec=spec))
+
+
+def _to_values(g: Any, x: Any, xp: Any, fp_spec: Spec, left: Any, right: Any) -> Any:
+    below, above = _outside(x, xp)
+    if left is not None:
+        g = keep_where(g, logical_not(below))
+    if right is not None:
+        g = keep_where(g, logical_not(above))
+    return _to_points(g, x, xp, fp_spec)
+
+
+def _from_values(t: Any, x: Any, xp: Any, left: Any, right: Any) -> Any:
+    ends = [None if end is None else 0.0 for end in (left, right)]
+    return piecewise_linear(x, xp, t, left=ends[0], right=ends[1])
+
+
+_POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
+
+
+@op(
+    kernel=_lines,
+    prepare=_beyond,
+    infer=_lines_spec,
+    vjp={
+        "x": _slope,
+        "xp": lambda g, x, xp, fp, xp_spec: neg(_to_points(_slope(g, x, xp, fp), x, xp, xp_spec)),
+        "fp": _to_values,
+    },
+    jvp={
+        "x": lambda t, x, xp, fp: _slope(t, x, xp, fp),
+        "xp": lambda t, x, xp, fp: neg(_slope(piecewise_linear(x, xp, t), x, xp, fp)),
+        "fp": _from_values,
+    },
+    kinks="at a point the slope of the line to its right, at the last that of the last line; "
+    "0 outside",
+    samples=[
+        sample((7,), _POINTS, (4,)),
+        sample((2, 3), _POINTS, (4,), left=-1.0),
+        sample((), _POINTS, (4,), right=2),
+        sample((2,), np.zeros(1, np.float16), (1,)),
+        sample((0,), _POINTS, (4,)),
+    ],
+    rejects=[
+        reject((3,), (2,), (3,), match="as many values as places"),
+        reject((3,), (0,), (0,), match="as many values as places"),
+        reject(np.array([1j]), (2,), (2,), error=DTypeError, match="places are real"),
+        reject((3,), (2,), (2,), left="0", error=DTypeError, match="pass a number"),
+    ],
+)
+def piecewise_linear(
+    x: Any, xp: Any, fp: Any, /, *, left: float | None = None, right: float | None = None
+) -> Any:
+    """The straight lines between the points ``(xp, fp)`` at ``x``; beyond them the end values."""
+    return _lines(x, xp, fp, left, right)
+
+
+@composite(numpy=[np.interp])
+def interp(
+    x: Any,
+    xp: Any,
+    fp: Any,
+    left: float | None = None,
+    right: float | None = None,
+    period: float | None = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """The straight lines between given points, in double precision as ``np.interp`` has them.
+
+    Args:
+        x: Where to read them, an array of any shape.
+        xp: The places of the points, increasing unless there is a ``period``.
+        fp: The values there, real or complex.
+        left: The value below the first point; by default that of the point.
+        right: The value above the last.
+        period: After which the places repeat; ``left`` and ``right`` then say nothing.
+        tape: The tape to record on.
+
+    Returns:
+        The values at ``x``, of its shape, with gradients in ``x``, ``xp`` and ``fp``.
+
+    Raises:
+        ShapeError: where there are not as many values as places. DTypeError: for complex places.
+
+    >>> interp(np.array([0.5, 3.0]), np.array([0.0, 1.0]), np.array([2.0, 4.0]))
+    array([3., 4.])
+    """
+    x, xp, fp = (_double(v, tape) for v in (x, xp, fp))
+    if period is None:
+        return piecewise_linear(x, xp, fp, left=left, right=right, tape=tape)
+    if type(period) not in NUMBERS or not period:
+        raise DTypeError(f"interp: period is {period!r}; it is static, pass a number but 0")
+    period = abs(period)
+    x, xp = mod(x, period, tape=tape), mod(xp, period, tape=tape)
+    order = _sorting(xp)
+    xp, fp = take(xp, order, tape=tape), take(fp, order, tape=tape)
+    first, last = np.array([0]), np.array([xp.shape[0] - 1])
+    before = sub(take(xp, last, tape=tape), period, tape=tape)
+    after = add(take(xp, first, tape=tape), period, tape=tape)
+    values = [take(fp, last, tape=tape), fp, take(fp, first, tape=tape)]
+    places = concatenate([before, xp, after], tape=tape)
+    return piecewise_linear(x, places, concatenate(values, tape=tape), tape=tape)
+
+
+def _sorting(xp: Any) -> Any:
+    data = xp._array if isinstance(xp, Value) else xp
+    if isinstance(data, Symbol):
+        raise DTypeError(
+            "interp: period= sorts xp, which has no values while a graph is traced; pass xp as an "
+            "array"
+        )
+    return np.argsort(data)
+
+
+def _double(v: Any, tape: Any) -> Any:
+    v = v if hasattr(v, "dtype") else np.asarray(v)
+    double = np.dtype(np.complex128 if v.dtype.kind == "c" else np.float64)
+    return v if v.dtype == double else astype(v, double, tape=tape)
+
+
+publish(globals())

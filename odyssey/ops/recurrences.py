@@ -1,0 +1,189 @@
+"""Running products, and the recurrence that their derivatives are made of."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.ops.arithmetic import mul
+from odyssey.ops.indexing import getitem
+from odyssey.ops.joining import concatenate
+from odyssey.ops.reductions import folded_axes
+from odyssey.ops.shape import normalize_axes, reshape
+from odyssey.spec import Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ linear recurrence
+
+
+def _recurrence_spec(x: Spec, factors: Spec, axis: int, reverse: bool) -> Spec:
+    if x.shape != factors.shape:
+        raise ShapeError(
+            f"linear_recurrence: x {x.shape} and factors {factors.shape} must have one shape"
+        )
+    normalize_axes("linear_recurrence", axis, x.ndim)
+    return Spec(x.shape, np.result_type(x.dtype, factors.dtype))
+
+
+def _recurrence(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
+    x, factors = np.asarray(x), np.asarray(factors)
+    dtype = _recurrence_spec(
+        Spec(x.shape, x.dtype), Spec(factors.shape, factors.dtype), axis, False
+    )
+    out = np.array(x, dtype.dtype)
+    if out.ndim == 1 and out.dtype == np.float64:
+        # On Python's numbers: 80 ns an element in place of 500.
+        return np.array(_on_numbers(out.tolist(), factors.tolist(), reverse))
+    lines, steps = np.moveaxis(out, axis, 0), np.moveaxis(factors, axis, 0)
+    if reverse:
+        lines, steps = lines[::-1], steps[:0:-1]
+    else:
+        steps = steps[1:]
+    for k, step in enumerate(steps):
+        lines[k + 1] += step * lines[k]
+    return out
+
+
+def _on_numbers(x: list[float], factors: list[float], reverse: bool) -> list[float]:
+    if not reverse:
+        pairs = zip(x[1:], factors[1:], strict=True)
+        return (
+            list(accumulate(pairs, lambda s, pair: pair[0] + pair[1] * s, initial=x[0])) if x else x
+        )
+    pairs = zip(x[-2::-1], factors[:0:-1], strict=True)
+    found = accumulate(pairs, lambda s, pair: pair[0] + pair[1] * s, initial=x[-1]) if x else x
+    return list(found)[::-1]
+
+
+def _along(ndim: int, axis: int, part: slice) -> tuple[slice, ...]:
+    return (slice(None),) * (axis % ndim) + (part,)
+
+
+def _shifted(x: Any, axis: int, forward: bool) -> Any:
+    """Each number in the place of the next, or of the one before; 0 where there is none."""
+    ndim = len(x.shape)
+    lengths = list(x.shape)
+    lengths[axis] = min(1, lengths[axis])
+    nothing = np.zeros(lengths, x.dtype)
+    if forward:
+        return concatenate([nothing, getitem(x, _along(ndim, axis, slice(0, -1)))], axis)
+    return concatenate([getitem(x, _along(ndim, axis, slice(1, None))), nothing], axis)
+
+
+def _pull_factors(g: Any, factors: Any, out: Any, axis: int, reverse: bool) -> Any:
+    back = linear_recurrence(g, factors, axis=axis, reverse=not reverse)
+    if reverse:
+        return mul(_shifted(back, axis, True), out)
+    return mul(back, _shifted(out, axis, True))
+
+
+def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> Any:
+    moved = _shifted(mul(t, out), axis, False) if reverse else mul(t, _shifted(out, axis, True))
+    return linear_recurrence(moved, factors, axis=axis, reverse=reverse)
+
+
+@op(
+    kernel=_recurrence,
+    infer=_recurrence_spec,
+    vjp={
+        "x": lambda g, factors, axis, reverse: linear_recurrence(
+            g, factors, axis=axis, reverse=not reverse
+        ),
+        "factors": _pull_factors,
+    },
+    jvp={
+        "x": lambda t, factors, axis, reverse: linear_recurrence(
+            t, factors, axis=axis, reverse=reverse
+        ),
+        "factors": _push_factors,
+    },
+    samples=[
+        sample((5,), (5,)),
+        sample((5,), (5,), reverse=True),
+        sample((2, 3), (2, 3), axis=0),
+        sample((2, 3, 2), (2, 3, 2), axis=-2, reverse=True),
+        sample((1, 2), (1, 2), axis=0),
+        sample((0, 2), (0, 2), axis=0),
+        sample((0,), (0,), reverse=True),
+    ],
+    rejects=[
+        reject((3,), (2,), match="must have one shape"),
+        reject((2, 3), (2, 3), axis=2, match="does not fit"),
+        reject((), (), match="does not fit"),
+    ],
+)
+def linear_recurrence(x: Any, factors: Any, /, *, axis: int = -1, reverse: bool = False) -> Any:
+    """Each number plus a factor times the result before it: ``out[k] = x[k] + f[k] out[k - 1]``.
+
+    In ``reverse``, the transposed: ``out[k] = x[k] + f[k + 1] out[k + 1]``.
+    """
+    return _recurrence(x, factors, axis, reverse)
+
+
+# ------------------------------------------------------------------ running product
+
+
+def _cumprod_spec(x: Spec, axis: int | None) -> Spec:
+    dtype = np.multiply.reduce(np.ones(1, x.dtype)).dtype
+    if axis is not None:
+        folded_axes("cumprod", axis, x.ndim)
+    # A number without axes gets one, whichever it is.
+    return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype)
+
+
+def _line(x: Any, axis: int | None) -> tuple[Any, int]:
+    """What is multiplied, and along which axis."""
+    if axis is None or not x.shape:
+        return reshape(x, -1), 0
+    return x, axis
+
+
+def _before(x: Any, axis: int) -> Any:
+    """For each element the product of those before it."""
+    if not x.shape[axis]:
+        return x
+    lengths = list(x.shape)
+    lengths[axis] = 1
+    parts = [np.ones(lengths, x.dtype), getitem(x, _along(len(x.shape), axis, slice(0, -1)))]
+    return cumprod(concatenate(parts, axis), axis)
+
+
+def _cumprod_rule(g: Any, x: Any, x_spec: Spec, axis: int | None) -> Any:
+    # An element has a part in all products from its own on: no division, so zeros are exact.
+    line, k = _line(x, axis)
+    after = linear_recurrence(g, line, axis=k, reverse=True)
+    return reshape(mul(_before(line, k), after), x_spec.shape)
+
+
+def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
+    line, k = _line(x, axis)
+    return linear_recurrence(mul(reshape(t, line.shape), _before(line, k)), line, axis=k)
+
+
+@op(
+    numpy=[np.cumprod],
+    infer=_cumprod_spec,
+    vjp={"x": _cumprod_rule},
+    jvp={"x": _cumprod_forward},
+    kinks="exact where elements are 0",
+    samples=[
+        sample((2, 3)),
+        sample((2, 3), axis=0),
+        sample((2, 3, 2), axis=-2),
+        sample(()),
+        sample((), axis=0),
+        sample((0, 3), axis=0),
+        sample((1,)),
+    ],
+    rejects=[reject((2, 3), axis=2, match="does not fit an array of 2 axes")],
+)
+def cumprod(x: Any, /, axis: int | None = None) -> Any:
+    """Running product along ``axis``, by default of all elements in row-major order."""
+    return np.cumprod(x, axis)
+
+
+publish(globals())

@@ -1,0 +1,88 @@
+"""Sequences of numbers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.errors import ShapeError
+from odyssey.ops.arithmetic import add, div, mul, sub
+from odyssey.ops.indexing import getitem
+from odyssey.ops.joining import concatenate
+from odyssey.ops.rounding import floor
+from odyssey.ops.shape import astype, broadcast_to, moveaxis, shape_of
+from odyssey.table.declare import composite, publish
+from odyssey.table.value import NUMBERS, Symbol, Value
+
+
+@composite(numpy=[np.linspace])
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    tape: Any = None,
+) -> Any:
+    """Evenly spaced numbers between two, with gradients in both.
+
+    Args:
+        start: The first number, or an array of them.
+        stop: The last one, or where ``endpoint`` is False the one after it.
+        num: How many.
+        endpoint: Whether ``stop`` is among them.
+        retstep: Whether to return the distance between neighbours as well.
+        dtype: Another dtype.
+        axis: Where the new axis stands in the result.
+        tape: The tape to record on.
+
+    Returns:
+        The numbers; or them and their distance.
+
+    Raises:
+        ShapeError: for a negative ``num``.
+
+    >>> linspace(0.0, 1.0, 5)
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
+    if not isinstance(start, (Value, Symbol)) and not isinstance(stop, (Value, Symbol)):
+        start, stop = (
+            as_array("linspace", "an end", v) if shape_of(v) else v for v in (start, stop)
+        )
+        return np.linspace(start, stop, num, endpoint, retstep, dtype, axis)
+    count = operator.index(num)
+    if count < 0:
+        raise ShapeError(f"linspace: num is {count}; there cannot be fewer than none")
+    first, last = (_floating(v, tape) for v in (start, stop))
+    gaps = count - 1 if endpoint else count
+    delta = sub(last, first, tape=tape)
+    step = div(delta, gaps, tape=tape) if gaps > 0 else np.float64(np.nan)
+    width = delta if gaps <= 0 else step
+    shape = shape_of(width)
+    places = np.arange(count, dtype=width.dtype).reshape(-1, *[1] * len(shape))
+    numbers = add(mul(places, width, tape=tape), first, tape=tape)
+    if endpoint and count > 1:  # which rounding may have missed
+        end = astype(broadcast_to(last, (1, *shape), tape=tape), numbers.dtype, tape=tape)
+        numbers = concatenate([getitem(numbers, slice(0, -1), tape=tape), end], tape=tape)
+    if axis != 0:
+        numbers = moveaxis(numbers, 0, axis, tape=tape)
+    if dtype is not None:
+        whole = native_dtype(dtype).kind in "biu"
+        numbers = astype(floor(numbers, tape=tape) if whole else numbers, dtype, tape=tape)
+    return (numbers, step) if retstep else numbers
+
+
+def _floating(v: Any, tape: Any) -> Any:
+    if type(v) in NUMBERS:
+        return v
+    v = v if isinstance(v, (Value, Symbol)) else as_array("linspace", "an end", v)
+    return v if v.dtype.kind in "fc" else astype(v, np.float64, tape=tape)
+
+
+publish(globals())
