@@ -113,6 +113,9 @@ def concatenate(
 def conj(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
     """The gradients of ``conj`` in x."""
 
+def contract(g: ArrayLike, x: ArrayLike, y: ArrayLike, subscripts: str) -> tuple[_Array, _Array]:
+    """The gradients of ``contract`` in x, y."""
+
 def cos(g: ArrayLike, x: ArrayLike) -> _Array:
     """The gradients of ``cos`` in x."""
 

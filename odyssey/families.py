@@ -4,7 +4,7 @@ This is also where every op becomes an attribute of ``odyssey.ops``, whatever ro
 """
 
 from odyssey import ops
-from odyssey.linalg import products, vectors  # noqa: F401
+from odyssey.linalg import contraction, products, vectors  # noqa: F401
 from odyssey.losses import entropy, softmax_entropy, squared_error  # noqa: F401
 from odyssey.nn import activations, layers, rectifiers, softmaxes  # noqa: F401
 from odyssey.ops import (  # noqa: F401

@@ -89,6 +89,56 @@ CASES = {
     "kron, nothing": ([(0, 2), (2, 1)], lambda m, x, y: m.kron(x, y)),
     "kron with itself": ([(2, 2)], lambda m, x: m.kron(x, x)),
 }
+# Subscripts, and the shapes of their operands.
+SUMS = {
+    "ij,jk": [(2, 3), (3, 4)],
+    "ij,jk->ki": [(2, 3), (3, 4)],
+    "ij , kj -> ": [(2, 3), (1, 3)],
+    "ba": [(2, 3)],
+    "bA": [(2, 3)],
+    "ij->": [(2, 3)],
+    "ijk->j": [(2, 3, 2)],
+    "ii": [(3, 3)],
+    "ii->i": [(3, 3)],
+    "iij->ji": [(2, 2, 3)],
+    "iijj->ji": [(2, 2, 3, 3)],
+    "iiii": [(2, 2, 2, 2)],
+    "aab,bcc->ac": [(2, 2, 3), (3, 2, 2)],
+    "i,j": [(2,), (3,)],
+    "i,i": [(3,), (3,)],
+    "i,i->i": [(3,), (3,)],
+    "bi,bi->b": [(2, 3), (2, 3)],
+    "bij,bjk->bik": [(2, 2, 3), (2, 3, 1)],
+    "abc,cad->bda": [(2, 3, 2), (2, 2, 3)],
+    ",ij": [(), (2, 3)],
+    ",->": [(), ()],
+    "": [()],
+    "...": [(2, 3)],
+    "...i->...": [(2, 3)],
+    "i->...i": [(3,)],
+    "...ij,...jk": [(3, 1, 2, 2), (2, 2, 3)],
+    "...ij,jk->ki...": [(2, 2, 3), (3, 2)],
+    "a...,...a->...": [(2, 3), (3, 2)],
+    "...,...": [(2, 3), (3,)],
+    "ij,jk->k": [(2, 1), (3, 2)],
+    "ij,ij->ij": [(1, 3), (2, 1)],
+    "i,i->": [(1,), (3,)],
+    "ij,j->i": [(0, 3), (3,)],
+    "ij,jk->ik": [(2, 0), (0, 3)],
+    "ij,jk,kl": [(2, 3), (3, 2), (2, 2)],
+    "i,ij,j": [(2,), (2, 3), (3,)],
+    "i,i,i->i": [(1,), (3,), (3,)],
+    "ij,ij,ij->j": [(2, 2), (2, 2), (2, 2)],
+    "i,j,k->kji": [(2,), (1,), (3,)],
+    "ab,bc,ca,abc": [(2, 2), (2, 2), (2, 2), (1, 2, 2)],
+}
+
+
+def summed(text):
+    return lambda m, *v: m.einsum(text, *v)
+
+
+CASES |= {f"einsum {text}: {shapes}": (shapes, summed(text)) for text, shapes in SUMS.items()}
 every_case = pytest.mark.parametrize(("shapes", "call"), CASES.values(), ids=list(CASES))
 
 
@@ -145,7 +195,7 @@ def test_what_comes_out_is_no_part_of_what_a_variable_holds(module, shapes, call
 
 
 LAYOUTS = {
-    "columns first": np.asfortranarray,
+    "columns first": lambda x: np.asfortranarray(x) if x.ndim else x,
     "reversed": lambda x: x[(slice(None, None, -1),) * x.ndim],
     "every second": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
 }

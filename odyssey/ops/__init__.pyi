@@ -580,6 +580,35 @@ def conj(x: _Scalar, /, *, tape: GradientTape | None = None) -> Any: ...
 def conj(x: _Plain, /, *, tape: GradientTape | None = None) -> _Array: ...
 
 @overload
+def contract(
+    x: Variable,
+    y: _Operand,
+    /,
+    subscripts: str,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Products summed over axes of both that the result lacks; letters name the axes."""
+@overload
+def contract(
+    x: _Plain,
+    y: Variable,
+    /,
+    subscripts: str,
+    *,
+    tape: GradientTape | None = None,
+) -> Variable: ...
+@overload
+def contract(
+    x: _Plain,
+    y: _Plain,
+    /,
+    subscripts: str,
+    *,
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+
+@overload
 def cos(x: Variable, /, *, tape: GradientTape | None = None) -> Variable:
     """Elementwise cosine of an angle in radians."""
 @overload
@@ -782,6 +811,32 @@ def dstack(
 ) -> _ArrayOrScalar: ...
 @overload
 def dstack(tup: _Operand | Sequence[object], *, tape: GradientTape | None = None) -> Any: ...
+
+@overload
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Variable,
+    optimize: Any = "greedy",
+    tape: GradientTape | None = None,
+) -> Variable:
+    """Products of arrays summed over the axes that the result lacks; letters name the axes."""
+@overload
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: _Array,
+    optimize: Any = "greedy",
+    tape: GradientTape | None = None,
+) -> _ArrayOrScalar: ...
+@overload
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: _Operand,
+    optimize: Any = "greedy",
+    tape: GradientTape | None = None,
+) -> Any: ...
 
 @overload
 def elu(x: Variable, /, *, alpha: float = 1.0, tape: GradientTape | None = None) -> Variable:

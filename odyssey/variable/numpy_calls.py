@@ -56,8 +56,8 @@ FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[ax
 
 # What has integers, truth values or dtypes for its result, and so no gradient.
 _NAMES = """
-    allclose argpartition argwhere array_equal array_equiv can_cast common_type
-    count_nonzero digitize flatnonzero iscomplex iscomplexobj isclose isin isneginf isposinf isreal
+    allclose argpartition argwhere array_equal array_equiv can_cast common_type count_nonzero
+    digitize einsum_path flatnonzero iscomplex iscomplexobj isclose isin isneginf isposinf isreal
     isrealobj lexsort may_share_memory min_scalar_type nanargmax nanargmin nonzero result_type
     searchsorted shares_memory
 """
