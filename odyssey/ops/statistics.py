@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import number
+from odyssey.errors import DTypeError
 from odyssey.ops.arithmetic import div, mul, neg, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
@@ -22,13 +24,21 @@ _FOLDS = (
     sample((4, 1), axis=0),
 )
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+_NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j is not a number")
 
 # ------------------------------------------------------------------ variance and deviation
 
 
-def _freedom(axis: Any, ddof: float, keepdims: bool, correction: float | None) -> tuple[Any, ...]:
-    """``correction`` is NumPy's second name of ``ddof``."""
-    return axis, ddof if correction is None else correction, keepdims, None
+def _freedom(who: str) -> Any:
+    """A ``prepare``: ``correction`` is NumPy's second name of ``ddof``."""
+
+    def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
+        name, given = ("ddof", ddof) if correction is None else ("correction", correction)
+        if type(given) is not int:
+            given = number(who, name, given, "NaN")
+        return axis, given, keepdims, None
+
+    return prepare
 
 
 def _moment_infer(name: str) -> Any:
@@ -80,12 +90,12 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 @op(
     kernel=_var,
     numpy=[np.var],
-    prepare=_freedom,
+    prepare=_freedom("var"),
     infer=_moment_infer("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
     samples=[*_MOMENTS, sample(())],
-    rejects=[_NO_AXIS],
+    rejects=[_NO_AXIS, _NO_NUMBER],
 )
 def var(
     x: Any,
@@ -163,13 +173,13 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 @op(
     kernel=_std,
     numpy=[np.std],
-    prepare=_freedom,
+    prepare=_freedom("std"),
     infer=_moment_infer("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
     kinks="0 where all elements are equal, the second derivatives there NaN",
     samples=_MOMENTS,
-    rejects=[_NO_AXIS],
+    rejects=[_NO_AXIS, _NO_NUMBER],
 )
 def std(
     x: Any,
