@@ -13,8 +13,8 @@ DOORS = all_doors()
 
 # What takes no argument of a stranger's, or is made by others only.
 WITHOUT_DOOR = {
-    "Gradients", "LossAndGrad", "TapeNode", "backward", "errors", "losses", "no_grad", "ops",
-    "optim", "testing", "linalg", "nn", "special", "Optimizer", "Group", "Rule", "Schedule",
+    "Gradients", "LossAndGrad", "TapeNode", "backward", "errors", "linalg", "losses", "nn",
+    "no_grad", "ops", "optim", "special", "testing", "Optimizer", "Group", "Rule", "Schedule",
 }  # fmt: skip
 
 

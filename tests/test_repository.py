@@ -1,9 +1,11 @@
 """What the repository says about itself is true."""
 
+import ast
 import shutil
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,19 @@ def test_importing_the_package_does_not_import_numba():
 
 def test_the_package_declares_its_types():
     assert (Path(odyssey.__file__).parent / "py.typed").is_file()
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
+    root = Path(odyssey.__file__).parent
+    named = {}
+    for file in root.rglob("*.py"):
+        parts = file.relative_to(root.parent).with_suffix("").parts
+        named[".".join(part for part in parts if part != "__init__")] = file
+    wanted = {name: set() for name in named}
+    for name, file in named.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("odyssey"):
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted[name] |= full & named.keys() or {node.module}
+    assert sum(map(len, wanted.values())) > 500
+    TopologicalSorter(wanted).prepare()  # raises CycleError, which names the circle

@@ -6,7 +6,7 @@ Beside them are schedules of the learning rate and the clipping of gradients.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
 from odyssey.optim.adaptive import AdaGrad, RMSprop, adagrad, rmsprop
@@ -26,9 +26,6 @@ from odyssey.optim.schedules import (
     WarmupLR,
 )
 from odyssey.optim.sgd import SGD, sgd
-
-if TYPE_CHECKING:
-    from odyssey.objective import scipy_objective
 
 __all__ = [
     "SGD",

@@ -13,15 +13,15 @@ from contextlib import ContextDecorator
 from typing import Any
 from weakref import ref
 
-__all__ = ["Block", "Door"]
+__all__ = ["Block", "Door", "Left"]
 
 
 class Door:
     """Stands in a class as ``__exit__``; ``with`` looks it up anew for each block.
 
-    The class has ``_blocks``, its open blocks; ``_leave(kind, error, trace)``, which leaves the
-    last of them, and may be called again where it was interrupted; ``_abandon(door)``, which leaves
-    that of a door, if it is open; and ``_door``, where the next block finds its door, or None.
+    The class, ``Left``, has ``_blocks``, its open blocks; ``_leave(kind, error, trace)``, which
+    leaves the last of them, and may be called again where it was interrupted; ``_abandon(door)``,
+    which leaves that of a door, if it is open; and ``_door``, where the next block finds its door.
     """
 
     def __get__(self, scope: Any, kind: Any = None) -> Callable[..., None]:
@@ -42,31 +42,21 @@ class Door:
             raise
 
 
-class Block(ContextDecorator):
-    """A ``with`` block that does something at its begin and undoes it at its end.
+class Left:
+    """What is left by doors.
 
-    Subclasses have ``_begin(entry)``, which stores what ``_end`` will need in ``entry[1]`` before
-    it changes anything, and ``_end(entry)``, which may be called after any part of ``_begin``, and
-    again after any part of itself.
+    ``_blocks`` are its open blocks, each a sequence whose first item is its door. Subclasses have
+    ``_leave(kind, error, trace)``.
     """
 
+    _blocks: list[Any]
     _door: Any = None
 
-    def __init__(self) -> None:
-        self._blocks: list[list[Any]] = []
-
-    def __enter__(self) -> Any:
-        entry = [self._door, None]
-        self._door = None
-        self._blocks.append(entry)
-        return self._begin(entry)
-
-    def _leave(self, *failure: Any) -> None:
-        if self._blocks:
-            self._end(self._blocks[-1])
-            self._blocks.pop()
+    def _leave(self, kind: Any, error: Any, trace: Any) -> None:
+        raise NotImplementedError
 
     def _abandon(self, door: Any) -> None:
+        """Leave the block of a door that is gone, as after an exception."""
         try:
             self._leave_by(door)
         except BaseException:
@@ -74,13 +64,36 @@ class Block(ContextDecorator):
             raise
 
     def _leave_by(self, door: Any) -> None:
-        while any(entry[0] is door for entry in self._blocks):
-            self._leave()
+        while any(block[0] is door for block in self._blocks):
+            self._leave(BaseException, None, None)
+
+    __exit__ = Door()
+
+
+class Block(Left, ContextDecorator):
+    """A ``with`` block that does something at its begin and undoes it at its end.
+
+    Subclasses have ``_begin(entry)``, which stores what ``_end`` will need in ``entry[1]`` before
+    it changes anything, and ``_end(entry)``, which may be called after any part of ``_begin``, and
+    again after any part of itself.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = []
+
+    def __enter__(self) -> Any:
+        entry = [self._door, None]
+        self._door = None
+        self._blocks.append(entry)
+        return self._begin(entry)
+
+    def _leave(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._blocks:
+            self._end(self._blocks[-1])
+            self._blocks.pop()
 
     def _begin(self, entry: list[Any]) -> Any:
         raise NotImplementedError
 
     def _end(self, entry: list[Any]) -> None:
         raise NotImplementedError
-
-    __exit__ = Door()

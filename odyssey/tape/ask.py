@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -41,6 +41,7 @@ from odyssey.tape.question import (
     unreached,
 )
 from odyssey.tape.recording import RawNode, Recording
+from odyssey.tape.span import Span
 from odyssey.tape.sweep import (
     SPARE,
     Visit,
@@ -56,9 +57,6 @@ from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
 from odyssey.tree import flatten, leaves, same_tree
 from odyssey.variable import Variable, settled
 
-if TYPE_CHECKING:
-    from odyssey.tape.gradient_tape import GradientTape
-
 __all__ = ["backward", "gradient", "jvp"]
 
 _ARRAYS = (np.ndarray, np.generic)
@@ -68,7 +66,7 @@ _NAMED = (OdysseyError, FloatingPointError)
 # ------------------------------------------------------------------ the three questions
 
 
-def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradients:
+def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     """See ``GradientTape.backward``."""
     r = tape._recording
     graph = bool(tape._around) and tape._followed()
@@ -109,7 +107,7 @@ def backward(tape: GradientTape, output: Any, grad: Any, retain: bool) -> Gradie
 
 
 def gradient(
-    tape: GradientTape, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
+    tape: Span, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
 ) -> Any:
     """See ``GradientTape.gradient``."""
     word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
@@ -170,7 +168,7 @@ def gradient(
     return answer
 
 
-def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
+def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> Any:
     """See ``GradientTape.jvp``."""
     word("jvp", "unused", unused, ("error", "zero", "none"), TapeError)
     refuse_consumed(tape, "jvp")
@@ -213,7 +211,7 @@ def jvp(tape: GradientTape, output: Any, sources: Any, tangents: Any, unused: st
 # ------------------------------------------------------------------ sweeping
 
 
-def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
+def _seen(tape: Span, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
     r = tape._recording
     if not tape._gaps or not r.nodes or (r.nodes[-1][1] < tape._gaps[0] and not r.manual):
@@ -222,7 +220,7 @@ def _seen(tape: GradientTape, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
 
 
 def _pull(
-    tape: GradientTape,
+    tape: Span,
     since: int,
     seeds: dict[int, Any],
     graph: bool,
@@ -395,7 +393,7 @@ def _flip_recorded(g: Any) -> Any:
 
 
 def _deliver(
-    tape: GradientTape,
+    tape: Span,
     rest: dict[int, Any],
     reached: dict[int, Any],
     strange: bool,
@@ -451,7 +449,7 @@ def _deliver(
     return gradients
 
 
-def _flags(tape: GradientTape, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
+def _flags(tape: Span, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
     """What a tape is told in the same moment in which it hands over: names and values."""
     if tape._hooks:
         return ["_hooks", "_undelivered", "_consumed"], [hooks, False, not keep]

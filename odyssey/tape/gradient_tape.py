@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from _thread import get_ident
-from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import flag, function
-from odyssey.devices.commit import commit
-from odyssey.errors import OdysseyError, TapeError
+from odyssey.errors import TapeError
 from odyssey.ops.shape import identity
-from odyssey.table.blocks import Door
 from odyssey.table.declare import OPS
-from odyssey.table.scope import TRACE, Pause, innermost, replaced, scopes, set_scopes
+from odyssey.table.scope import Pause, innermost
 from odyssey.table.value import CONSTANT, LEAF, Info, Symbol, free_id, make_value
 from odyssey.tape import ask, manual, report
-from odyssey.tape.blocks import NoRecording, OpenBlock, RecordingAgain, leave_block
-from odyssey.tape.careful import Careful
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
-from odyssey.tape.recording import Recording
 from odyssey.tape.report import TapeNode
-from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
+from odyssey.tape.span import NoRecording, Span
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
 __all__ = ["GradientTape"]
 
 
-class GradientTape:
+class GradientTape(Span):
     """Records ops on Variables, and differentiates what it recorded.
 
     Inside ``with GradientTape() as tape:`` every op on a trainable leaf, or on what came from
@@ -49,198 +42,12 @@ class GradientTape:
     6.0
     """
 
-    _recording: Recording = None  # type: ignore[assignment]  # if __init__ never ran
-
-    # What the next block that is entered will be left by, see Door.
-    _door: Any = None
-
     def __init__(self, *, persistent: bool = False, check: bool = False) -> None:
         if persistent is not False:
             persistent = flag("GradientTape", "persistent", persistent)
         if check is not False:
             check = flag("GradientTape", "check", check)
-        self.persistent = persistent
-        self._check = check
-        self._enabled = False
-        self._blocks: list[OpenBlock] = []
-        self._start()
-
-    def _start(self) -> None:
-        """Begin an empty recording of this tape's own."""
-        me = weakref.ref(self)
-        recording = Recording(me, TRACE.get() is not None)
-        recording.open[id(self)] = me
-        if self._check:
-            recording.careful = Careful()
-        # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
-        # could go on with the recording.
-        self._gaps: list[int] = []
-        # Tapes that recorded when this one joined them, and so follow its sweeps.
-        self._around: list[weakref.ref[GradientTape]] = []
-        # Whether a tape inside of this one was swept: derivatives may well be constants.
-        self._derived = False
-        self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
-        self._pauses: list[Any] = []  # blocks of no_recording that are open
-        # In this order: a tape that is interrupted here stays consumed, or its recording dead.
-        self._recording = recording
-        self._undelivered = False
-        self._consumed = False
-        if self._blocks:
-            self._move_blocks()
-
-    def _move_blocks(self) -> None:
-        """Let the blocks of this tape that are open record on its new recording."""
-        new = self._recording
-        for k, block in enumerate(self._blocks):
-            old = block[0]
-            if old.dead and block in old.entered:
-                moved = (new, *block[1:])
-                commit(
-                    [
-                        (self._blocks.__setitem__, k, moved),
-                        (old.entered.remove, block),
-                        (new.entered.append, moved),
-                        (set_scopes, replaced(old, new)),
-                    ]
-                )
-
-    # -------------------------------------------------------------- recording or not
-
-    def __enter__(self) -> GradientTape:
-        door, self._door = self._door, None
-        thread = get_ident()
-        if self._blocks and self._blocks[0][4][-1] != thread:
-            raise entered_elsewhere(self._recording)
-        if self._consumed or self._recording.dead:
-            self._start()
-        outer = scopes()
-        if outer[0] is not None:
-            self._meet(innermost())
-            outer = scopes()
-        recording, was_enabled = self._recording, self._enabled
-        inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
-        block = (recording, was_enabled, door, outer, inner)
-        self._blocks.append(block)
-        recording.entered.append(block)
-        if not (was_enabled or self._gaps or self._pauses or len(recording.open) > 1):
-            self._enabled = True  # enable, spelled out
-            recording.thread = thread
-            recording.turn(1)
-        else:
-            self.enable()
-        set_scopes(inner)
-        return self
-
-    def _meet(self, outer: Any) -> None:
-        """Find out what a block around this tape's means to it."""
-        if outer is not None:
-            if outer is not self._recording and isinstance(outer, Recording):
-                self._join(outer)
-            self._recording.guarded = True
-
-    __exit__ = Door()
-
-    def _leave(self, kind: Any, error: Any, trace: Any) -> None:
-        """Leave the innermost block; after an interrupt anywhere in here, it may be left again."""
-        block = self._blocks[-1]
-        recording, was_enabled, _, outer, inner = block
-        if scopes() is inner:  # leave_block, spelled out
-            set_scopes(outer)
-            recording.entered.remove(block)
-        else:
-            leave_block(block)
-        if self._enabled and not was_enabled:
-            recording = self._recording
-            if self._pauses or recording.dead or len(recording.open) > 1:
-                self.disable()
-            else:
-                recording.turn(0)  # disable, spelled out
-                self._enabled = False
-        if kind is not None:
-            self.clear()
-        self._blocks.pop()
-
-    def _abandon(self, door: Any) -> None:
-        """Leave the block of a door that is gone, as after an exception."""
-        try:
-            self._leave_by(door)
-        except BaseException:
-            self._leave_by(door)
-            raise
-
-    def _leave_by(self, door: Any) -> None:
-        while any(block[2] is door for block in self._blocks):
-            self._leave(BaseException, None, None)
-
-    def _join(self, outer: Recording) -> None:
-        """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
-        own = self._recording
-        if not outer.on or own.nodes or own.on:
-            return
-        around = [weakref.ref(tape) for tape in outer.tapes() if tape.enabled]
-        for leaf in own.leaves.values():
-            outer.place(leaf)
-        outer.constants.update(own.constants)
-        commit(
-            [
-                (outer.open.__setitem__, id(self), weakref.ref(self)),
-                (setattr, self, "_gaps", []),
-                (setattr, self, "_around", around),
-                (setattr, self, "_recording", outer),
-            ]
-        )
-        own.spend("joined another")
-        if self._check and outer.careful is None:
-            outer.careful = Careful()
-            outer.turn(outer.on)
-
-    def enable(self) -> None:
-        """Record what is passed to this tape or lives on it; a consumed tape starts empty."""
-        if self._consumed or self._recording.dead:
-            self._start()
-        if not self._enabled:
-            try:
-                self._enabled = True
-                self._recording.thread = get_ident()
-                if not self._pauses:
-                    self._resume()
-            except BaseException:
-                self._resume()
-                raise
-
-    def disable(self) -> None:
-        """Record nothing more until enabled or entered again."""
-        if self._enabled:
-            try:
-                self._enabled = False
-                if not self._pauses:
-                    self._stop()
-            except BaseException:
-                self._stop()
-                raise
-
-    def _resume(self) -> None:
-        """Do what follows when this tape records again; where it does already, nothing."""
-        recording = self._recording
-        if recording.dead or not self.enabled:
-            return
-        if len(self._gaps) % 2:
-            self._gaps.append(recording.new_id())
-        recording.refresh()
-
-    def _stop(self) -> None:
-        """Do what follows when this tape records no more; where it does not already, nothing."""
-        recording = self._recording
-        if recording.dead or self.enabled:
-            return
-        recording.refresh()
-        if len(recording.open) > 1 and not len(self._gaps) % 2:  # else nobody goes on
-            self._gaps.append(recording.new_id())
-
-    @property
-    def enabled(self) -> bool:
-        """Whether this tape records now."""
-        return self._enabled and not self._pauses and not self._recording.dead
+        super().__init__(persistent, check)
 
     def no_recording(self) -> NoRecording:
         """Pause this tape in a block; what is computed there is constant to it."""
@@ -257,7 +64,7 @@ class GradientTape:
     @property
     def nodes(self) -> list[TapeNode]:
         """The nodes in order of recording; a copy for reading."""
-        return [] if self._consumed else report.nodes_of(self)
+        return report.nodes_of(self)
 
     @property
     def ids(self) -> frozenset[int]:
@@ -321,41 +128,10 @@ class GradientTape:
         self._recording.watched[watched._id] = weakref.ref(watched)
         return watched
 
-    def clear(self) -> None:
-        """Drop every node, and forget every leaf; unlock every array."""
-        enabled = self._enabled
-        try:
-            self._clear(enabled)
-        except BaseException:
-            self._clear(enabled)
-            raise
-
-    def _clear(self, enabled: bool) -> None:
-        self.disable()
-        self._part("cleared")
-        self._start()
-        if enabled:
-            self.enable()
-
     def clear_grads(self) -> None:
         """Set the gradient of every leaf of this tape to None."""
         for leaf in self._recording.leaves.values():
             leaf.zero_grad()  # type: ignore[attr-defined]
-
-    def _part(self, why: str) -> None:
-        """Give up this tape's share of its recording; the last one empties it."""
-        r = self._recording
-        r.open.pop(id(self), None)
-        if not r.open or not r.tapes():
-            r.spend(why)
-
-    def __del__(self) -> None:
-        recording = self._recording
-        if recording is not None and not recording.dead:
-            self._enabled = False
-            self._part("dropped")
-            if not recording.dead:
-                recording.refresh()
 
     # -------------------------------------------------------------- recording by hand
 
@@ -478,53 +254,6 @@ class GradientTape:
         assert id is not None  # which only stands for constants, and those are refused here
         self._hooks.setdefault(id, []).append(function("on_gradient", fn))
 
-    # -------------------------------------------------------------- what sweeps ask of a tape
-
-    @property
-    def paused(self) -> bool:
-        """Whether a ``no_recording`` block of this tape is open."""
-        return bool(self._pauses)
-
-    @property
-    def consumed(self) -> bool:
-        """Whether a sweep spent this tape's nodes."""
-        return self._consumed
-
-    def _covers(self, id: int) -> bool:
-        """Whether ``id`` was recorded while this tape was recording."""
-        gaps, manual = self._gaps, self._recording.manual
-        if not gaps or (id < gaps[0] and not manual):
-            return True
-        return bisect_right(gaps, manual.get(id, id)) % 2 == 0
-
-    def _followed(self) -> bool:
-        """Whether a tape that recorded when this one was entered still does."""
-        if not self._around or isinstance(innermost(), Pause):
-            return False
-        around = (ref() for ref in self._around)
-        return any(t is not None and t.enabled for t in around)
-
-    def _recording_again(self) -> RecordingAgain:
-        """Record in this block what a sweep runs, though this tape may have been left."""
-        return RecordingAgain(self)
-
-    def _consume(self) -> None:
-        """End this tape's recording after a sweep; may be called again where it was interrupted."""
-        self._consumed = True
-        self._hooks = {}
-        if self._enabled:
-            self.disable()
-        self._part("consumed")
-
-    def _settle(self, error: BaseException) -> None:
-        """After a sweep that failed: a tape that lost nodes in it, or handed over, is consumed."""
-        if not self._consumed:
-            return
-        if self._recording.thread == get_ident():
-            self._consume()
-        elif isinstance(error, (LookupError, RuntimeError)) and not isinstance(error, OdysseyError):
-            raise swept_elsewhere() from error  # another thread is at work, or was
-
     # -------------------------------------------------------------- reports
 
     def explain(self, output: Variable, source: Variable) -> str:
@@ -542,15 +271,6 @@ class GradientTape:
     def to_mermaid(self) -> str:
         """Return the graph in Mermaid's language."""
         return report.to_mermaid(self)
-
-    def __repr__(self) -> str:
-        return repr(self._recording)
-
-    def __reduce__(self) -> NoReturn:
-        raise TapeError(
-            f"{self!r} is neither copied nor pickled: its nodes belong to the Variables that it "
-            "met; record again, or store the gradients"
-        )
 
     def _repr_html_(self) -> str:
         return report.to_html(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from odyssey.table.call import run
 from odyssey.table.declare import OPS, REQUIRED, Row
 from odyssey.table.value import CONSTANT, NUMBERS, Value
 from odyssey.tape.recording import SEVERAL, Recording
-
-if TYPE_CHECKING:
-    from odyssey.tape.gradient_tape import GradientTape
+from odyssey.tape.span import Span
 
 __all__ = ["find_row", "record", "record_positional"]
 
@@ -31,14 +29,14 @@ def find_row(op: Any) -> Row:
     return row
 
 
-def record_positional(tape: GradientTape, op: str, /, *ids: Any, **saved: Any) -> None:
+def record_positional(tape: Span, op: str, /, *ids: Any, **saved: Any) -> None:
     """``record_<op>``: the inputs, then the output."""
     if not ids:
         raise TapeError(f"record_{op}: pass the inputs and then the output")
     record(tape, op, ids[:-1], ids[-1], saved)
 
 
-def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
+def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
     """See ``GradientTape.record``."""
     row = find_row(op)
     r = tape._recording
@@ -78,7 +76,7 @@ def record(tape: GradientTape, op: Any, inputs: Any, output: Any, saved: dict[st
         result._recording = r
 
 
-def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
+def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
     """The id, value and spec of an input, as far as they are known."""
     r = tape._recording
     if not isinstance(given, Value):
@@ -104,7 +102,7 @@ def _input(tape: GradientTape, row: Row, given: Any) -> tuple[int | None, Any, S
     return r.place(given), given._array, given._spec
 
 
-def _output(tape: GradientTape, row: Row, inputs: set[Any], output: Any) -> int:
+def _output(tape: Span, row: Row, inputs: set[Any], output: Any) -> int:
     """The id of the output; raises where storing it would make a cycle or a second producer."""
     r = tape._recording
     id = output._id if isinstance(output, Value) else output

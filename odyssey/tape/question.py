@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,12 @@ from odyssey.errors import (
 from odyssey.ops.arithmetic import add
 from odyssey.spec import Spec, fits_kind
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.tape.recording import Recording
+from odyssey.tape.span import Span
 from odyssey.tape.sweep import dependencies, flip
 from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
-
-if TYPE_CHECKING:
-    from odyssey.tape.gradient_tape import GradientTape
-    from odyssey.tape.recording import Recording
 
 __all__ = [
     "checked",
@@ -46,7 +44,7 @@ __all__ = [
 ]
 
 
-def refuse_consumed(tape: GradientTape, who: str) -> None:
+def refuse_consumed(tape: Span, who: str) -> None:
     """Raise if an earlier sweep spent the tape."""
     if tape._undelivered:
         raise TapeConsumedError(
@@ -65,7 +63,7 @@ def refuse_consumed(tape: GradientTape, who: str) -> None:
         )
 
 
-def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
+def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = tape._recording
     if type(value) is Variable and value._recording is r and tape._covers(value._id):
@@ -107,7 +105,7 @@ def id_of(tape: GradientTape, who: str, value: Any, leaf_may_be_new: bool = Fals
 
 
 def source_of(
-    tape: GradientTape, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
+    tape: Span, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
 ) -> int | None:
     """The id of a source: of what was watched, though it was written to since; see ``id_of``.
 
@@ -127,7 +125,7 @@ def source_of(
 
 
 def sources_of(
-    tape: GradientTape, who: str, sources: list[Any], unused: str
+    tape: Span, who: str, sources: list[Any], unused: str
 ) -> tuple[list[int | None], list[Spec]]:
     """Ids and specs of sources; trainable leaves may be new to the tape."""
     ids: list[int | None] = []
@@ -143,14 +141,14 @@ def sources_of(
     return ids, specs
 
 
-def output_of(tape: GradientTape, value: Any, unused: str) -> int | None:
+def output_of(tape: Span, value: Any, unused: str) -> int | None:
     """The id of an output of a forward sweep; None for a constant, unless that is an error."""
     if unused != "error" and isinstance(value, Variable) and value._recording is CONSTANT:
         return None
     return id_of(tape, "jvp", value, leaf_may_be_new=True)
 
 
-def spec_of_either(tape: GradientTape, who: str, value: Any) -> Spec:
+def spec_of_either(tape: Span, who: str, value: Any) -> Spec:
     """The spec of a Variable, or of what an id on this tape means."""
     spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
     if spec is None:
@@ -170,7 +168,7 @@ def _short(value: Any) -> str:
 
 
 def seeds_of(
-    tape: GradientTape,
+    tape: Span,
     who: str,
     output: Any,
     grad: Any,
@@ -255,7 +253,7 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
 
 
 def unreached(
-    tape: GradientTape, ids: list[int | None], seeds: dict[int, Any], wanted: set[int], start: int
+    tape: Span, ids: list[int | None], seeds: dict[int, Any], wanted: set[int], start: int
 ) -> int | None:
     """The place of the first source that no seed depends on; a sweep over ids alone."""
     nodes = tape._recording.nodes
@@ -266,7 +264,7 @@ def unreached(
     return next((place for place, i in enumerate(ids) if i not in found), None)
 
 
-def reaches_trainable(tape: GradientTape, seeds: dict[int, Any]) -> bool:
+def reaches_trainable(tape: Span, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = tape._recording
     ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,11 +25,9 @@ from odyssey.errors import MutationError, TapeError, TapeMismatchError, Untracke
 from odyssey.spec import Spec
 from odyssey.table.scope import TRAVELS, Pause, scopes
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
+from odyssey.tape.careful import Careful
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import holds_arrays, ids_of_thread
-
-if TYPE_CHECKING:
-    from odyssey.tape.careful import Careful
 
 __all__ = ["FIRST", "SEVERAL", "RawNode", "Recording"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from odyssey.spec import Spec
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED
 from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.recording import RawNode
+from odyssey.tape.span import Span
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable
-
-if TYPE_CHECKING:
-    from odyssey.tape.gradient_tape import GradientTape
 
 __all__ = ["Memory", "TapeNode", "explain", "memory", "nodes_of", "to_dot", "to_html", "to_mermaid"]
 
@@ -67,13 +65,15 @@ class TapeNode(NamedTuple):
         return f"TapeNode({typed} = {call_text(self.op, self.given)}{behind})"
 
 
-def nodes_of(tape: GradientTape) -> list[TapeNode]:
+def nodes_of(tape: Span) -> list[TapeNode]:
     """See ``GradientTape.nodes``."""
+    if tape._consumed:
+        return []
     names = Names(tape._recording)
     return [TapeNode.read(node, names) for node in names.nodes]
 
 
-def explain(tape: GradientTape, output: Variable, source: Variable) -> str:
+def explain(tape: Span, output: Variable, source: Variable) -> str:
     """See ``GradientTape.explain``."""
     for name, value in (("output", output), ("source", source)):
         if not isinstance(value, Variable):
@@ -129,7 +129,7 @@ class Memory(NamedTuple):
         return "\n".join([*rows, f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"])
 
 
-def memory(tape: GradientTape) -> Memory:
+def memory(tape: Span) -> Memory:
     """See ``GradientTape.memory``."""
     seen: set[int] = set()
     nodes = []
@@ -156,7 +156,7 @@ def _owner(value: Any) -> Any:
     return value
 
 
-def _drawn(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
+def _drawn(tape: Span) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
     """Labels by small number, the edges between them, and which of them are leaves."""
     names = Names(tape._recording)
     numbers = names.numbers
@@ -172,7 +172,7 @@ def _drawn(tape: GradientTape) -> tuple[dict[int, str], list[tuple[int, int]], s
     return labels, edges, leaves
 
 
-def to_dot(tape: GradientTape) -> str:
+def to_dot(tape: Span) -> str:
     """See ``GradientTape.to_dot``."""
     labels, edges, leaves = _drawn(tape)
     lines = ["digraph tape {", "  rankdir=LR;"]
@@ -188,7 +188,7 @@ def to_dot(tape: GradientTape) -> str:
 _MERMAID = {c: f"#{ord(c)};" for c in "#&;<>`\\"} | {'"': "#quot;"}
 
 
-def to_mermaid(tape: GradientTape) -> str:
+def to_mermaid(tape: Span) -> str:
     """See ``GradientTape.to_mermaid``."""
     labels, edges, _ = _drawn(tape)
     lines = ["graph LR"]
@@ -198,13 +198,13 @@ def to_mermaid(tape: GradientTape) -> str:
     return "\n".join(lines + [f"  n{a} --> n{b}" for a, b in edges])
 
 
-def to_html(tape: GradientTape) -> str:
+def to_html(tape: Span) -> str:
     """A table of the nodes, for notebooks; the last hundred."""
     import html
 
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-        for cells in map(_cells, tape.nodes[-100:])
+        for cells in map(_cells, nodes_of(tape)[-100:])
     )
     head = "".join(f"<th>{title}</th>" for title in ("result", "op", "operands", "shape"))
     return f"<p>{html.escape(repr(tape))}</p><table><tr>{head}</tr>{rows}</table>"

@@ -8,14 +8,11 @@ import weakref
 from _thread import get_ident
 from collections.abc import Iterator
 from itertools import repeat, starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from odyssey.devices.locks import open_all_but
 from odyssey.errors import TapeConsumedError, TapeError
 from odyssey.table.value import Mark
-
-if TYPE_CHECKING:
-    from odyssey.tape.recording import Recording
 
 __all__ = [
     "LEFT_BEHIND",
@@ -31,6 +28,21 @@ NO_IDS = Mark.block
 
 # Why a recording is empty in the child of a fork.
 LEFT_BEHIND = "left behind by a fork"
+
+
+class Recording(Protocol):
+    """What is asked of a recording here."""
+
+    held: dict[int, Any]
+    open: dict[int, Any]
+    dead: str
+    thread: int
+
+    def tapes(self) -> list[Any]:
+        """The living tapes that share it."""
+
+    def spend(self, why: str) -> None:
+        """Drop everything."""
 
 
 # ------------------------------------------------------------------ threads

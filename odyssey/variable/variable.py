@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from odyssey.ops.indexing import setitem
 from odyssey.ops.shape import astype
 from odyssey.spec import Array, Shape, fits_kind, spec_of
 from odyssey.table import fast_calls
+from odyssey.table.protocols import Tape
 from odyssey.table.scope import TRACE, Pause, find, follower, innermost, recording_now
 from odyssey.table.value import (
     CONSTANT,
@@ -47,9 +48,6 @@ from odyssey.table.value import (
 )
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
-
-if TYPE_CHECKING:
-    from odyssey.tape import GradientTape
 
 __all__ = ["Variable", "check_trainable", "refuse_locked", "settled"]
 
@@ -82,7 +80,7 @@ class Variable(Value, Operators):
         data: Any,
         requires_grad: bool = False,
         *,
-        tape: GradientTape | None = None,
+        tape: Tape | None = None,
         name: str | None = None,
         dtype: Any = None,
         device: str | None = None,
@@ -236,11 +234,11 @@ class Variable(Value, Operators):
         return isinstance(self._recording, Mark)
 
     @property
-    def tape(self) -> GradientTape | None:
+    def tape(self) -> Tape | None:
         """The tape that this result was recorded on; None for a leaf, or when that tape is gone."""
         if isinstance(self._recording, Mark):
             return None
-        tape: GradientTape | None = self._recording.tape_of(self._id)
+        tape: Tape | None = self._recording.tape_of(self._id)
         return tape
 
     @property
@@ -359,11 +357,12 @@ class Variable(Value, Operators):
         info = Info(self.name, note=("detach", (self._id,)))
         return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
 
-    def detach_into(self, tape: GradientTape) -> Variable:
+    def detach_into(self, tape: Tape) -> Variable:
         """A trainable leaf of another tape with the same value; no gradient flows back."""
         if not hasattr(type(tape), "_adopt"):
             raise DTypeError(f"detach_into: {shown(tape)} is not a GradientTape")
-        return tape.variable(np.array(self.data), self.name)
+        moved: Variable = tape.variable(np.array(self.data), self.name)
+        return moved
 
     # -------------------------------------------------------------- conversions
 
