@@ -284,6 +284,19 @@ def test_vdot_conjugates_its_first_operand():
     od.testing.check_gradients(ops.vdot, a, b)
 
 
+def test_a_cross_product_is_numpys_bit_for_bit_whatever_the_axes():
+    rng = np.random.default_rng(0)
+    for shapes, options in (
+        ([(3,), (3,)], {}),
+        ([(2, 1, 3), (4, 3)], {}),
+        ([(3, 4), (3, 4)], {"axis": 0}),
+        ([(3, 5), (4, 5, 3)], {"axisa": 0, "axisb": 2, "axisc": 1}),
+    ):
+        x, y = (rng.normal(size=shape) for shape in shapes)
+        assert_same(ops.cross(x, y, **options), np.cross(x, y, **options))
+        assert_same(ops.cross(x + 1j * x, y, **options), np.cross(x + 1j * x, y, **options))
+
+
 # ------------------------------------------------------------------ numbers without axes
 
 

@@ -7,15 +7,13 @@ to an operand, its diagonals and sums, is done to it alone and first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
-from odyssey.linalg.subscripts import Alone, as_text, program_of
 from odyssey.ops.diagonals import diagonal
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import astype, reshape, shape_of, transpose
@@ -27,50 +25,12 @@ from odyssey.table.value import NUMBERS, Symbol, Value
 # ------------------------------------------------------------------ two operands
 
 
-class _Product(NamedTuple):
-    """How a product of two arrays is made one of matrices."""
-
-    terms: tuple[str, str, str]  # the letters of x, y and the result
-    shared: tuple[tuple[int, int], ...]  # axes of x and y that have one length
-    orders: tuple[Any, Any, Any]  # of the axes of x, y and the result; None where they stand so
-    counts: tuple[int, int, int]  # of letters in all terms, in x and the result, in x and y
-    plain: bool  # one sum, over vectors or matrices
-
-
 @lru_cache(maxsize=512)
-def _product(subscripts: str) -> _Product:
-    inputs, arrow, out = subscripts.partition("->")
-    x, comma, y = inputs.partition(",")
-    terms = (x, y, out)
-    letters = "".join(terms)
-    once = all(len(set(term)) == len(term) for term in terms)
-    paired = all(letters.count(letter) > 1 for letter in letters)
-    if not (arrow and comma and once and paired and (letters.isalpha() or not letters)):
-        raise ShapeError(
-            f"contract: subscripts={subscripts!r}; write 'ab,bc->ac', where each letter stands "
-            "once in a term, and in two terms or in all three"
-        )
-    batch = [c for c in out if c in x and c in y]
-    left = [c for c in out if c not in y]
-    right = [c for c in out if c not in x]
-    summed = [c for c in x if c not in out]
-    return _Product(
-        terms,
-        tuple((i, y.index(c)) for i, c in enumerate(x) if c in y),
-        (
-            _order(x, [*batch, *left, *summed]),
-            _order(y, [*batch, *summed, *right]),
-            _order([*batch, *left, *right], out),
-        ),
-        (len(batch), len(left), len(summed)),
-        len(summed) == 1 and not batch and len(left) < 2 and len(right) < 2,
-    )
+def _product(subscripts: str) -> Any:
+    """How to make this product; see ``subscripts.Product``."""
+    from odyssey.linalg.subscripts import product_of  # not needed by every program
 
-
-def _order(have: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
-    """How to transpose; None where nothing is to do."""
-    order = tuple(have.index(letter) for letter in wanted)
-    return None if order == tuple(range(len(order))) else order
+    return product_of(subscripts)
 
 
 def _contract_spec(x: Spec, y: Spec, subscripts: str) -> Spec:
@@ -194,7 +154,7 @@ def _in_one_dtype(operands: list[Any], tape: Any) -> list[Any]:
     ]
 
 
-def _alone(x: Any, steps: Alone, tape: Any) -> Any:
+def _alone(x: Any, steps: Any, tape: Any) -> Any:
     if steps.shape is not None:
         x = reshape(x, steps.shape, tape=tape)
     for i, j in steps.diagonals:
@@ -232,6 +192,8 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: A
     >>> einsum("ij,j->i", a, b), float(einsum("ii", a))
     (array([12., 34.]), 5.0)
     """
+    from odyssey.linalg.subscripts import as_text, program_of  # see above
+
     text, given = as_text(subscripts, operands)
     if not given or not operands:
         raise ShapeError("einsum: no operands came; pass subscripts and one array or more")

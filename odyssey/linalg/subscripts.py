@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from string import ascii_letters, ascii_uppercase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,65 @@ from odyssey.checks import shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Shape
 
-__all__ = ["Alone", "Program", "as_text", "program_of"]
+__all__ = ["Alone", "Product", "Program", "as_text", "product_of", "program_of"]
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+# ------------------------------------------------------------------ products of two
+
+
+class Product(NamedTuple):
+    """How a product of two arrays is made one of matrices."""
+
+    terms: tuple[str, str, str]  # the letters of x, y and the result
+    shared: tuple[tuple[int, int], ...]  # axes of x and y that have one length
+    orders: tuple[Any, Any, Any]  # of the axes of x, y and the result; None where they stand so
+    counts: tuple[int, int, int]  # of letters in all terms, in x and the result, in x and y
+    plain: bool  # one sum, over vectors or matrices
+
+
+def product_of(subscripts: str) -> Product:
+    """Read the subscripts of a product of two arrays.
+
+    Raises:
+        ShapeError: where a letter does not stand once in two terms or in three.
+    """
+    inputs, arrow, out = subscripts.partition("->")
+    x, comma, y = inputs.partition(",")
+    terms = (x, y, out)
+    letters = "".join(terms)
+    once = all(len(set(term)) == len(term) for term in terms)
+    paired = all(letters.count(letter) > 1 for letter in letters)
+    if not (arrow and comma and once and paired and (letters.isalpha() or not letters)):
+        raise ShapeError(
+            f"contract: subscripts={subscripts!r}; write 'ab,bc->ac', where each letter stands "
+            "once in a term, and in two terms or in all three"
+        )
+    batch = [c for c in out if c in x and c in y]
+    left = [c for c in out if c not in y]
+    right = [c for c in out if c not in x]
+    summed = [c for c in x if c not in out]
+    return Product(
+        terms,
+        tuple((i, y.index(c)) for i, c in enumerate(x) if c in y),
+        (
+            _order(x, [*batch, *left, *summed]),
+            _order(y, [*batch, *summed, *right]),
+            _order([*batch, *left, *right], out),
+        ),
+        (len(batch), len(left), len(summed)),
+        len(summed) == 1 and not batch and len(left) < 2 and len(right) < 2,
+    )
+
+
+def _order(have: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
+    """How to transpose; None where nothing is to do."""
+    order = tuple(have.index(letter) for letter in wanted)
+    return None if order == tuple(range(len(order))) else order
+
+
+# ------------------------------------------------------------------ sums of any number
 
 
 class Alone(NamedTuple):
@@ -43,7 +100,7 @@ def program_of(text: str, shapes: tuple[Shape, ...], optimize: Any) -> Program:
 
 def _lettered(sublist: Any) -> str:
     """A list of axes, numbers below 52 and ``...``, as a term of letters in the same order."""
-    letters = ascii_uppercase + ascii_letters[:26]
+    letters = _LETTERS[26:] + _LETTERS[:26]
     try:
         places = [k if k is ... else operator.index(k) for k in sublist]
         if any(k is not ... and not 0 <= k < len(letters) for k in places):
@@ -91,9 +148,9 @@ def _spelled_out(text: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
         if more < 0 or (more and "..." not in term):
             raise _failure(text, f"{term!r} does not fit an operand of shape {shape}")
         left.append(more)
-    spare = "".join(c for c in ascii_letters if c not in text)
+    spare = "".join(c for c in _LETTERS if c not in text)
     if max(left) > len(spare):
-        raise _failure(text, f"more than {len(ascii_letters)} axes have no letters")
+        raise _failure(text, f"more than {len(_LETTERS)} axes have no letters")
     rest = spare[: max(left)]
     full = [t.replace("...", rest[len(rest) - n :]) for t, n in zip(terms, left, strict=True)]
     if not arrow:
@@ -168,7 +225,7 @@ def _products(
 
 def _names(letters: str) -> dict[int, str]:
     """The letters from the first on, for these in the order in which they come."""
-    return dict(zip(map(ord, dict.fromkeys(letters)), ascii_letters, strict=False))
+    return dict(zip(map(ord, dict.fromkeys(letters)), _LETTERS, strict=False))
 
 
 # ------------------------------------------------------------------ the order of products

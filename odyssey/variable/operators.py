@@ -14,6 +14,7 @@ from odyssey.ops import (
     arrangement,
     choice,
     complex_numbers,
+    diagonals,
     elementary,
     gathering,
     indexing,
@@ -21,6 +22,7 @@ from odyssey.ops import (
     rounding,
     scans,
     shape,
+    sorting,
     statistics,
 )
 from odyssey.table.declare import COMPOSITES, OPS, operator_of
@@ -179,6 +181,10 @@ class Operators:
             raise _strange("argmin", strange)
         return reductions.argmin(self, axis, keepdims=keepdims)
 
+    def argsort(self, axis: int | None = -1, **options: Any) -> Any:
+        """Where the elements of the sorted array stood, a constant; see ``ops.argsort``."""
+        return sorting.argsort(self, axis, **options)
+
     def any(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
         if strange:
@@ -260,6 +266,18 @@ class Operators:
     def swapaxes(self, axis1: int, axis2: int) -> Any:
         """Two axes exchanged; see ``ops.swapaxes``."""
         return shape.swapaxes(self, axis1, axis2)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """A diagonal of each matrix that two axes make; see ``ops.diagonal``."""
+        return diagonals.diagonal(self, offset, axis1, axis2)
+
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, **strange: Any
+    ) -> Any:
+        """Sum along a diagonal of each matrix that two axes make; see ``ops.trace``."""
+        if strange:
+            raise _strange("trace", strange)
+        return diagonals.trace(self, offset, axis1, axis2, dtype)
 
     def reshape(self, *lengths: Any, order: str = "C") -> Any:
         """The elements under another shape, as ``reshape(2, 3)`` or ``reshape((2, 3))``."""
