@@ -14,11 +14,13 @@ from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, SettingErr
 __all__ = [
     "STUMBLES",
     "article",
+    "few_digits",
     "flag",
     "function",
     "kind_of",
     "label",
     "number",
+    "sequence",
     "shown",
     "whole",
     "word",
@@ -32,6 +34,10 @@ STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
 """
 
 _WIDTH = 80
+
+# Of a number that is shown digit by digit, and of a list that is shown element by element.
+_LENGTH = 8
+_MANY = 8
 
 
 def kind_of(error: Exception) -> type[OdysseyError]:
@@ -54,6 +60,32 @@ def shown(value: Any) -> str:
     except Exception:  # repr of a stranger: too deep, too many digits, or broken
         return article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
+
+
+def few_digits(value: Any) -> str:
+    """What a repr says of a setting: numbers to six digits, alone or in a list or tuple.
+
+    >>> few_digits(0.1), few_digits(1 / 3), few_digits((0.9, 0.1 + 0.2)), few_digits("mean")
+    ('0.1', '0.333333', '(0.9, 0.3)', "'mean'")
+    """
+    if type(value) in (float, complex):
+        text = repr(value)
+        return text if len(text) <= _LENGTH else f"{value:.6g}"
+    if type(value) in (list, tuple):
+        return sequence(value, few_digits)
+    return shown(value)
+
+
+def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str]) -> str:
+    """A list or a tuple as Python writes it, the first few elements of a long one.
+
+    >>> sequence((1,), str), sequence(list(range(20)), str)
+    ('(1,)', '[0, 1, 2, 3, 4, 5, 6, 7, ...]')
+    """
+    texts = [text_of(value) for value in values[:_MANY]] + ["..."] * (len(values) > _MANY)
+    if type(values) is list:
+        return f"[{', '.join(texts)}]"
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def article(noun: str) -> str:

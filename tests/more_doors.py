@@ -278,7 +278,7 @@ def tape_doors():
         "ops.tape=": simple(ops.add, array, array, tape=lambda rng: None),
         "ops.sum.tape=": simple(ops.sum, array, tape=lambda rng: None),
     }
-    names = [n for n in dir(GradientTape) if n.startswith("record_")]
+    names = [n for n in vars(GradientTape) if n.startswith("record_")]
 
     def by_name(rng):
         tape, w, h, _ = recorded(rng)

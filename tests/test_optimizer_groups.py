@@ -140,7 +140,7 @@ def test_settings_that_make_no_sense_are_refused(make, error, words):
 
 def test_a_setting_that_a_group_lacks_cannot_be_assigned_to_it():
     optimizer = SGD([wide(1.0)], 0.1)
-    with pytest.raises(OdysseyError, match="rate: no setting; there are learning_rate"):
+    with pytest.raises(OdysseyError, match="rate: not among the settings; there are learning_rate"):
         optimizer.groups[0].rate = 0.5
     with pytest.raises(AttributeError, match="SGD has no 'betas'"):
         _ = optimizer.betas

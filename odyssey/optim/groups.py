@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import Rule
+from odyssey.table.row import parameters_of
 from odyssey.table.scope import TRACE
 from odyssey.table.value import LEAF
 from odyssey.tree import paths
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["Group", "groups_of"]
+__all__ = ["Group", "counted", "defaults_of", "groups_of"]
 
 
 _set_slot = object.__setattr__  # since to set an attribute of a group is to change it
@@ -67,7 +68,9 @@ class Group:
             )
         if unknown := set(settings) - set(self._settings):
             names = ", ".join(sorted(unknown))
-            raise OdysseyError(f"{names}: no setting; there are {', '.join(self._settings)}")
+            raise OdysseyError(
+                f"{names}: not among the settings; there are {', '.join(self._settings)}"
+            )
         changed = self._settings | {name: _python_number(value) for name, value in settings.items()}
         return changed, self._make(**changed)
 
@@ -114,8 +117,20 @@ class Group:
         return Group, (self.params, self.paths, self._make, self._settings)
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
-        return f"Group({len(self.params)} parameters, {settings})"
+        if getattr(self, "_settings", None) is None:  # it is being made, or could not be
+            return "<Group, unfinished>"
+        settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())
+        return f"Group({', '.join([counted(self.params, 'parameter'), *settings])})"
+
+
+def counted(things: Sized, noun: str) -> str:
+    """How many there are, as in ``2 parameters``."""
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters of a function by name, each with its default or ``REQUIRED``."""
+    return {p.name: p.default for p in parameters_of(function)}
 
 
 def _python_number(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, number, shown, whole
+from odyssey.checks import STUMBLES, few_digits, flag, number, shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.guard import GUARD
@@ -19,10 +19,11 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from odyssey.optim.groups import Group, groups_of
+from odyssey.optim.groups import Group, counted, defaults_of, groups_of
 from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
+from odyssey.table.row import REQUIRED
 from odyssey.table.scope import TRACE, no_grad
 from odyssey.table.value import LEAF
 from odyssey.variable import Variable
@@ -110,6 +111,24 @@ class Optimizer:
             raise OutOfRangeError(
                 f"{who}: group={shown(group)}; there are {len(self.groups)}"
             ) from None
+
+    def __repr__(self) -> str:
+        """The parameters, and the settings that are not at their default."""
+        groups: list[Group] | None = vars(self).get("groups")
+        if groups is None:  # it is being made, or could not be
+            return f"<{type(self).__name__}, unfinished>"
+        facts = [counted(self.params, "parameter")]
+        if len(groups) > 1:
+            facts[0] += f" in {len(groups)} groups"
+        if frozen := sum(p._recording is not LEAF for p in self.params):
+            facts.append(f"{frozen} frozen")
+        defaults = defaults_of(type(self).__init__)
+        for name in groups[0].settings():
+            values = [group.settings().get(name) for group in groups]
+            if any(value != defaults.get(name, REQUIRED) for value in values):
+                alike = all(value == values[0] for value in values)
+                facts.append(f"{name}={few_digits(values[0] if alike else values)}")
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     # -------------------------------------------------------------- stepping
 

@@ -47,6 +47,7 @@ class ReduceLROnPlateau(Schedule):
     threshold_mode: str
     cooldown: float
     eps: float
+    _standing = ("steps", "best", "bad_steps")
     _words: ClassVar[dict[str, tuple[str, ...]]] = {
         "mode": ("min", "max"),
         "threshold_mode": ("rel", "abs"),

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from copy import copy, deepcopy
 from typing import Any, ClassVar
 
-from odyssey.checks import number, shown, whole
+from odyssey.checks import few_digits, number, shown, whole
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, OdysseyError, SettingError
+from odyssey.optim.groups import defaults_of
 from odyssey.optim.optimizer import Optimizer
 
 __all__ = [
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 
+# How many settings a repr shows in any case.
+_FIRST = 3
+
+
 class Schedule:
     """The part that all schedules share: the count of steps, and saving.
 
@@ -40,6 +45,9 @@ class Schedule:
 
     # Where the settings and counts that are numbers must lie.
     _ranges: ClassVar[dict[str, str]] = {"steps": "[0, inf)"}
+
+    # What its repr says of where it stands.
+    _standing: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(self, optimizer: Optimizer, **settings: Any) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -63,6 +71,26 @@ class Schedule:
                 raise DTypeError(f"{who}: {name}={shown(value)}; pass a list of numbers")
             return [_number(who, name, one, "[0, inf)") for one in value]
         return _number(who, name, value, self._ranges[name])
+
+    def __repr__(self) -> str:
+        """The settings, and where the schedule and the learning rates stand."""
+        own = vars(self)
+        if "base_rates" not in own or "optimizer" not in own:  # it is being made, or could not be
+            return f"<{type(self).__name__}, unfinished>"
+        settings: list[str] = []
+        for name, default in defaults_of(type(self).__init__).items():
+            if name == "optimizer" or name not in own:
+                continue
+            value = own[name]
+            # It is known by its first settings, also where they are not changed.
+            if len(settings) < _FIRST or value != default:
+                value = sorted(value.elements()) if isinstance(value, Counter) else value
+                settings.append(f"{name}={few_digits(value)}")
+        rates = self._rates()
+        rate = rates[0] if all(one == rates[0] for one in rates) else rates
+        stands = {name: own.get(name) for name in self._standing} | {"learning_rate": rate}
+        where = ", ".join(f"{name}={few_digits(value)}" for name, value in stands.items())
+        return f"{type(self).__name__}({'; '.join(filter(None, [', '.join(settings), where]))})"
 
     def step(self) -> None:
         """Count one step, and set the learning rates that follow it."""

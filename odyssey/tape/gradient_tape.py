@@ -23,7 +23,18 @@ from odyssey.variable import Variable, check_trainable
 __all__ = ["GradientTape"]
 
 
-class GradientTape(Span):
+class _Listed(type):
+    """What ``dir`` and ``help`` list of ``GradientTape``: its ``record_<op>`` would hide the rest.
+
+    There are two hundred; a tape itself lists them, for those who type ``tape.record_`` and ask
+    what there is.
+    """
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("record_")]
+
+
+class GradientTape(Span, metaclass=_Listed):
     """Records ops on Variables, and differentiates what it recorded.
 
     Inside ``with GradientTape() as tape:`` every op on a trainable leaf, or on what came from

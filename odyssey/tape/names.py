@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import few_digits, sequence
 from odyssey.spec import Spec, spec_of
 from odyssey.table.value import Symbol, Value, array_of
 
@@ -20,7 +20,6 @@ __all__ = ["Names", "brief", "on_one_line"]
 # Of an op with more operands a line shows so many.
 _MOST = 8
 _WIDTH = 40
-_DIGITS = 8  # of a number that is shown as it is
 
 _NAMED = (type, FunctionType, BuiltinFunctionType, np.ufunc)
 
@@ -161,17 +160,12 @@ def brief(value: Any) -> str:
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, np.generic):
         value = value.item()
-    if type(value) in (float, complex):
-        text = repr(value)
-        return text if len(text) <= _DIGITS else f"{value:.6g}"
     if type(value) is slice:
         parts = ["" if part is None else brief(part) for part in (value.start, value.stop)]
         return ":".join(parts if value.step is None else [*parts, brief(value.step)])
     if type(value) in (tuple, list):
-        texts = [brief(one) for one in value[:_MOST]] + ["..."] * (len(value) > _MOST)
-        inside = f"{texts[0]}," if type(value) is tuple and len(texts) == 1 else ", ".join(texts)
-        return f"({inside})" if type(value) is tuple else f"[{inside}]"
-    text = value.__name__ if isinstance(value, _NAMED) else shown(value)
+        return sequence(value, brief)
+    text = value.__name__ if isinstance(value, _NAMED) else few_digits(value)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."
 
 
