@@ -243,6 +243,13 @@ def check(
     assert_type(ops.split(x, 2), list[Array])
     assert_type(backward.multiply(1.0, x, x), tuple[Array, Array])
     assert_type(backward.sum(1.0, x=x, axis=0), Array)
+    # Arrays on the left give way to Variables, as they do when the program runs.
+    for both in (x @ w, x + w, x - w, x * w, x / w, x // w, x % w, x**w, x > w, x <= w):
+        assert_type(both, Variable)
+    for single in (np.float32(2.0) * w, 2.0 - w, 2**w, 1j / w, np.ones(2, np.float32) @ w):
+        assert_type(single, Variable)
+    assert_type(w @ x, Variable)
+    assert_type(np.asarray(w), NDArray[Any])
     # An ignore that has nothing to ignore is an error too.
     ops.sigmod(x)  # type: ignore[attr-defined]
     ops.exp(x, tape="here")  # type: ignore[call-overload]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -346,7 +346,7 @@ class Variable(Value, Operators):
             tape = None if isinstance(home, Mark) else home.tape_of(self._id)
         if tape is None:
             raise TapeError(
-                f"backward: {self!r} is on no tape; compute it inside "
+                f"backward: {self!r} is not on a tape; compute it inside "
                 "'with GradientTape() as tape:' and keep that tape"
             )
         return tape.backward(self, grad)
@@ -371,7 +371,14 @@ class Variable(Value, Operators):
         _check_device(device)
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    if not TYPE_CHECKING:
+        # NumPy's stubs take what has it for an array, so ``x @ w`` with an array on the left would
+        # be one to type checkers.
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+            return self._converted(dtype, copy)
+
+    def _converted(self, dtype: Any, copy: bool | None) -> Array:
+        """What NumPy makes an array of; raises where that would lose a gradient."""
         self._refuse_in_trace("an array is made of")
         if isinstance(top := innermost(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
