@@ -148,7 +148,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="PATH",
         help="where to save the picture",
     )
-    picture.add_argument("--no-plot", action="store_true", help="save no picture")
+    picture.add_argument("--no-plot", action="store_true", help="do not save a picture")
     parser.set_defaults(run=_train)
 
 

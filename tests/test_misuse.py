@@ -96,7 +96,7 @@ REFUSED = {
         UntrackedError,
         r"while nothing recorded.*with GradientTape\(\) as tape",
     ),
-    "foreign_id": (lambda r: (123_456_789,), TapeError, "knows no id 123456789"),
+    "foreign_id": (lambda r: (123_456_789,), TapeError, "does not know the id 123456789"),
 }
 
 

@@ -231,7 +231,7 @@ def test_unknown_devices_are_refused():
         (lambda w: w.assign(np.ones(3)), ShapeError, r"shape \(3,\) does not fit"),
         (lambda w: w.assign(1j), DTypeError, "complex128 does not cast to float64"),
         (lambda w: setattr(w, "grad", np.ones(3)), ShapeError, r"gradient of shape \(3,\)"),
-        (lambda w: w.backward(), TapeError, r"is on no tape.*with GradientTape\(\)"),
+        (lambda w: w.backward(), TapeError, r"is not on a tape.*with GradientTape\(\)"),
     ],
     ids=[
         "item",

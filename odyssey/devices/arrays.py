@@ -87,7 +87,7 @@ def refuse(who: str, what: str, value: Any) -> None:
     try:
         why = why_not(value)
     except RecursionError:
-        raise DTypeError(f"{who}: {what} is a nest that holds itself, or hardly ends") from None
+        raise DTypeError(f"{who}: {what} is a nest that contains itself, or is too deep") from None
     if why is not None:
         kind = ForeignContainerError if leads(value) else DTypeError
         raise kind(f"{who}: {what} {why}")

@@ -241,7 +241,7 @@ def _counts(who: str, numbers: Any) -> tuple[int, ...]:
     except TypeError:
         raise DTypeError(f"{who}: {numbers!r} came where ints were wanted") from None
     if any(n < 0 for n in counts):
-        raise ShapeError(f"{who}: {numbers!r} came; how often cannot be negative")
+        raise ShapeError(f"{who}: {numbers!r} came; a count cannot be negative")
     return counts
 
 
@@ -344,7 +344,7 @@ def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     except (ValueError, IndexError):
         raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
     if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {pad_width!r} holds what are not ints")
+        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
     if (widths < 0).any():
         raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
     return tuple((int(before), int(after)) for before, after in widths)

@@ -148,7 +148,7 @@ def _extremum_infer(name: str) -> Any:
         shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)
         if count(x, axis) == 0:
             raise ShapeError(
-                f"{name}: x {x.shape} has no elements over axis {axis!r}; nothing has no {name}"
+                f"{name}: x {x.shape} has no elements over axis {axis!r} and so no {name}"
             )
         return Spec(shape, x.dtype)
 
@@ -169,7 +169,7 @@ _EXTREMA: dict[str, Any] = {
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.max, np.amax],
     infer=_extremum_infer("max"),
-    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no max")],
+    rejects=[_NO_AXIS, reject((0, 2), match="and so no max")],
     **_EXTREMA,
 )
 def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -182,7 +182,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.min, np.amin],
     infer=_extremum_infer("min"),
-    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no min")],
+    rejects=[_NO_AXIS, reject((0, 2), match="and so no min")],
     **_EXTREMA,
 )
 def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -221,7 +221,7 @@ _PLACES = (
     samples=_PLACES,
     rejects=[
         _NO_AXIS,
-        reject((0, 2), match="nothing has no argmax"),
+        reject((0, 2), match="and so no argmax"),
         reject((2, 3), axis=(0, 1), error=OdysseyError, match="pass one int"),
     ],
 )
@@ -235,7 +235,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     numpy=[np.argmin],
     infer=_index_spec("argmin"),
     samples=_PLACES,
-    rejects=[_NO_AXIS, reject((0, 2), match="nothing has no argmin")],
+    rejects=[_NO_AXIS, reject((0, 2), match="and so no argmin")],
 )
 def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Index of the first smallest element over ``axis``, in row-major order by default."""

@@ -71,7 +71,7 @@ def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> in
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
             return value
-        raise TapeError(f"{who}: this tape knows no id {shown(value)}")
+        raise TapeError(f"{who}: this tape does not know the id {shown(value)}")
     if not isinstance(value, Variable):
         raise TapeError(f"{who}: {_short(value)} is not a Variable; only Variables are on a tape")
     where = value._recording

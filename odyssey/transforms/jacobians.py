@@ -127,7 +127,9 @@ def _check_real(who: str, path: str, leaf: Any) -> None:
     try:
         dtype = leaf.dtype if isinstance(leaf, _WITH_DTYPE) else np.asarray(leaf).dtype
     except STUMBLES as error:
-        raise DTypeError(f"{who}: {path} is {shown(leaf)}, no array: {error}") from error
+        raise DTypeError(
+            f"{who}: {path} is {shown(leaf)}, which is not an array: {error}"
+        ) from error
     if dtype.kind != "f" and type(leaf) is not int:
         raise DTypeError(
             f"{who}: {path} is of {dtype}; it must be real floating numbers; for complex ones use "

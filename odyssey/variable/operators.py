@@ -34,7 +34,7 @@ __all__ = ["Operators"]
 
 def _strange(who: str, named: dict[str, Any]) -> DTypeError:
     """The error for keywords that a method does not take."""
-    return DTypeError(f"{who}: unknown are {', '.join(named)}{keyword_hint(named)}")
+    return DTypeError(f"{who}: does not take {', '.join(named)}{keyword_hint(named)}")
 
 
 _equal, _not_equal = operator_of(choice.equal), operator_of(choice.not_equal)
