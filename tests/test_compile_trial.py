@@ -291,7 +291,7 @@ def test_ever_new_arguments_do_not_grow_a_compiled_function(args):
 
 
 def test_the_graphs_package_is_imported_beside_the_function():
-    import odyssey.compiler.graph as graph
+    import odyssey.graph.graph as graph
 
     assert graph.Graph is type(od.compile(lambda x: x).lower(X).graph)
     assert callable(od.compile)

@@ -24,11 +24,11 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import function
-from odyssey.compiler.graph import Graph
 from odyssey.compiler.program import check_specs, run
 from odyssey.compiler.surroundings import Surroundings
-from odyssey.compiler.trace import Trace
 from odyssey.errors import DTypeError, TapeError
+from odyssey.graph.graph import Graph
+from odyssey.graph.trace import Trace
 from odyssey.table.scope import TRACE
 from odyssey.table.value import LEAF, array_of
 from odyssey.tree import leaves, paths, unflatten

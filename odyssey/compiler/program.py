@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.graph import Graph, Ref, State
 from odyssey.errors import MissingGradientError, ShapeError
+from odyssey.graph.graph import Graph, Ref, State
 from odyssey.spec import spec_of
 from odyssey.table.value import array_of
 

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from odyssey.compiler.graph import Graph, Instruction, Ref, State
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import ShapeError, TapeError
+from odyssey.graph.graph import Graph, Instruction, Ref, State
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.spec import spec_of
 from odyssey.table.scope import TRACE, Boundary, enter
