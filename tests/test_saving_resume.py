@@ -128,6 +128,29 @@ def test_a_schedule_alone_sets_the_rates_and_nothing_else_of_its_optimizer(path)
     assert (two.learning_rate, two.momentum) == (0.5, 0.25)
 
 
+class Sawtooth(optim.Schedule):
+    """A schedule of a user, with an attribute of its own."""
+
+    def __init__(self, optimizer, teeth):
+        super().__init__(optimizer)
+        self.teeth = teeth
+        self.note = np.arange(3)
+
+    def _next(self, rate, base):
+        return base * (1 + self.steps % self.teeth)
+
+
+def test_a_schedule_of_a_user_goes_on_exactly(path):
+    schedules = [Sawtooth(optim.SGD(Variable(1.0, True), 0.5), teeth) for teeth in (3, 5)]
+    schedules[0].step()
+    od.save(path, schedules[0])
+    od.load(path, schedules[1])
+    for _ in range(4):
+        for schedule in schedules:
+            schedule.step()
+        assert repr(schedules[0].state_dict()) == repr(schedules[1].state_dict())
+
+
 @pytest.mark.parametrize("frozen", ["p1", "p2"])
 @pytest.mark.parametrize("case", ["sgd", "amsgrad", "lars"])
 def test_frozen_parameters_go_on_exactly_and_stay_frozen(path, case, frozen):

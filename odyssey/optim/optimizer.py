@@ -353,13 +353,15 @@ class Optimizer:
         """The calls that write into the arrays that are there, which compiled steps refer to."""
         plan: Plan = []
         for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
-            first = rule.init([p])[0]
-            for name, value in (first | values).items():
+            names = {"steps", *rule.slots}
+            if not names <= values.keys():
+                values = rule.init([p])[0] | values
+            for name, value in values.items():
                 if name in state:
                     array = take(value, state[name].dtype)
                     plan.append((setitem, state[name]._array, ..., array))
-                elif name in first:
-                    array = take(value, np.asarray(first[name]).dtype)
+                elif name in names:
+                    array = take(value, np.int64 if name == "steps" else p.dtype)
                     new = Variable(array, name=f"{p.name or p.id}.{name}")
                     plan.append((setitem, state, name, new))
         return plan

@@ -70,6 +70,8 @@ class Schedule:
             if not isinstance(value, (list, tuple)):
                 raise DTypeError(f"{who}: {name}={shown(value)}; pass a list of numbers")
             return [_number(who, name, one, "[0, inf)") for one in value]
+        if name not in self._ranges:  # an attribute that a user's class added
+            return value
         return _number(who, name, value, self._ranges[name])
 
     def __repr__(self) -> str:

@@ -76,10 +76,15 @@ def write(path: str, members: Members) -> None:
 
 
 def _fill(file: BinaryIO, members: Members) -> None:
-    with ZipFile(file, "w") as archive:
+    archive = ZipFile(file, "w")
+    try:
         for name, data in members.items():
             # With the date that a ZipInfo has by itself: the same tree gives the same bytes.
             archive.writestr(ZipInfo(name), data)
+        archive.close()
+    except BaseException:
+        archive.fp = None  # it would write an end, and complain of what was broken off
+        raise
 
 
 def _mode(target: str) -> int | None:
