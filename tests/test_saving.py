@@ -51,7 +51,10 @@ def same(one, other):
     """Whether two arrays or numbers are the same to the bit, of one type."""
     if isinstance(one, (np.ndarray, np.generic)):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        if one.dtype.char in "gG":  # whose last bytes mean nothing
+            assert repr(one) == repr(other)
+        else:
+            assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
     else:
         assert repr(one) == repr(other)
     assert type(one) is type(other)
@@ -399,7 +402,7 @@ REFUSED = {
     "objects": np.array([None]),
     "fields": np.zeros(2, "i4,f8"),
     "dates": np.array(["2020-01-01"], "datetime64[D]"),
-    "span": np.timedelta64(1),
+    "span": np.timedelta64(1, "s"),
     "mask": np.ma.array([1.0], mask=[True]),
     "tape": GradientTape(),
     "range": range(3),

@@ -190,13 +190,16 @@ def under_signals(path, count):
             raise StopError
 
     filled = World(2)
+    start = time.perf_counter()
+    od.save(path, worlds[1].tree())
     od.load(path, filled.tree())
+    longest = 2 * (time.perf_counter() - start)
     before = signal.signal(signal.SIGALRM, stop)
     try:
         while came < count:
             try:
                 armed.append(True)
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 6e-3))
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, longest))
                 od.save(path, worlds[1 - on_disk].tree())
                 od.load(path, filled.tree())
                 armed.clear()

@@ -284,7 +284,7 @@ class Optimizer:
             for group in self.groups
         ]
         with GUARD:
-            state = [{name: take(v._array) for name, v in s.items()} for s in self._state]
+            state = _taken(self._state, take)
         return {"settings": shared, "groups": groups, "state": state}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -365,6 +365,10 @@ class Optimizer:
                     new = Variable(array, name=f"{p.name or p.id}.{name}")
                     plan.append((setitem, state, name, new))
         return plan
+
+
+def _taken(states: list[dict[str, Variable]], take: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    return [{name: take(v._array) for name, v in state.items()} for state in states]
 
 
 def _check_form(saved: Any) -> None:
