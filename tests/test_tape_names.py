@@ -132,8 +132,10 @@ def test_a_called_function_shows_its_name():
     with GradientTape() as tape:
         _ = od.checkpoint(ops.sin)(w)
     assert [node.op for node in tape.nodes] == ["checkpoint(sin).call", "checkpoint(sin)"]
-    assert tape.nodes[0].given == ("w",)
-    assert tape.nodes[-1].spec == od.spec.spec_of(w)
+    assert lines(tape) == [
+        "TapeNode(#2: results = checkpoint(sin).call(w); saved x0: float64[2])",
+        "TapeNode(#3: float64[2] = checkpoint(sin)(#2))",
+    ]
 
 
 def test_many_operands_do_not_make_a_long_line():

@@ -63,7 +63,16 @@ class Wire:
         return self._answers[k]
 
 
-_WIRE = Spec((), Wire.dtype)
+class _WireSpec(Spec):
+    """The spec of a Wire, which has the form of a number for the sweep, and for nobody else."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "results"
+
+
+_WIRE = _WireSpec((), Wire.dtype)
 
 
 def _row(
