@@ -144,7 +144,8 @@ y_tape_alive = []
 METHODS = {
     "sum": [0], "mean": [0], "max": [0], "min": [0], "argmax": [0], "argmin": [0], "any": [0],
     "all": [0], "round": [1], "clip": [0.0, 1.0], "var": [0], "std": [0], "prod": [0],
-    "cumsum": [0], "dot": [np.ones(3)], "take": [[0]], "repeat": [2], "ravel": ["C"],
+    "cumsum": [0], "cumprod": [0], "dot": [np.ones(3)], "take": [[0]], "repeat": [2],
+    "ravel": ["C"],
     "flatten": ["C"], "squeeze": [None], "swapaxes": [0, 1], "reshape": [3, 2], "transpose": [1, 0],
     "astype": [np.float32], "conj": [], "assign": [np.ones((2, 3))], "item": [], "numpy": [],
     "detach": [], "zero_grad": [], "backward": [np.ones((2, 3))], "to": ["cpu"], "__getitem__": [0],

@@ -16,6 +16,8 @@ RANGES = {
     **dict.fromkeys(["arcsin", "arccos", "arctanh"], (-0.95, 0.95)),
     **dict.fromkeys(["exp2", "expm1", "sinh", "cosh"], (-6.0, 6.0)),
     "log1p": (-0.9, 30.0),
+    "logit": (0.05, 0.95),
+    "xlogy": (0.1, 30.0),
     "arccosh": (1.1, 30.0),
     "tan": (-1.4, 1.4),
     "erf": (-5.0, 5.0),
@@ -29,13 +31,14 @@ OPTIONS = {
     "gelu": {"approximate": "tanh"},
     "hard_tanh": {"min_val": -4.0, "max_val": 6.5},
 }
-PAIRED = {"arctan2", "hypot", "mod"}
+PAIRED = {"arctan2", "hypot", "mod", "logaddexp", "logaddexp2", "fmax", "fmin", "xlogy"}
 
 
 def torch_names(torch):
     f = torch.nn.functional
     same = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot erf "
-    same += "erfc log2 log10 expm1 log1p rsqrt reciprocal exp2"
+    same += "erfc log2 log10 expm1 log1p rsqrt reciprocal exp2 logaddexp logaddexp2 fmax fmin sinc "
+    same += "deg2rad rad2deg nan_to_num logit xlogy"
     functional = "leaky_relu relu6 elu selu gelu silu mish softsign"
     return (
         {name: getattr(torch, name) for name in same.split()}
@@ -57,7 +60,8 @@ def torch_names(torch):
 def jax_names(jax):
     jnp, nn = jax.numpy, jax.nn
     same = "sin cos tan sinh cosh arcsin arccos arctan arctan2 arcsinh arccosh arctanh hypot mod "
-    same += "log2 log10 expm1 log1p cbrt reciprocal exp2"
+    same += "log2 log10 expm1 log1p cbrt reciprocal exp2 logaddexp logaddexp2 fmax fmin sinc "
+    same += "deg2rad rad2deg nan_to_num fabs"
     activations = "leaky_relu relu6 elu selu silu mish log_sigmoid hard_sigmoid "
     activations += "hard_swish"
     return (
@@ -65,6 +69,8 @@ def jax_names(jax):
         | {name: getattr(nn, name) for name in activations.split()}
         | {
             "softsign": nn.soft_sign,
+            "logit": jax.scipy.special.logit,
+            "xlogy": jax.scipy.special.xlogy,
             "erf": jax.lax.erf,
             "erfc": jax.lax.erfc,
             "rsqrt": jax.lax.rsqrt,

@@ -173,3 +173,19 @@ def test_sums_of_exponentials_are_exact_far_apart_and_far_out():
     d = derive(ops.logaddexp, [x, y], [0, 1])
     np.testing.assert_array_equal(d.gradients[0] / d.cotangent, [0.5, 1.0, 0.0, 0.5])
     np.testing.assert_array_equal(d.gradients[1] / d.cotangent, [0.5, 0.0, 1.0, 0.5])
+
+
+# ------------------------------------------------------------------ as NumPy far out
+
+SPECIAL = np.array([-INF, -2.5, -1.0, -0.0, 0.0, 1e-300, 0.5, 1.0, 1e300, INF, NAN])
+
+
+@pytest.mark.parametrize("name", ["sinc", "nan_to_num", "angle", "cumprod"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex128"])
+def test_nan_and_infinity_go_through_as_through_numpy(name, dtype):
+    with np.errstate(all="ignore"):
+        x = SPECIAL.astype(dtype)
+        x = x + 1j * SPECIAL[::-1] if dtype == "complex128" else x
+        wanted = getattr(np, name)(x)
+        assert_same(getattr(ops, name)(Variable(x, requires_grad=True)).numpy(), wanted)
+        assert_same(getattr(np, name)(Variable(x)).numpy(), wanted)

@@ -22,6 +22,11 @@ CALLS = {
     "isclose": lambda x: np.isclose(x, x * 1.0),
     "isin": lambda x: np.isin(x, [3.0, 5.0]),
     "isreal": np.isreal,
+    "iscomplex": np.iscomplex,
+    "nonzero of a number": lambda x: np.count_nonzero(x[0], keepdims=True),
+    "argsort, stable": lambda x: np.argsort(x, kind="stable"),
+    "searchsorted, right": lambda x: np.searchsorted(x[1], 4.0, side="right"),
+    "searchsorted, sorter": lambda x: np.searchsorted(x[0], [0.0], sorter=np.array([2, 1, 0])),
     "isposinf": np.isposinf,
     "signbit": np.signbit,
     "lexsort": lambda x: np.lexsort((x[0], x[1])),
@@ -30,6 +35,10 @@ CALLS = {
 FACTS = {
     "allclose": lambda x: np.allclose(x, x + 1e-12),
     "array_equal": lambda x: np.array_equal(x, x * 1.0),
+    "allclose, not": lambda x: np.allclose(x, 1.0, atol=0.5),
+    "array_equal, NaN": lambda x: np.array_equal(x, x, equal_nan=True),
+    "isscalar": np.isscalar,
+    "count_nonzero of all": lambda x: bool(np.count_nonzero(x) == 4),
     "iscomplexobj": np.iscomplexobj,
     "result_type": np.result_type,
     "shares_memory": lambda x: np.shares_memory(x, x),
@@ -63,6 +72,18 @@ def test_a_fact_about_variables_is_pythons_or_numpys_own(call):
         found = call(Variable(NUMBERS, requires_grad=True) * 1.0)
     assert type(found) is type(call(NUMBERS))
     assert found == call(NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["rint", "trunc", "fix"])
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")
+def test_what_rounds_has_numpys_value_and_a_gradient_of_zero(name):
+    function = getattr(np, name)
+    x = np.array([-1.5, 0.5, 2.0, np.inf])
+    w = Variable(x, requires_grad=True)
+    with GradientTape() as tape:
+        out = function(w)
+    np.testing.assert_array_equal(out.numpy(), function(x))
+    assert tape.gradient(out, w, np.ones(4)).tolist() == [0.0] * 4
 
 
 def test_what_was_found_selects_with_a_gradient():

@@ -67,6 +67,12 @@ def test_importing_the_package_does_not_import_numba():
     assert done.returncode == 0
 
 
+def test_importing_the_package_looks_for_no_name_like_another():
+    program = "import sys, odyssey; sys.exit('difflib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
 def test_the_package_declares_its_types():
     assert (Path(odyssey.__file__).parent / "py.typed").is_file()
 

@@ -13,6 +13,17 @@ ALONG = np.array([[0, 2], [1, 1], [2, 2]])
 ZEROS = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0], [1.0, -2.0, 4.0]])
 TIES = np.array([[1.0, 1.0, 0.0], [2.0, 0.0, 2.0]])
 
+
+def interpolated(t, x, places, values):
+    """Straight lines between points, by the definition; torch has no op for it."""
+    after = t.clamp(t.searchsorted(places.detach(), x.detach(), right=True), 1, len(places) - 1)
+    start, end = places[after - 1], places[after]
+    share = (x - start) / (end - start)
+    inside = values[after - 1] * (1 - share) + values[after] * share
+    inside = t.where(x < places[0], values[0], inside)
+    return t.where(x > places[-1], values[-1], inside)
+
+
 # Operands, shapes or values; the call that odyssey and jax share, NumPy's; torch's call.
 CASES = {
     "prod": ([ZEROS], lambda m, x: m.prod(x, axis=1), lambda t, x: t.prod(x, 1)),
@@ -25,6 +36,37 @@ CASES = {
     ),
     "std": ([(3, 4)], lambda m, x: m.std(x, axis=0), lambda t, x: t.std(x, 0, correction=0)),
     "cumsum": ([(3, 4)], lambda m, x: m.cumsum(x, axis=-2), lambda t, x: t.cumsum(x, -2)),
+    "cumprod": (
+        [ZEROS],
+        lambda m, x: m.cumprod(x, axis=1),
+        lambda t, x: t.cumprod(x, 1),
+    ),
+    "diff": ([(3, 4)], lambda m, x: m.diff(x, 2), lambda t, x: t.diff(x, 2)),
+    "diff, ends": (
+        [(3, 4), (3, 1)],
+        lambda m, x, y: m.diff(x, prepend=y),
+        lambda t, x, y: t.diff(x, prepend=y),
+    ),
+    "trapezoid": (
+        [(3, 4), (3, 4)],
+        lambda m, y, x: m.trapezoid(y, x),
+        lambda t, y, x: t.trapezoid(y, x),
+    ),
+    "gradient": (
+        [(3, 4)],
+        lambda m, x: m.gradient(x, 0.5, axis=1),
+        lambda t, x: t.gradient(x, spacing=0.5, dim=1)[0],
+    ),
+    "linspace": (
+        [(3,), (3,)],
+        lambda m, x, y: m.linspace(x, y, 5),
+        lambda t, x, y: t.lerp(x, y, t.linspace(0, 1, 5, dtype=t.float64)[:, None]),
+    ),
+    "interp": (
+        [np.array([-2.0, -0.5, 0.0, 0.75, 1.5, 4.0]), np.array([-1.0, 0.0, 1.5]), (3,)],
+        lambda m, x, p, f: m.interp(x, p, f),
+        interpolated,
+    ),
     "max": ([TIES], lambda m, x: m.max(x, axis=1), lambda t, x: t.amax(x, 1)),
     "min": ([TIES], lambda m, x: m.min(x), lambda t, x: t.amin(x)),
     "swapaxes": ([(2, 3, 4)], lambda m, x: m.swapaxes(x, 0, -1), lambda t, x: t.swapaxes(x, 0, -1)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odyssey.table.declare import COMPOSITES, OPS, PASS, Row, op
+from odyssey.table.declare import sealed as _sealed
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
@@ -14,6 +15,8 @@ __all__ = ["COMPOSITES", "OPS", "PASS", "Row", "Symbol", "no_grad", "op"]
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every op is an attribute of this module; say so when a name is none."""
+    if not _sealed():  # the families are being imported, and each is looked for here first
+        raise AttributeError(name)
     import difflib
 
     near = difflib.get_close_matches(name, [*OPS, *COMPOSITES])

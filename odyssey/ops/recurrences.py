@@ -35,9 +35,9 @@ def _recurrence(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
         Spec(x.shape, x.dtype), Spec(factors.shape, factors.dtype), axis, False
     )
     out = np.array(x, dtype.dtype)
-    if out.ndim == 1 and out.dtype == np.float64:
-        # On Python's numbers: 80 ns an element in place of 500.
-        return np.array(_on_numbers(out.tolist(), factors.tolist(), reverse))
+    if out.ndim == 1 and out.dtype.kind == "f":
+        # On Python's numbers: 80 ns an element, where NumPy's take 500.
+        return np.array(_on_numbers(out.tolist(), factors.tolist(), reverse), out.dtype)
     lines, steps = np.moveaxis(out, axis, 0), np.moveaxis(factors, axis, 0)
     if reverse:
         lines, steps = lines[::-1], steps[:0:-1]

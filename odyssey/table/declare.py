@@ -65,6 +65,7 @@ __all__ = [
     "operator_of",
     "publish",
     "seal",
+    "sealed",
 ]
 
 _ROWS: dict[str, Row] = {}
@@ -158,7 +159,7 @@ def op(
     given = locals()
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
-        foreign = _sealed()
+        foreign = sealed()
         if foreign:
             check_declaration(reference, given)
         row = Row()
@@ -249,7 +250,7 @@ def publish(namespace: dict[str, Any]) -> None:
     Raises:
         OdysseyError: for a name that another op has, and once the table is sealed.
     """
-    if _sealed():
+    if sealed():
         raise OdysseyError(
             f"publish: the table is sealed, {namespace['__name__']} came too late; an op from "
             "outside is called as it is, without a name in the table"
@@ -281,7 +282,8 @@ def seal() -> Mapping[str, Callable[..., Any]]:
     return _NAMES
 
 
-def _sealed() -> bool:
+def sealed() -> bool:
+    """Whether all families are in the table, and it takes no more."""
     return bool(_SEAL)
 
 

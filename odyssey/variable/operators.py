@@ -18,6 +18,7 @@ from odyssey.ops import (
     elementary,
     gathering,
     indexing,
+    recurrences,
     reductions,
     rounding,
     scans,
@@ -232,6 +233,12 @@ class Operators:
         if strange:
             raise _strange("cumsum", strange)
         return scans.cumsum(self, axis)
+
+    def cumprod(self, axis: Any = None, **strange: Any) -> Any:
+        """Running product along ``axis``; see ``ops.cumprod``."""
+        if strange:
+            raise _strange("cumprod", strange)
+        return recurrences.cumprod(self, axis)
 
     def dot(self, b: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
