@@ -164,6 +164,16 @@ def test_interpolation_with_complex_values_has_complex_gradients():
     np.testing.assert_allclose(tape.gradient(out, w, cotangent), [0.75j, 0.25j + 1.0, 1.0])
 
 
+def test_numbers_of_numpys_are_settings_of_an_interpolation_too():
+    w = Variable(np.array([-5.0, 0.4, 5.0], np.float32), requires_grad=True)
+    x = w.numpy()
+    with GradientTape():
+        ends = np.interp(w, PLACES, HEIGHTS, left=np.float32(0.25), right=np.array(2))
+        turns = np.interp(w, PLACES, HEIGHTS, period=np.float64(6.0))
+    assert_same(ends.numpy(), np.interp(x, PLACES, HEIGHTS, left=0.25, right=2))
+    assert_same(turns.numpy(), np.interp(x, PLACES, HEIGHTS, period=6.0))
+
+
 def test_places_that_move_evenly_spaced_points_have_a_gradient_each():
     # NumPy takes one distance for all, by which the first two places alone would matter.
     x = np.array([1.0, 2.0, 4.0, 7.0])
@@ -220,7 +230,7 @@ REFUSED = {
     ),
     "interp, period": (
         lambda: np.interp(Variable(X), PLACES, PLACES, period=0),
-        DTypeError,
+        ShapeError,
         "period is 0",
     ),
     "interp, left": (

@@ -56,10 +56,20 @@ def searchsorted(a: Any, v: Any, /, side: str = "left") -> Any:
 
 
 def _beyond(left: Any, right: Any) -> tuple[Any, Any]:
-    for name, number in (("left", left), ("right", right)):
-        if number is not None and type(number) not in NUMBERS:
-            raise DTypeError(f"interp: {name} is {number!r}; it is static, pass a number")
-    return left, right
+    return _number("left", left), _number("right", right)
+
+
+def _number(name: str, number: Any) -> Any:
+    """A setting as a number of Python's, which raises no precision; None stays."""
+    if number is None or type(number) in NUMBERS:
+        return number
+    if (
+        isinstance(number, np.generic | np.ndarray)
+        and not number.ndim
+        and number.dtype.kind in "iufc"
+    ):
+        return number.item()
+    raise DTypeError(f"interp: {name} is {number!r}; it is static, pass a number")
 
 
 def _lines_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
@@ -207,9 +217,9 @@ def interp(
     x, xp, fp = (_double(v, tape) for v in (x, xp, fp))
     if period is None:
         return piecewise_linear(x, xp, fp, left=left, right=right, tape=tape)
-    if type(period) not in NUMBERS or not period:
-        raise DTypeError(f"interp: period is {period!r}; it is static, pass a number but 0")
-    period = abs(period)
+    period = abs(_number("period", period))
+    if not period:
+        raise ShapeError("interp: period is 0, by which it divides; pass another number")
     x, xp = mod(x, period, tape=tape), mod(xp, period, tape=tape)
     order = _sorting(xp)
     xp, fp = take(xp, order, tape=tape), take(fp, order, tape=tape)

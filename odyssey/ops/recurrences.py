@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from odyssey.errors import ShapeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate
@@ -18,6 +19,13 @@ from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ linear recurrence
+
+
+def _one_axis(axis: Any, reverse: bool) -> tuple[int, bool]:
+    try:
+        return operator.index(axis), reverse
+    except TypeError:
+        raise DTypeError(f"linear_recurrence: axis is {axis!r}; pass an int") from None
 
 
 def _recurrence_spec(x: Spec, factors: Spec, axis: int, reverse: bool) -> Spec:
@@ -88,6 +96,7 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
 
 @op(
     kernel=_recurrence,
+    prepare=_one_axis,
     infer=_recurrence_spec,
     vjp={
         "x": lambda g, factors, axis, reverse: linear_recurrence(
@@ -114,6 +123,7 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
         reject((3,), (2,), match="must have one shape"),
         reject((2, 3), (2, 3), axis=2, match="does not fit"),
         reject((), (), match="does not fit"),
+        reject((2, 3), (2, 3), axis=(0, 1), error=DTypeError, match="pass an int"),
     ],
 )
 def linear_recurrence(x: Any, factors: Any, /, *, axis: int = -1, reverse: bool = False) -> Any:
