@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.choice import equal
-from odyssey.ops.scatter import added_rows, in_range
+from odyssey.ops.scatter import added_rows, in_range, put_under
 from odyssey.ops.shape import astype, expand_dims, normalize_axes
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
@@ -124,8 +124,7 @@ def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
     if np.shape(x) != full:
         x = np.broadcast_to(x, full)
     out = added_rows(x.reshape(len(places), tail), places, head * length)
-    out.shape = spec.shape  # not by reshape, see added_rows
-    return out
+    return put_under(out, spec.shape)
 
 
 def add_at_key(x: Any, key: Sequence[Any], spec: Spec) -> Any:
@@ -136,8 +135,7 @@ def add_at_key(x: Any, key: Sequence[Any], spec: Spec) -> Any:
     if np.shape(x) != flat.shape:
         x = np.broadcast_to(x, flat.shape)
     out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
-    out.shape = spec.shape
-    return out
+    return put_under(out, spec.shape)
 
 
 def _along_spec(x: Spec, indices: Spec, axis: int | None) -> Spec:

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from odyssey.spec import Array
+from odyssey.spec import Array, Shape
 
-__all__ = ["added_rows", "in_range"]
+__all__ = ["added_rows", "in_range", "put_under"]
 
 # From so many numbers in a row on, whole rows are added; below, numbers are counted one by one.
 _LONG = 16
@@ -33,6 +33,16 @@ def in_range(places: Array, length: int) -> Array:
     if low < -length or high >= length:
         raise IndexError(f"index {low if low < 0 else high} is out of bounds for {length}")
     return np.where(places < 0, places + length, places) if low < 0 else places
+
+
+def put_under(array: Array, shape: Shape) -> Array:
+    """An array that nobody else has under another shape of as many elements.
+
+    It is no view, as from ``reshape``, which would be copied before it is handed out; and to set
+    ``array.shape`` is deprecated from NumPy 2.5 on.
+    """
+    array.resize(shape, refcheck=False)
+    return array
 
 
 def added_rows(x: Array, places: Array, count: int) -> Array:
@@ -62,8 +72,7 @@ def _by_number(x: Array, places: Array, count: int) -> Array:
     rows, length = x.shape
     if length == 1:  # whose sums are made in float64
         sums = np.bincount(places, x.reshape(-1), count).astype(x.dtype, copy=False)
-        sums.shape = count, 1  # not by reshape: a view would be copied before it is handed out
-        return sums
+        return put_under(sums, (count, 1))
     out = np.zeros((count, length), x.dtype)
     flat, along = out.reshape(-1), np.arange(length)
     step = max(1, _BLOCK // max(1, length))
