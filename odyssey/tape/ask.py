@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import weakref
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
-from odyssey.checks import STUMBLES, flag, kind_of, shown, word
-from odyssey.devices.arrays import as_array
-from odyssey.devices.commit import run_all
-from odyssey.devices.guard import GUARD
+from odyssey.checks import STUMBLES, flag, kind_of, word
 from odyssey.errors import (
-    DTypeError,
     OdysseyError,
-    ShapeError,
     TapeError,
-    TapeMismatchError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.spec import Spec, fits_kind
 from odyssey.table.scope import TRACE
-from odyssey.table.value import LEAF, PLAIN, Mark, Symbol, Value, ticket
+from odyssey.table.value import PLAIN, ticket
+from odyssey.tape.delivery import (
+    answer_of,
+    called,
+    checked_leaves,
+    deliver,
+    deliver_traced,
+    flip_recorded,
+    nothing,
+    own,
+)
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import (
     checked,
@@ -40,7 +41,7 @@ from odyssey.tape.question import (
     take_up,
     unreached,
 )
-from odyssey.tape.recording import RawNode, Recording
+from odyssey.tape.recording import RawNode
 from odyssey.tape.span import Span
 from odyssey.tape.sweep import (
     SPARE,
@@ -48,14 +49,13 @@ from odyssey.tape.sweep import (
     dependents,
     drain,
     first_after,
-    flip,
     pull,
     push,
     recorded,
 )
 from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
 from odyssey.tree import flatten, leaves, same_tree
-from odyssey.variable import Variable, settled
+from odyssey.variable import Variable
 
 __all__ = ["backward", "gradient", "jvp"]
 
@@ -85,7 +85,7 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     keep = tape.persistent or (retain is not False and flag("backward", "retain", retain))
     hooks = dict(tape._hooks)
     reached: dict[int, Any] = {}
-    visit = partial(_called, hooks) if hooks else None
+    visit = partial(called, hooks) if hooks else None
     rest = _pull(tape, since, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
@@ -93,14 +93,14 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     if strange or graph or traced:
         # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
         with tape._recording_again() if graph else nullcontext():
-            rest = _check(r, hooks, rest)
-            reached = {i: _flip_recorded(g) for i, g in reached.items()}
+            rest = checked_leaves(r, hooks, rest)
+            reached = {i: flip_recorded(g) for i, g in reached.items()}
     if traced:
-        gradients = _deliver_traced(r, rest, reached)
+        gradients = deliver_traced(r, rest, reached)
         tape._hooks = hooks
         tape._undelivered = False
     else:
-        gradients = _deliver(tape, rest, reached, strange, keep, hooks)
+        gradients = deliver(tape, rest, reached, strange, keep, hooks)
     if not keep:
         tape._consume()
     return gradients
@@ -136,7 +136,7 @@ def gradient(
     hooks = dict(tape._hooks)
 
     def visit(i: int, g: Any) -> Any:
-        g = _called(hooks, i, g)
+        g = called(hooks, i, g)
         if i in asked:
             found[i] = g
         return g
@@ -152,10 +152,10 @@ def gradient(
         wanted=wanted,
         start=start,
     )
-    found |= {i: _called(hooks, i, g) for i, g in rest.items() if i in asked}
+    found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
     taken = {id(g) for g in seeds.values()}
     results = [
-        _answer(found.get(i), spec, unused, taken, r.barrier)
+        answer_of(found.get(i), spec, unused, taken, r.barrier)
         for i, spec in zip(ids, specs, strict=True)
     ]
     if graph:
@@ -200,7 +200,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
         raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
     taken: set[int] = {id(t) for t in given}
     results = [
-        _own(moving[i], taken, r.barrier) if i in moving else _nothing(spec, unused)
+        own(moving[i], taken, r.barrier) if i in moving else nothing(spec, unused)
         for i, spec in zip(out_ids, out_specs, strict=True)
     ]
     if graph:
@@ -295,187 +295,3 @@ def _pull(
             ) from error
         raise
     return rest
-
-
-def _called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
-    """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
-    for fn in hooks.pop(id, ()):
-        new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
-        if new is not None:
-            new = new if isinstance(new, (Variable, Symbol)) else _replacement(new, g)
-            if new.shape != g.shape:
-                raise ShapeError(
-                    f"on_gradient: the function returned shape {new.shape} for {g.shape}"
-                )
-            g = flip(new)
-    return g
-
-
-def _replacement(new: Any, g: Any) -> Any:
-    """What a hook returned in the place of ``g``, as an array of its dtype."""
-    array = as_array("on_gradient", "what the function returned", new)
-    if not fits_kind(array.dtype, g.dtype):
-        raise DTypeError(
-            f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
-        )
-    return np.array(array, g.dtype)
-
-
-# ------------------------------------------------------------------ handing over the answer
-
-
-def _own(g: Any, taken: set[int], strange: bool) -> Any:
-    """Return ``g`` as memory that nobody else has.
-
-    Args:
-        g: A cotangent or tangent.
-        taken: Ids of arrays that were given out.
-        strange: Whether it may be an array that a rule from outside keeps.
-    """
-    if type(g) is not np.ndarray:
-        return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
-    if strange or g.base is not None or id(g) in taken or not g.flags.writeable:
-        g = g.copy()
-    taken.add(id(g))
-    return g
-
-
-def _answer(g: Any, spec: Spec, unused: str, taken: set[int], strange: bool) -> Any:
-    if g is None:
-        return _nothing(spec, unused)
-    _check_result(g, spec)
-    return _own(flip(g), taken, strange)
-
-
-def _nothing(spec: Spec, unused: str) -> Any:
-    """What stands for a derivative where nothing depends on anything."""
-    return np.zeros(spec.shape, spec.dtype) if unused == "zero" else None
-
-
-def _check_result(g: Any, spec: Spec) -> None:
-    """A rule from outside may have returned anything."""
-    if g.shape != spec.shape or g.dtype != spec.dtype:
-        raise ShapeError(
-            f"a rule gave a gradient of {g.dtype}{list(g.shape)} for a value of shape {spec.shape} "
-            f"and {spec.dtype}; check rules of your own with od.testing.check_gradients"
-        )
-
-
-def _check_sum(leaf: Value, g: Any) -> None:
-    """Raise, before any gradient is touched, where the old and the new one cannot be added."""
-    old = leaf._info.grad
-    if isinstance(old, Variable) and isinstance(g, Variable):
-        homes = [v._recording for v in (old, g) if not isinstance(v._recording, Mark)]
-        if len(homes) == 2 and homes[0] is not homes[1] and not homes[0].dead:
-            raise TapeMismatchError(
-                f"backward: the gradient of {leaf!r} was recorded on {homes[0]!r}, which still "
-                f"lives, and now comes on {homes[1]!r}; zero_grad() first, or use gradient()"
-            )
-
-
-def _check(
-    r: Recording, hooks: dict[int, list[Callable[[Any], Any]]], rest: dict[int, Any]
-) -> dict[int, Any]:
-    """Do all that may fail in a delivery, and return the cotangents of the leaves."""
-    checked = {}
-    for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
-        if i in rest and leaf._recording is LEAF:
-            g = _called(hooks, i, rest[i])
-            _check_result(g, leaf._spec)
-            checked[i] = g = _flip_recorded(g)
-            _check_sum(leaf, g)
-    return checked
-
-
-def _flip_recorded(g: Any) -> Any:
-    """Conjugate Variables and Symbols only."""
-    return g if isinstance(g, _ARRAYS) else flip(g)
-
-
-def _deliver(
-    tape: Span,
-    rest: dict[int, Any],
-    reached: dict[int, Any],
-    strange: bool,
-    keep: bool,
-    hooks: dict[int, list[Callable[[Any], Any]]],
-) -> Gradients:
-    """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
-
-    Args:
-        tape: For the leaves and watched values of its recording.
-        rest: Cotangents, those of the leaves among them.
-        reached: Cotangents of results.
-        strange: Whether a rule from outside may keep or share what it returned.
-        keep: Whether the tape may be swept again.
-        hooks: Those that are left for the next sweep.
-    """
-    r = tape._recording
-    parts: dict[Any, Any] = {}
-    gradients = Gradients(reached, parts)
-    if r.watched:
-        _show_watched(r, reached, gradients)
-    loan = weakref.ref(gradients)
-    twice = len(set(map(id, rest.values()))) < len(rest)
-    taken: set[int] = set()
-    # What is told to whom in one moment, the tape first.
-    names, values = _flags(tape, keep, hooks)
-    targets: list[Any] = [tape] * len(names)
-    old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
-    with GUARD:
-        for i, leaf in r.leaves.items():
-            g = rest.get(i)
-            if g is None or leaf._recording is not LEAF:
-                continue
-            plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
-            if not plain or twice or strange:
-                g = _own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
-            parts[leaf] = g
-            info = leaf._info
-            if info.grad is None:
-                info.loan = loan
-                targets.append(info)
-                values.append(g)
-            else:
-                old.append((info, g))
-        names += ["grad"] * (len(targets) - len(names))
-        # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
-        # where NumPy was told to raise: nobody has got anything then.
-        for info, g in old:
-            targets += (info, info)
-            names += ("loan", "grad")
-            values += (None, settled(info.grad) + g)
-        run_all(map(setattr, targets, names, values))
-    return gradients
-
-
-def _flags(tape: Span, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
-    """What a tape is told in the same moment in which it hands over: names and values."""
-    if tape._hooks:
-        return ["_hooks", "_undelivered", "_consumed"], [hooks, False, not keep]
-    if keep:
-        return [], []
-    # If its nodes are gone it was consumed before.
-    return (["_undelivered"], [False]) if tape._consumed else (["_consumed"], [True])
-
-
-def _deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:
-    """The same in a graph: the leaves themselves stay as they are."""
-    trace = TRACE.get()
-    parts: dict[Any, Any] = {}
-    gradients = Gradients(reached, parts)
-    for i, leaf in r.leaves.items():
-        if i in rest and leaf._recording is LEAF:
-            g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
-            old = trace.grad_of(leaf)
-            parts[leaf] = g
-            trace.set_grad(leaf, g if old is None else old + g)
-    _show_watched(r, reached, gradients)
-    return gradients
-
-
-def _show_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
-    for i, ref in r.watched.items():
-        watched = ref()
-        if watched is not None and i in reached:
-            gradients._watched = (*gradients._watched, watched)

@@ -1,0 +1,225 @@
+"""Handing over what a sweep found: to hooks, to leaves, to who asked."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
+from odyssey.devices.commit import run_all
+from odyssey.devices.guard import GUARD
+from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
+from odyssey.spec import Spec, fits_kind
+from odyssey.table.scope import TRACE
+from odyssey.table.value import LEAF, Mark, Symbol, Value
+from odyssey.tape.gradients import Gradients
+from odyssey.tape.recording import Recording
+from odyssey.tape.span import Span
+from odyssey.tape.sweep import flip
+from odyssey.variable import Variable, settled
+
+__all__ = [
+    "answer_of",
+    "called",
+    "checked_leaves",
+    "deliver",
+    "deliver_traced",
+    "flip_recorded",
+    "nothing",
+    "own",
+]
+
+_ARRAYS = (np.ndarray, np.generic)
+
+
+# ------------------------------------------------------------------ to hooks
+
+
+def called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
+    """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
+    for fn in hooks.pop(id, ()):
+        new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
+        if new is not None:
+            new = new if isinstance(new, (Variable, Symbol)) else _replacement(new, g)
+            if new.shape != g.shape:
+                raise ShapeError(
+                    f"on_gradient: the function returned shape {new.shape} for {g.shape}"
+                )
+            g = flip(new)
+    return g
+
+
+def _replacement(new: Any, g: Any) -> Any:
+    """What a hook returned in the place of ``g``, as an array of its dtype."""
+    array = as_array("on_gradient", "what the function returned", new)
+    if not fits_kind(array.dtype, g.dtype):
+        raise DTypeError(
+            f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
+        )
+    return np.array(array, g.dtype)
+
+
+# ------------------------------------------------------------------ to who asked, and to leaves
+
+
+def own(g: Any, taken: set[int], strange: bool) -> Any:
+    """Return ``g`` as memory that nobody else has.
+
+    Args:
+        g: A cotangent or tangent.
+        taken: Ids of arrays that were given out.
+        strange: Whether it may be an array that a rule from outside keeps.
+    """
+    if type(g) is not np.ndarray:
+        return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
+    if strange or g.base is not None or id(g) in taken or not g.flags.writeable:
+        g = g.copy()
+    taken.add(id(g))
+    return g
+
+
+def answer_of(g: Any, spec: Spec, unused: str, taken: set[int], strange: bool) -> Any:
+    """What ``gradient`` answers for a source of this spec; see ``own`` for the rest."""
+    if g is None:
+        return nothing(spec, unused)
+    _check_result(g, spec)
+    return own(flip(g), taken, strange)
+
+
+def nothing(spec: Spec, unused: str) -> Any:
+    """What stands for a derivative where nothing depends on anything."""
+    return np.zeros(spec.shape, spec.dtype) if unused == "zero" else None
+
+
+def _check_result(g: Any, spec: Spec) -> None:
+    """A rule from outside may have returned anything."""
+    if g.shape != spec.shape or g.dtype != spec.dtype:
+        raise ShapeError(
+            f"a rule gave a gradient of {g.dtype}{list(g.shape)} for a value of shape {spec.shape} "
+            f"and {spec.dtype}; check rules of your own with od.testing.check_gradients"
+        )
+
+
+def _check_sum(leaf: Value, g: Any) -> None:
+    """Raise, before any gradient is touched, where the old and the new one cannot be added."""
+    old = leaf._info.grad
+    if isinstance(old, Variable) and isinstance(g, Variable):
+        homes = [v._recording for v in (old, g) if not isinstance(v._recording, Mark)]
+        if len(homes) == 2 and homes[0] is not homes[1] and not homes[0].dead:
+            raise TapeMismatchError(
+                f"backward: the gradient of {leaf!r} was recorded on {homes[0]!r}, which still "
+                f"lives, and now comes on {homes[1]!r}; zero_grad() first, or use gradient()"
+            )
+
+
+def checked_leaves(
+    r: Recording, hooks: dict[int, list[Callable[[Any], Any]]], rest: dict[int, Any]
+) -> dict[int, Any]:
+    """Do all that may fail in a delivery, and return the cotangents of the leaves."""
+    checked = {}
+    for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
+        if i in rest and leaf._recording is LEAF:
+            g = called(hooks, i, rest[i])
+            _check_result(g, leaf._spec)
+            checked[i] = g = flip_recorded(g)
+            _check_sum(leaf, g)
+    return checked
+
+
+def flip_recorded(g: Any) -> Any:
+    """Conjugate Variables and Symbols only."""
+    return g if isinstance(g, _ARRAYS) else flip(g)
+
+
+def deliver(
+    tape: Span,
+    rest: dict[int, Any],
+    reached: dict[int, Any],
+    strange: bool,
+    keep: bool,
+    hooks: dict[int, list[Callable[[Any], Any]]],
+) -> Gradients:
+    """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
+
+    Args:
+        tape: For the leaves and watched values of its recording.
+        rest: Cotangents, those of the leaves among them.
+        reached: Cotangents of results.
+        strange: Whether a rule from outside may keep or share what it returned.
+        keep: Whether the tape may be swept again.
+        hooks: Those that are left for the next sweep.
+    """
+    r = tape._recording
+    parts: dict[Any, Any] = {}
+    gradients = Gradients(reached, parts)
+    if r.watched:
+        _show_watched(r, reached, gradients)
+    loan = weakref.ref(gradients)
+    twice = len(set(map(id, rest.values()))) < len(rest)
+    taken: set[int] = set()
+    # What is told to whom in one moment, the tape first.
+    names, values = _flags(tape, keep, hooks)
+    targets: list[Any] = [tape] * len(names)
+    old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
+    with GUARD:
+        for i, leaf in r.leaves.items():
+            g = rest.get(i)
+            if g is None or leaf._recording is not LEAF:
+                continue
+            plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
+            if not plain or twice or strange:
+                g = own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
+            parts[leaf] = g
+            info = leaf._info
+            if info.grad is None:
+                info.loan = loan
+                targets.append(info)
+                values.append(g)
+            else:
+                old.append((info, g))
+        names += ["grad"] * (len(targets) - len(names))
+        # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
+        # where NumPy was told to raise: nobody has got anything then.
+        for info, g in old:
+            targets += (info, info)
+            names += ("loan", "grad")
+            values += (None, settled(info.grad) + g)
+        run_all(map(setattr, targets, names, values))
+    return gradients
+
+
+def _flags(tape: Span, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
+    """What a tape is told in the same moment in which it hands over: names and values."""
+    if tape._hooks:
+        return ["_hooks", "_undelivered", "_consumed"], [hooks, False, not keep]
+    if keep:
+        return [], []
+    # If its nodes are gone it was consumed before.
+    return (["_undelivered"], [False]) if tape._consumed else (["_consumed"], [True])
+
+
+def deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:
+    """The same in a graph: the leaves themselves stay as they are."""
+    trace = TRACE.get()
+    parts: dict[Any, Any] = {}
+    gradients = Gradients(reached, parts)
+    for i, leaf in r.leaves.items():
+        if i in rest and leaf._recording is LEAF:
+            g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
+            old = trace.grad_of(leaf)
+            parts[leaf] = g
+            trace.set_grad(leaf, g if old is None else old + g)
+    _show_watched(r, reached, gradients)
+    return gradients
+
+
+def _show_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
+    for i, ref in r.watched.items():
+        watched = ref()
+        if watched is not None and i in reached:
+            gradients._watched = (*gradients._watched, watched)
