@@ -128,6 +128,27 @@ def test_a_schedule_alone_sets_the_rates_and_nothing_else_of_its_optimizer(path)
     assert (two.learning_rate, two.momentum) == (0.5, 0.25)
 
 
+@pytest.mark.parametrize("amsgrad", [(True, False), (False, True)], ids=["kept", "dropped"])
+def test_state_of_settings_from_before_is_neither_lost_nor_left(path, amsgrad):
+    def make(seed):
+        return Training(seed, lambda ps: optim.Adam(ps, 0.1), SHAPES["small"])
+
+    trainings = [make(0), make(1)]
+    for training, on in zip(trainings, amsgrad, strict=True):
+        training.optimizer.amsgrad = on
+        training.train(2)
+        training.optimizer.amsgrad = False
+        training.train(1)
+    one, other = trainings
+    od.save(path, one.tree())
+    od.load(path, other.tree())
+    assert one.look() == other.look()
+    for training in trainings:
+        training.optimizer.amsgrad = True
+        training.train(2)
+    assert one.look() == other.look()
+
+
 class Sawtooth(optim.Schedule):
     """A schedule of a user, with an attribute of its own."""
 

@@ -353,14 +353,14 @@ class Optimizer:
         """The calls that write into the arrays that are there, which compiled steps refer to."""
         plan: Plan = []
         for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
-            names = {"steps", *rule.slots}
-            if not names <= values.keys():
+            if not {"steps", *rule.slots} <= values.keys():
                 values = rule.init([p])[0] | values
+            plan += [(state.pop, name, None) for name in state.keys() - values.keys()]
             for name, value in values.items():
                 if name in state:
                     array = take(value, state[name].dtype)
                     plan.append((setitem, state[name]._array, ..., array))
-                elif name in names:
+                else:
                     array = take(value, np.int64 if name == "steps" else p.dtype)
                     new = Variable(array, name=f"{p.name or p.id}.{name}")
                     plan.append((setitem, state, name, new))
