@@ -148,6 +148,10 @@ FUNCTIONS = {
         ),
         layer,
     ),
+    "contract": (
+        lambda x: ops.contract(x, x, "a,a->"),
+        lambda x: [mpmath.fsum(v * v for v in x)],
+    ),
     "cross": (lambda x: ops.cross(x, np.array(TARGET, x.dtype)), crossed),
     "cumsum": (ops.cumsum, running),
     "cumprod": (ops.cumprod, running_product),
