@@ -81,14 +81,12 @@ ARRAYS = {
     "vectorize": lambda v: np.vectorize(lambda a: a * v)(np.zeros(3)),
     "frompyfunc": lambda v: np.frompyfunc(lambda a: a * v, 1, 1)(np.ones(3)).astype(float),
     "arange": lambda v: np.arange(0, v),
-    "linspace": lambda v: np.linspace(0, v, 3),
     "clip": lambda v: np.ones(3).clip(0, v),
     "searchsorted": lambda v: np.arange(3.0).searchsorted(v),
     "interp": lambda v: np.interp(0.5, [0, 1], [0, v]),
     "polyval": lambda v: np.polyval([1.0, v], 2.0),
     "r_": lambda v: np.r_[1.0, v],
     "insert": lambda v: np.insert(np.zeros(3), 0, v),
-    "append": lambda v: np.append(np.zeros(3), v),
     "select": lambda v: np.select([np.zeros(3) > 0], [v]),
     "divmod of an array": lambda v: divmod(np.ones(2), v),
     "dlpack": np.from_dlpack,
@@ -525,3 +523,18 @@ def test_a_sum_of_a_list_of_variables_keeps_the_gradient():
     with GradientTape() as tape:
         y = sum([w * w, w])
     assert float(tape.gradient(y, w)) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("use", "slope"),
+    [
+        (lambda v: np.linspace(0, v, 3), [0.0, 0.5, 1.0]),
+        (lambda v: np.append(np.zeros(2), v), [0.0, 0.0, 1.0]),
+    ],
+    ids=["linspace", "append"],
+)
+def test_functions_that_make_an_array_of_a_value_keep_its_gradient(use, slope):
+    v = Variable(2.0, requires_grad=True)
+    with GradientTape() as tape:
+        made = use(v)
+    np.testing.assert_allclose(tape.jvp(made, v, 1.0), slope, rtol=1e-15)

@@ -113,6 +113,32 @@ def test_what_a_thread_in_a_copied_context_computes_is_not_on_the_parents_tape()
     assert float(tape.gradient(y, x)) == 6.0
 
 
+FIRST_OPS = {
+    "one operand": lambda x: ops.exp(x),
+    "two operands": lambda x: x * x,
+    "a number first": lambda x: 2.0 * x,
+    "with options": lambda x: ops.sum(x, 0),
+}
+
+
+@pytest.mark.parametrize("op", FIRST_OPS.values(), ids=FIRST_OPS.keys())
+def test_the_first_op_of_a_thread_on_a_leaf_of_its_own_is_not_on_the_parents_tape(op):
+    before = scope.TRAVELS[:]
+    scope.TRAVELS[:] = []
+    try:
+        x = leaf(np.ones(2))
+        with GradientTape() as tape:
+            y = x * x
+            z = elsewhere(lambda: op(leaf(np.ones(2))))
+    finally:
+        scope.TRAVELS[:] = before
+    assert len(tape) == 1
+    assert z.requires_grad
+    with GradientTape(), pytest.raises(UntrackedError):
+        z.sum()
+    np.testing.assert_array_equal(tape.gradient(y, x, np.ones(2)), [2.0, 2.0])
+
+
 def test_a_task_and_the_threads_that_it_asks_have_tapes_of_their_own():
     async def one(k):
         x = leaf(float(k))

@@ -1,4 +1,4 @@
-"""Shortcuts: callables of ops that do what ``dispatch.general`` does, for its commonest cases.
+"""Shortcuts: callables of ops that do what ``call.general`` does, for its commonest cases.
 
 They get in where nothing special is going on: the innermost scope is a recording that lets them, by
 having ids to give, or there is no scope and the first Variable lives on such a one; operands are
@@ -15,7 +15,7 @@ from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
 from odyssey.spec import spec_of
 from odyssey.table.call import check_tape, forward, general, record, run
-from odyssey.table.scope import scopes
+from odyssey.table.scope import innermost, scopes
 from odyssey.table.value import LEAF, NUMBERS, PLAIN, Value
 
 if TYPE_CHECKING:
@@ -35,6 +35,16 @@ def results_are(kind: type[Value]) -> None:
     """Let the shortcuts take and make Values of this class; the others go the general way."""
     global VARIABLE
     VARIABLE = kind
+
+
+def _entered_elsewhere() -> bool:
+    """Whether these scopes are another thread's, whose context was copied; they are dropped then.
+
+    To ask at each op would cost 30 ns, so it is asked where a recording first meets a leaf.
+    """
+    stack = scopes()
+    innermost()
+    return scopes() is not stack
 
 
 def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
@@ -69,6 +79,8 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
             pass  # and leave this clause: what is raised within it shows the StopIteration as well
         else:
             if scope is x and x._placed is not recording.mark:  # a leaf
+                if _entered_elsewhere():
+                    return general(row, (x,), ())
                 recording.place(x, row.name)
             data = x._array
             try:
@@ -143,6 +155,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 if where is not recording and (
                     where is not LEAF or x._placed is not recording.mark
                 ):
+                    if where is LEAF and _entered_elsewhere():
+                        return general(row, (x, y), ())
                     i = recording.place(x, row.name)
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
@@ -163,6 +177,8 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 if where is not recording and (
                     where is not LEAF or y._placed is not recording.mark
                 ):
+                    if where is LEAF and _entered_elsewhere():
+                        return general(row, (x, y), ())
                     j = recording.place(y, row.name)
                     if i is None and j is None:
                         return general(row, (x, y), ())
@@ -285,6 +301,8 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         if id is None:
             return general(row, operands, options)
         if fresh is not None:  # a leaf that this recording meets for the first time
+            if _entered_elsewhere():
+                return general(row, operands, options)
             recording.place(fresh, row.name)
         pair = forward(row, values, options) if row.forward else None
         data, residual = pair or (run(row, values, options), None)
