@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 
-__all__ = ["flatten", "leaves", "map_tree", "paths", "same_tree", "unflatten"]
+__all__ = ["flatten", "leaf_type", "leaves", "map_tree", "paths", "same_tree", "unflatten"]
 
 # Each container takes a call or two, and Python allows a thousand by default, which are not all
 # ours. Nobody's parameters are nested so deep; what is deeper usually holds itself.
@@ -19,8 +21,19 @@ _DEEPEST = 200
 # ------------------------------------------------------------------ one container
 
 
+# What most leaves are: to find out that they are no container took most of the time of a walk.
+_LEAVES: set[type] = {np.ndarray, np.float64, np.float32, float, int, bool, complex, type(None)}
+
+
+def leaf_type(kind: type) -> None:
+    """Know the instances of a class, itself and not of those made from it, as leaves."""
+    _LEAVES.add(kind)
+
+
 def _values(node: Any) -> list[Any] | None:
     """The children of a container, or None for a leaf. Dictionaries keep their order."""
+    if type(node) in _LEAVES:
+        return None
     if isinstance(node, dict):
         return list(node.values())
     if isinstance(node, (list, tuple)):
@@ -144,9 +157,11 @@ def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def leaves(tree: Any) -> list[Any]:
     """Return the leaves of ``tree`` in order."""
-    if _values(tree) is None:
+    children = _values(tree)
+    if children is None:
         return [tree]
-    return _whole(tree, _find, None)
+    # The commonest tree, one container, spelled out: a third of the time.
+    return children if _LEAVES.issuperset(map(type, children)) else _whole(tree, _find, None)
 
 
 def _whole(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
@@ -165,8 +180,14 @@ def _find(node: Any, found: list[Any], prefix: None, left: int) -> None:
         return
     if not left:
         raise RecursionError
+    if _LEAVES.issuperset(map(type, children)):
+        found += children
+        return
     for child in children:
-        _find(child, found, prefix, left - 1)
+        if type(child) in _LEAVES:
+            found.append(child)
+        else:
+            _find(child, found, prefix, left - 1)
 
 
 def _find_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int) -> None:
@@ -221,6 +242,9 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
     Raises:
         OdysseyError: when there are more or fewer values than leaves.
     """
+    children = _values(tree)
+    if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
+        return _rebuild(tree, list(values))
     supply = iter(values)
     try:
         result = _build(tree, supply, _DEEPEST)

@@ -1,11 +1,20 @@
 """Transforms among Variables, tapes and compiled functions; and what they refuse."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import DTypeError, ShapeError, TapeError, TapeMismatchError, UntrackedError
+from odyssey.errors import (
+    DTypeError,
+    MutationError,
+    ShapeError,
+    TapeError,
+    TapeMismatchError,
+    UntrackedError,
+)
 
 
 def is_array(value):
@@ -237,3 +246,74 @@ def test_the_tape_says_what_its_forward_sweep_takes_for_unused():
     assert (float(first), float(second)) == (4.0, 0.0)
     first, second = tape.jvp([y, z], x, 1.0, unused="none")
     assert (float(first), second) == (4.0, None)
+
+
+class Bag(dict):
+    """A container of a class of its own."""
+
+
+@pytest.mark.parametrize("own", [dict, Bag, OrderedDict], ids=lambda kind: kind.__name__)
+def test_gradients_come_in_the_places_of_what_was_passed_in_whatever_it_was(own):
+    params = own(a=np.array([1.0, 2.0]), b=None, c=[3.0, Variable(4.0), (), {}], d=np.float32(5.0))
+
+    def fn(p):
+        assert type(p) is own
+        assert p["b"] is None
+        return (p["a"] * p["a"]).sum() * p["c"][0] + p["c"][1] * p["d"]
+
+    value, gradient = od.value_and_grad(fn)(params)
+    assert float(value) == 35.0
+    assert type(gradient) is own
+    assert gradient["a"].tolist() == [6.0, 12.0]
+    assert gradient["b"] is None
+    assert gradient["c"] == [5.0, 5.0, (), {}]
+    assert gradient["d"] == 4.0
+    assert gradient["d"].dtype == np.float32
+
+
+def test_gradients_and_arguments_share_no_memory_with_one_another():
+    x = np.array([1.0, 2.0])
+    seen = []
+
+    def fn(p):
+        seen.append(p)
+        return (p[0] + p[1]).sum()
+
+    first, second = od.grad(fn)((x, x))
+    first[0] = 7.0
+    assert second.tolist() == [1.0, 1.0]
+    assert x.tolist() == [1.0, 2.0]
+    assert not np.shares_memory(seen[0][0].numpy(), x)
+    x[0] = 9.0
+    assert seen[0][0].numpy().tolist() == [1.0, 2.0]
+
+
+def test_the_argument_itself_is_a_result_of_its_own():
+    x = np.array(3.0)
+    value, gradient = od.value_and_grad(lambda v: v)(x)
+    assert (float(value), float(gradient)) == (3.0, 1.0)
+    (left, right), aux = od.grad(lambda p: (p[0], p), has_aux=True)((x, x))
+    assert (float(left), float(right)) == (1.0, 0.0)
+    assert [float(v) for v in aux] == [3.0, 3.0]
+
+
+def test_a_leaf_that_is_written_to_by_the_function_of_it_is_noticed():
+    w = Variable([3.0, 1.0], requires_grad=True)
+
+    def fn(v):
+        w.assign([5.0, 1.0])
+        return (v * v).sum()
+
+    with pytest.raises(MutationError, match="was assigned after"):
+        od.grad(fn)(w)
+
+
+def test_what_is_beside_the_arguments_takes_no_part_in_their_gradients():
+    w = Variable([3.0, 1.0], requires_grad=True)
+
+    def fn(v):
+        return ops.sum(v * w) + ops.sum(ops.exp(w))
+
+    assert od.grad(fn)(np.array([1.0, 2.0])).tolist() == [3.0, 1.0]
+    assert od.jacobian(lambda v: v * w)(np.array([1.0, 2.0])).tolist() == [[3.0, 0.0], [0.0, 1.0]]
+    assert w.grad is None

@@ -27,14 +27,28 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 # ------------------------------------------------------------------ sigmoid and its kin
 
 
+# Where 1 + e**-x is no longer 1 to the left, and still far from overflow.
+_LOWEST = {"e": -9.0, "f": -80.0, "d": -700.0}
+
+
 def _sigmoid(x: Any) -> Any:
-    # exp of a non-positive number: no overflow on either side.
     if np.iscomplexobj(x):
-        right = np.real(x) >= 0
+        right = np.real(x) >= 0  # exp of a non-positive number: no overflow on either side
         e = np.exp(np.where(right, -x, x))
         return np.where(right, 1, e) / (1 + e)
-    e = np.exp(-np.abs(x))
-    return np.where(np.signbit(x), e, 1) / (1 + e)
+    x = np.asarray(x)
+    if x.dtype.kind != "f":
+        x = x.astype(np.exp(np.zeros(1, x.dtype)).dtype)
+    # In place, without a choice between two formulas: np.where alone took twice as long as exp.
+    lowest = _LOWEST.get(x.dtype.char, -700.0)
+    out: Any = np.asarray(np.maximum(x, lowest))
+    np.negative(out, out)
+    np.exp(out, out)
+    np.add(out, 1, out)
+    np.divide(1, out, out)
+    if out.size and not x.min() >= lowest:  # further to the left it is the exponential alone
+        np.multiply(out, np.exp(np.minimum(x - lowest, 0)), out)
+    return out
 
 
 @op(
@@ -181,22 +195,38 @@ def _gelu_options(approximate: Any) -> tuple[str]:
     return (approximate,)
 
 
-def _gelu_rule(g: Any, x: Any, approximate: str) -> Any:
+def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
     c = within(x, _END)
     if approximate == "none":
         z = mul(c, _SQRT_HALF)
-        chance = mul(0.5, erfc(neg(z)))
+        chance = mul(0.5, erfc(neg(z))) if residual is None else residual
         bend = mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z)))
     else:
         z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
-        chance = sigmoid(z)
+        chance = sigmoid(z) if residual is None else residual
         slope = mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
         bend = mul(mul(mul(c, chance), sigmoid(neg(z))), slope)
     return mul(g, add(chance, bend))
 
 
+def _chance(x: Any, approximate: str) -> Any:
+    """What gelu multiplies a number by."""
+    if approximate == "none":
+        return 0.5 * error_function(x * -_SQRT_HALF, complement=True)
+    c = np.clip(x, -_END, _END)
+    return _sigmoid(_STEEP * (c * (1 + _CUBIC * (c * c))))
+
+
+def _gelu_forward(x: Any, approximate: str) -> tuple[Any, Any]:
+    """The result, and for the rule the chance: two thirds of the time of both."""
+    x = real_floating(x)
+    chance = _chance(x, approximate)
+    return np.maximum(x, -_END) * chance, chance
+
+
 @op(
     elementwise=True,
+    forward=_gelu_forward,
     prepare=_gelu_options,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
@@ -209,10 +239,7 @@ def gelu(x: Any, /, *, approximate: str = "none") -> Any:
     their approximation of it.
     """
     x = real_floating(x)
-    if approximate == "none":
-        return np.maximum(x, -_END) * (0.5 * error_function(x * -_SQRT_HALF, complement=True))
-    c = np.clip(x, -_END, _END)
-    return np.maximum(x, -_END) * _sigmoid(_STEEP * (c * (1 + _CUBIC * (c * c))))
+    return np.maximum(x, -_END) * _chance(x, approximate)
 
 
 publish(globals())

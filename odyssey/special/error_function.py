@@ -29,7 +29,7 @@ from odyssey.table.samples import reject, singles
 _SLOPE = 2 / math.sqrt(math.pi)
 _K = 3.0
 # Elements that go through all steps at a time: what they need stays in the processor's cache.
-_BLOCK = 32768
+_BLOCK = 16384
 
 
 class _Precision(NamedTuple):

@@ -20,7 +20,7 @@ from odyssey.ops.arithmetic import add
 from odyssey.table.scope import TRACE
 from odyssey.table.value import PLAIN, ticket
 from odyssey.tape.delivery import (
-    answer_of,
+    answers_of,
     called,
     checked_leaves,
     deliver,
@@ -54,7 +54,7 @@ from odyssey.tape.sweep import (
     recorded,
 )
 from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
-from odyssey.tree import flatten, leaves, same_tree
+from odyssey.tree import flatten, leaves, same_tree, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["backward", "gradient", "jvp"]
@@ -112,9 +112,9 @@ def gradient(
     """See ``GradientTape.gradient``."""
     word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
     create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
-    graph = create_graph or tape._followed()
+    graph = create_graph or (bool(tape._around) and tape._followed())
     refuse_consumed(tape, "gradient")
-    flat, rebuild = flatten(sources)
+    flat = leaves(sources)
     ids, specs = sources_of(tape, "gradient", flat, unused)
     asked = {i for i in ids if i is not None}
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
@@ -122,9 +122,18 @@ def gradient(
     since = ticket()
     r.verify(since)
     keep = tape.persistent or create_graph
-    start = first_after(r, asked)
-    wanted = dependents(r.nodes[start:], asked)
-    lost = unreached(tape, ids, seeds, wanted, start) if unused == "error" else None
+    # Whether no node produced any of them, as those that a function was given: they are then among
+    # what is left of a sweep, which need not look for them.
+    first = r.nodes[0][1] if r.nodes and not r.manual else 0
+    given = not tape._hooks and all(i < first for i in asked)
+    start = 0 if given else first_after(r, asked)
+    # Where nothing but the sources was recorded from, everything depends on them.
+    whole = unused != "error" and not (r.manual or r.guests)
+    whole = whole and r.leaves.keys() <= asked and r.watched.keys() <= asked
+    wanted = None if whole else dependents(r.nodes[start:], asked)
+    lost = None
+    if unused == "error" and wanted is not None:
+        lost = unreached(tape, ids, seeds, wanted, start)
     if lost is not None:
         if id(tape) not in r.open:
             raise swept_elsewhere()
@@ -141,26 +150,25 @@ def gradient(
             found[i] = g
         return g
 
-    only_leaves = not hooks and asked <= r.leaves.keys()
+    only_leaves = given or (not hooks and asked <= r.leaves.keys())
     rest = _pull(
         tape,
         since,
-        {i: g for i, g in seeds.items() if i in wanted},
+        dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted},
         graph,
         keep,
         None if only_leaves else visit,
         wanted=wanted,
         start=start,
     )
-    found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
-    taken = {id(g) for g in seeds.values()}
-    results = [
-        answer_of(found.get(i), spec, unused, taken, r.barrier)
-        for i, spec in zip(ids, specs, strict=True)
-    ]
+    if only_leaves:
+        found = rest  # type: ignore[assignment]
+    else:
+        found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
+    results = answers_of([found.get(i) for i in ids], specs, unused, seeds, r.barrier)
     if graph:
         results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
-    answer = rebuild(results)
+    answer = unflatten(sources, results)
     tape._hooks = hooks
     tape._undelivered = False
     if not keep:

@@ -6,9 +6,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from odyssey.checks import flag, function
 from odyssey.errors import TapeError
 from odyssey.ops.shape import identity
+from odyssey.spec import Array
 from odyssey.table.declare import OPS
 from odyssey.table.scope import Pause, innermost
 from odyssey.table.value import CONSTANT, LEAF, Info, Symbol, free_id, make_value
@@ -137,6 +140,16 @@ class GradientTape(Span, metaclass=_Listed):
             self._recording.versions.pop(value.id)
         watched._own_info().watched = watched._id
         self._recording.watched[watched._id] = weakref.ref(watched)
+        return watched
+
+    def _begin_with(self, array: Array) -> Variable:
+        """``watch`` for an array, which is copied: a Variable that no node produced."""
+        recording = self._recording
+        if not recording.on:
+            raise TapeError(f"watch: {recording!r} records nothing now; enter or enable it")
+        id = recording.new_id()
+        watched = make_value(Variable, np.array(array)[()], recording, id)
+        recording.watched[id] = weakref.ref(watched)
         return watched
 
     def clear_grads(self) -> None:

@@ -130,9 +130,12 @@ def sources_of(
     """Ids and specs of sources; trainable leaves may be new to the tape."""
     ids: list[int | None] = []
     specs = []
+    here = None if tape._gaps else tape._recording
     for source in sources:
         # The commonest ones, spelled out: a third of the time.
-        if type(source) is Variable and source._recording is LEAF and source._info.watched is None:
+        info = source._info if type(source) is Variable else None
+        new = info is None and type(source) is Variable and source._recording is here
+        if new or (info is not None and source._recording is LEAF and info.watched is None):
             ids.append(source._id)
             specs.append(source._spec)
         else:

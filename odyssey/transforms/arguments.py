@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ __all__ = [
 
 Argnums = int | Sequence[int]
 
+# Arrays of these are watched as they come.
+_FLOATING = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
+
+# Leaves of these are no Variables, which is seen at once.
+_PLAIN = frozenset({np.ndarray, float, int, bool, str, type(None)})
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -61,6 +68,8 @@ def checked_argnums(who: str, argnums: Argnums) -> tuple[int, ...]:
 
 def positions_of(who: str, argnums: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The positions that ``argnums`` name among ``count`` arguments; negative ones from the end."""
+    if len(argnums) == 1 and 0 <= argnums[0] < count:
+        return argnums
     for n in argnums:
         if not -count <= n < count:
             raise DTypeError(
@@ -96,21 +105,38 @@ class Watched:
     them, ``sources`` and ``forms`` stay what was passed in.
     """
 
-    __slots__ = ("args", "forms", "positions", "sources")
+    __slots__ = ("args", "forms", "positions", "sources", "whole")
 
     def __init__(self, who: str, tape: GradientTape, args: Sequence[Any], positions: Sequence[int]):
         self.args = list(args)
         self.positions = positions
         self.sources: list[Variable] = []
         self.forms: list[Any] = []
+        self.whole: list[bool] = []  # whether no leaf of a form is None
+        traced = TRACE.get() is not None
         for n in positions:
-            new = [self._watch(who, tape, *pair) for pair in paths(args[n], f"argument {n}")]
+            new: list[Any] = []
+            for leaf in leaves(args[n]):
+                if leaf is None:
+                    new.append(None)
+                    continue
+                array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
+                if array is None or array.dtype not in _FLOATING:
+                    path = list(paths(args[n], f"argument {n}"))[len(new)][0]
+                    array = self._checked(who, path, leaf)
+                if traced or isinstance(array, (Variable, Symbol)):
+                    new.append(tape.watch(array))
+                else:
+                    new.append(tape._begin_with(array))
+            known = [value for value in new if value is not None]
+            self.sources += known
+            self.whole.append(len(known) == len(new))
             self.forms.append(unflatten(args[n], new))
-            self.args[n] = unflatten(args[n], [v if v is None else twin_of(v) for v in new])
+            twins = [None if value is None else twin_of(value) for value in new]
+            self.args[n] = unflatten(args[n], twins)
 
-    def _watch(self, who: str, tape: GradientTape, path: str, leaf: Any) -> Any:
-        if leaf is None:
-            return None
+    def _checked(self, who: str, path: str, leaf: Any) -> Any:
+        """A leaf of an argument as what can be watched."""
         came = type(leaf).__name__
         if not isinstance(leaf, (Variable, Symbol)):
             leaf = as_array(who, path, leaf)
@@ -120,19 +146,31 @@ class Watched:
                 f"{who}: {path} is a {came} of {dtype}, which has no gradient; pass "
                 "floats, or leave it out of what is differentiated"
             )
-        watched: Variable = tape.watch(leaf)
-        self.sources.append(watched)
-        return watched
+        return leaf
 
     def trees(self, values: Sequence[Any], bare: bool) -> Any:
         """Put one value for each source into trees like the arguments; None stays None."""
+        if bare and self.whole[0]:
+            return unflatten(self.forms[0], list(values))
         supply = iter(values)
         made = []
-        for form in self.forms:
-            made.append(
-                unflatten(form, [None if leaf is None else next(supply) for leaf in leaves(form)])
-            )
+        for form, whole in zip(self.forms, self.whole, strict=True):
+            places = leaves(form)
+            if whole:
+                given = list(islice(supply, len(places)))
+            else:
+                given = [None if leaf is None else next(supply) for leaf in places]
+            made.append(unflatten(form, given))
         return made[0] if bare else tuple(made)
+
+
+def _array_of(leaf: Any) -> Any:
+    """The array of a float or of a constant, which nothing records; None for what is neither."""
+    if type(leaf) is float:
+        return np.asarray(leaf)
+    if type(leaf) is Variable and leaf._recording is CONSTANT:
+        return leaf._array
+    return None
 
 
 def twin_of(value: Variable) -> Variable:
@@ -142,7 +180,10 @@ def twin_of(value: Variable) -> Variable:
 
 def detached(tree: Any) -> Any:
     """Where nothing records, take recorded Variables for their values."""
-    if recording_now() is not None or not any(_is_recorded(leaf) for leaf in leaves(tree)):
+    if not tree or recording_now() is not None:
+        return tree
+    found = leaves(tree)
+    if _PLAIN.issuperset(map(type, found)) or not any(map(_is_recorded, found)):
         return tree
     return map_tree(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, tree)
 
@@ -179,13 +220,14 @@ def warn_if_independent(
 def _is_independent(
     tape: GradientTape, outputs: Sequence[Any], sources: Sequence[Variable]
 ) -> bool:
-    live = {out._id for out in outputs if is_live(tape, out)}
+    live = [out._id for out in outputs if is_live(tape, out)]
     if not live:
         return True
-    r, ids = tape._recording, {source._id for source in sources}
+    r = tape._recording
+    ids = {source._id for source in sources}
     if not (r.leaves or r.manual or r.guests) and r.watched.keys() <= ids:
         return False  # there is nothing else that anything here could depend on
-    return live.isdisjoint(dependents(r.nodes[first_after(r, ids) :], ids))
+    return dependents(r.nodes[first_after(r, ids) :], ids).isdisjoint(live)
 
 
 def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
@@ -211,7 +253,11 @@ def is_live(tape: GradientTape, value: Any) -> bool:
 
 def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
     """Results as Variables while a tape around ``tape`` records, else as plain arrays."""
-    if tape._followed() or not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
+    if tree is None or tape._followed():
+        return tree
+    if type(tree) is Variable:
+        return _handed_over(tree, copy)
+    if not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
         return tree
     return map_tree(lambda leaf: _handed_over(leaf, copy), tree)
 

@@ -118,12 +118,14 @@ def differentiate(
     if who != "hvp":  # which says how a gradient moves: not at all, maybe
         warn_if_independent(who, tape, [out], watched.sources)
     gradients = gradients_of(tape, [out], watched.sources, None)
-    out, aux = hand_over(tape, (out, aux))
+    out, aux = hand_over(tape, out), hand_over(tape, aux)
     return out, aux, watched.trees(gradients, bare)
 
 
 def _check_scalar(who: str, out: Any) -> None:
     if type(out) in NUMBERS:
+        return
+    if type(out) is Variable and out._spec.shape == () and out._spec.dtype.kind in "fc":
         return
     if not isinstance(out, (Variable, Symbol, np.ndarray, np.generic)):
         raise DTypeError(
@@ -147,6 +149,10 @@ def gradients_of(
     if not live:
         zeros = [np.zeros(source.shape, source.dtype) for source in sources]
         return [Variable(z) for z in zeros] if tape._followed() else zeros
+    if len(outputs) == 1:
+        given = None if cotangents is None else cotangents[0]
+        alone: list[Any] = tape.gradient(outputs[0], sources, given, unused="zero")
+        return alone
     given = None if cotangents is None else [cotangents[k] for k in live]
     found: list[Any] = tape.gradient([outputs[k] for k in live], sources, given, unused="zero")
     return found

@@ -46,6 +46,7 @@ from odyssey.table.value import (
     replacing,
     ticket,
 )
+from odyssey.tree import leaf_type
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
@@ -639,6 +640,7 @@ class Variable(Value, Operators):
 
 
 fast_calls.results_are(Variable)
+leaf_type(Variable)
 
 
 def refuse_locked(who: str, variable: Variable) -> None:
