@@ -39,7 +39,7 @@ def power(x: Any, y: Any, /) -> Any:
     return np.power(x, y)
 
 
-def _like(v: Any, g: Any) -> Any:
+def precise(v: Any, g: Any) -> Any:
     """A real array in the real dtype of the cotangent, see ``promoted``."""
     if not hasattr(v, "dtype") or v.dtype == g.dtype or v.dtype.kind == "c":
         return v
@@ -48,7 +48,7 @@ def _like(v: Any, g: Any) -> Any:
 
 
 def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
-    x, y = _like(x, g), _like(y, g)
+    x, y = precise(x, g), precise(y, g)
     slope = power_slope(x, sub(y, 1))
     nothing = logical_or(equal(y, 0), equal(slope, 0))  # whose other factor may be infinite
     return mul(g, where(isnan(out), np.nan, where(nothing, 0, mul(y, slope))))
@@ -56,7 +56,7 @@ def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
 
 def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
     """``g`` times the derivative of a power in both, ``x**(y - 1) (1 + y log x)``."""
-    x, y = _like(x, g), _like(y, g)
+    x, y = precise(x, g), precise(y, g)
     x = add(x, 0)  # which has no -0.0
     below = power(x, sub(y, 1))
     fallen = logical_and(equal(below, 0), greater_equal(x, 0))
@@ -64,7 +64,7 @@ def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
 
 
 def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
-    x = _like(x, g)
+    x = precise(x, g)
     bend = where(equal(out, 0), 0, mul(out, log(x)))
     return mul(g, where(logical_and(equal(x, 0), equal(y, 0)), np.nan, bend))
 

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.errors import DTypeError
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import add, mul, sub
-from odyssey.ops.elementary import log, reciprocal
+from odyssey.ops.elementary import log, precise, reciprocal
 from odyssey.ops.statistics import over_length
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_floating
@@ -41,7 +41,10 @@ def logit(x: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=lambda x, y: (T(0) if y == y else y) if x == T(0) else x * math.log(y),
-    vjp={"x": lambda g, y: mul(g, log(y)), "y": lambda g, x, y: mul(g, over_length(x, y))},
+    vjp={
+        "x": lambda g, y: mul(g, log(precise(y, g))),
+        "y": lambda g, x, y: mul(g, over_length(x, y)),
+    },
     kinks="at (0, 0) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=0.5) for s in PAIRS],
     rejects=[APART],
