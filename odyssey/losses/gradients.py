@@ -14,6 +14,7 @@ from odyssey.losses.classification import binary_cross_entropy, cross_entropy
 from odyssey.losses.reducing import check_reduction, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
 from odyssey.ops.fit import fit
+from odyssey.ops.shape import normalize_axes
 from odyssey.spec import Array, Spec
 
 __all__ = [
@@ -92,8 +93,9 @@ def compute_ce_gradient(
         logits, targets, axis, label_smoothing, ignore_index, reduction
     )
     if weights is not None:
-        wide = ops.broadcast_to(plain(weights), _without(slope, axis))
-        slope = slope * np.expand_dims(wide, axis)
+        (place,) = normalize_axes("compute_ce_gradient", axis, slope.ndim)
+        wide = ops.broadcast_to(plain(weights), slope.shape[:place] + slope.shape[place + 1 :])
+        slope = slope * np.expand_dims(wide, place)
     return _answer(slope, logits)
 
 
@@ -166,10 +168,6 @@ def _scale(predictions: Any, reduction: str, weights: Any) -> Any:
     if reduction == "mean":
         one = one / max(predictions.size, 1)
     return one if weights is None else ops.multiply(one, plain(weights))
-
-
-def _without(array: Any, axis: int) -> tuple[int, ...]:
-    return tuple(n for k, n in enumerate(array.shape) if k != axis % array.ndim)
 
 
 def _answer(g: Any, predictions: Any) -> Array:

@@ -13,20 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.kernels import T
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
 
+# Of a result of order 0 no one takes so many derivatives.
+_MOST = 100
+
 
 def _order(order: Any) -> tuple[int]:
     try:
         n = operator.index(order)
     except TypeError:
-        raise DTypeError(f"sine_quotient: order is {order!r}; pass an int") from None
+        raise DTypeError(f"sine_quotient: order is {shown(order)}; pass an int") from None
     if n < 0:
-        raise DTypeError(f"sine_quotient: order is {n}; orders start from 0")
+        raise DTypeError(f"sine_quotient: order is {shown(n)}; orders start from 0")
+    if n > _MOST:  # each order takes terms of its own
+        raise DTypeError(f"sine_quotient: order is {shown(n)}; orders go up to {_MOST}")
     return (n,)
 
 
@@ -66,6 +72,7 @@ def _sine_quotient(x: Any, order: int) -> Any:
     samples=[*singles(order=0), sample((7,), low=-9.0, high=9.0, order=1), sample((3,), order=2)],
     rejects=[
         reject((3,), order=-1, error=DTypeError, match="orders start from 0"),
+        reject((3,), order=101, error=DTypeError, match="up to 100"),
         reject((3,), order=0.5, error=DTypeError, match="pass an int"),
     ],
 )

@@ -659,7 +659,7 @@ def _cast(who: str, array: Array, dtype: Any) -> Array:
     try:
         return array.astype(native_dtype(dtype), copy=False)
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{who}: dtype={dtype!r} is not one of numbers: {error}") from None
+        raise DTypeError(f"{who}: dtype={shown(dtype)} is not one of numbers: {error}") from None
 
 
 def settled(grad: Any) -> Any:
