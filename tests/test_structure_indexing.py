@@ -145,3 +145,12 @@ def test_taking_from_an_axis_beside_an_empty_one_has_an_empty_gradient(shape, ax
     assert out.shape == np.take(leaf.numpy(), indices, axis).shape
     assert tape.gradient(out, leaf, np.ones(out.shape)).shape == shape
     assert tape.jvp(out, leaf, np.ones(shape)).shape == out.shape
+
+
+def test_indices_that_wrap_round_often_take_no_longer():
+    x = np.arange(6.0).reshape(2, 3)
+    far = np.array([2**62, -(2**62) + 1, 7])
+    for axis in (None, 0, 1):
+        length = 6 if axis is None else x.shape[axis]
+        expected = np.take(x, [int(k) % length for k in far], axis)
+        np.testing.assert_array_equal(ops.take(x, far, axis, mode="wrap"), expected)

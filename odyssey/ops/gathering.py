@@ -45,6 +45,9 @@ _SPEC = Spec((4, 3), np.dtype(np.float64))
 
 def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     _check_indices("take", indices)  # NumPy would round a float down
+    if mode == "wrap":  # NumPy subtracts the length from an index again and again
+        length = np.size(x) if axis is None else np.shape(x)[axis]
+        indices = np.remainder(indices, length or 1)
     return np.take(x, indices, axis, mode=mode)
 
 
