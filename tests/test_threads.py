@@ -154,6 +154,24 @@ def test_a_task_and_the_threads_that_it_asks_have_tapes_of_their_own():
     assert asyncio.run(everything()) == [(3.0 * k * k, 3.0 * k * k, 0) for k in range(1, 9)]
 
 
+@pytest.mark.parametrize("op", FIRST_OPS.values(), ids=FIRST_OPS.keys())
+def test_the_first_op_of_a_thread_that_a_task_asks_is_not_on_the_tape_of_the_task(op):
+    scope.TRAVELS[:] = []
+
+    async def main():
+        x = leaf(np.ones(2))
+        with GradientTape() as tape:
+            y = x * x
+            z = await asyncio.to_thread(op, x)
+        with pytest.raises(UntrackedError):
+            tape.gradient(z, x, np.ones(z.shape))
+        return tape.gradient(y, x, np.ones(2)), len(tape)
+
+    gradient, nodes = asyncio.run(main())
+    np.testing.assert_array_equal(gradient, [2.0, 2.0])
+    assert nodes == 0
+
+
 def test_a_thread_records_on_a_tape_that_it_is_handed_also_in_a_copied_context():
     x = leaf()
     with GradientTape() as tape:

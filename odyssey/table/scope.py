@@ -37,6 +37,7 @@ __all__ = [
     "replaced",
     "scopes",
     "set_scopes",
+    "travels",
     "within",
     "without",
 ]
@@ -83,6 +84,18 @@ class Boundary(Mark):
 
     def __init__(self) -> None:
         super().__init__("trace")
+
+
+def travels() -> bool:
+    """Whether a thread may run in a copy of this context, so that ops must ask who calls.
+
+    So it is everywhere once it was seen, and inside of an event loop, whose ``to_thread`` copies.
+    """
+    if TRAVELS:
+        return True
+    loops = sys.modules.get("_asyncio")  # not imported for this: it takes as long as odyssey does
+    running = getattr(loops, "_get_running_loop", None)
+    return running is not None and running() is not None
 
 
 def enter(scope: Any) -> None:

@@ -23,7 +23,7 @@ from odyssey.devices.ownership import (
 )
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.spec import Spec
-from odyssey.table.scope import TRAVELS, Pause, scopes
+from odyssey.table.scope import Pause, scopes, travels
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
 from odyssey.tape.careful import Careful
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
@@ -194,7 +194,7 @@ class Recording:
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = on and self.careful is None and not self.traced
         self.block = self._ids if fast else _NO_IDS
-        if TRAVELS and fast:
+        if fast and travels():
             self.block = ids_of_thread(self._ids, self.thread)
 
     def new_id(self) -> int:
