@@ -1,6 +1,6 @@
 """The backward functions of all ops, ``od.backward.<op>(g, ...)``, with their types.
 
-Made from the table of ops by ``python -m odyssey ops --stubs``; do not edit.
+Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
 from collections.abc import Callable, Mapping

@@ -14,15 +14,17 @@ import pytest
 from cases import NEW_NUMPY
 
 import odyssey as od
-from odyssey import cli, docs
-from odyssey.docs.entries import dtypes_of, signature_of
-from odyssey.docs.sources import rule_text
-from odyssey.docs.stubs import operands_of
+from odyssey import cli, describe
+from odyssey.describe.entries import dtypes_of, signature_of
+from odyssey.describe.sources import rule_text
 from odyssey.errors import OdysseyError
 from odyssey.ops import OPS
+from tools import reference
+from tools.reference.__main__ import main as refer
+from tools.reference.stubs import operands_of
 
 ROOT = Path(__file__).resolve().parent.parent
-ENTRIES = docs.entries()
+ENTRIES = describe.entries()
 every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
 
 
@@ -30,27 +32,36 @@ every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIE
 
 
 @pytest.mark.skipif(not NEW_NUMPY, reason="before NumPy 2.1 what rounds made floats of integers")
-@pytest.mark.parametrize("kind", docs.FILES)
+@pytest.mark.parametrize("kind", reference.FILES)
 def test_the_files_made_from_the_table_are_fresh(kind):
-    stale = docs.stale(kind)
-    assert not stale, f"{', '.join(stale)}: refresh with 'python -m odyssey ops --{kind}'"
+    stale = reference.stale(kind)
+    assert not stale, f"{', '.join(stale)}: refresh with 'python -m tools.reference'"
 
 
-@pytest.mark.parametrize("kind", docs.FILES)
+@pytest.mark.parametrize("kind", reference.FILES)
 def test_the_command_writes_the_files_and_then_none_is_stale(kind, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("odyssey.docs.files._root", lambda: tmp_path)
+    monkeypatch.setattr("tools.reference.files._root", lambda: tmp_path)
     (tmp_path / "odyssey" / "ops").mkdir(parents=True)
-    assert set(docs.stale(kind)) == set(docs.FILES[kind])
-    assert cli.main(["ops", f"--{kind}"]) == 0
+    assert set(reference.stale(kind)) == set(reference.FILES[kind])
+    assert refer(["--check", kind]) == 1
+    capsys.readouterr()
+    assert refer([kind]) == 0
     written = [line.removeprefix("wrote ") for line in capsys.readouterr().out.splitlines()]
-    assert written == [str(tmp_path / path) for path in docs.FILES[kind]]
-    assert docs.stale(kind) == []
+    assert written == [str(tmp_path / path) for path in reference.FILES[kind]]
+    assert reference.stale(kind) == []
+    assert refer(["--check", kind]) == 0
 
 
-def test_outside_of_a_checkout_no_file_is_made(tmp_path, monkeypatch):
+def test_no_file_is_made_from_the_table_of_another_package(tmp_path, monkeypatch):
     monkeypatch.setattr(od, "__file__", str(tmp_path / "odyssey" / "__init__.py"))
-    with pytest.raises(SystemExit, match="not a checkout of odyssey"):
-        cli.main(["ops", "--markdown"])
+    with pytest.raises(SystemExit, match="not in this checkout"):
+        refer(["markdown"])
+
+
+@pytest.mark.parametrize("option", ["--markdown", "--stubs"])
+def test_the_options_that_wrote_files_say_what_writes_them_now(option):
+    with pytest.raises(SystemExit, match=r"'python -m tools\.reference'"):
+        cli.main(["ops", option])
 
 
 @every_entry
@@ -72,11 +83,11 @@ def test_there_is_an_entry_for_every_op_and_composite():
 
 @every_entry
 def test_the_entry_shows_how_to_call_the_op_and_each_of_its_other_names(entry):
-    text = docs.entry_text(entry)
+    text = describe.entry_text(entry)
     assert text.startswith(f"{entry.name}(")
     assert "tape=None)" in text.partition("\n")[0]
     assert all(re.search(rf"^also .*\b{alias}\b", text, re.MULTILINE) for alias in entry.aliases)
-    assert all(docs.find(alias) is entry for alias in entry.aliases)
+    assert all(describe.find(alias) is entry for alias in entry.aliases)
 
 
 @pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
@@ -105,7 +116,7 @@ def test_the_derivative_shown_is_the_code_that_runs(row):
 )
 def test_a_derivative_reads_as_it_is_written(name, operand, text):
     assert rule_text(OPS[name].vjp[operand]) == text
-    assert f"derivative in {operand}   {text}\n" in docs.entry_text(ENTRIES[name])
+    assert f"derivative in {operand}   {text}\n" in describe.entry_text(ENTRIES[name])
 
 
 def test_a_rule_of_several_statements_is_shown_whole():
@@ -114,11 +125,11 @@ def test_a_rule_of_several_statements_is_shown_whole():
 
 
 def test_an_entry_says_what_a_node_keeps_and_which_numpy_function_finds_it():
-    text = docs.entry_text(ENTRIES["multiply"])
+    text = describe.entry_text(ENTRIES["multiply"])
     assert re.search("\na node keeps +y for the gradient of x\n +x for the gradient of y\n", text)
     assert re.search(r"\nNumPy +np\.multiply\n", text)
-    assert re.search(r"\nNumPy +np\.concatenate\n", docs.entry_text(ENTRIES["concatenate"]))
-    assert re.search("\na node keeps +nothing\n", docs.entry_text(ENTRIES["add"]))
+    assert re.search(r"\nNumPy +np\.concatenate\n", describe.entry_text(ENTRIES["concatenate"]))
+    assert re.search("\na node keeps +nothing\n", describe.entry_text(ENTRIES["add"]))
 
 
 @pytest.mark.parametrize("name", ["absolute", "exp", "sign", "floor", "sum", "argmax", "cbrt"])
@@ -146,7 +157,7 @@ def test_without_a_name_all_ops_are_listed_with_their_meaning(capsys):
 
 def test_a_name_or_another_name_of_an_op_tells_its_entry(capsys):
     assert cli.main(["ops", "mul"]) == 0
-    assert capsys.readouterr().out == docs.entry_text(ENTRIES["multiply"]) + "\n"
+    assert capsys.readouterr().out == describe.entry_text(ENTRIES["multiply"]) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +172,7 @@ def test_a_wrong_name_says_which_are_near(wrong, near):
     with pytest.raises(SystemExit, match=f"no op '{wrong}'.*{near}"):
         cli.main(["ops", wrong])
     with pytest.raises(OdysseyError, match=near):
-        docs.find(wrong)
+        describe.find(wrong)
 
 
 # ------------------------------------------------------------------ stubs
@@ -205,7 +216,7 @@ def test_the_stub_knows_which_parameters_are_arrays(entry):
     known = operands_of(entry)
     assert known, (
         f"{entry.name}{signature_of(entry)}: no parameter is known as an array; use a name of "
-        "odyssey.docs.stubs.ARRAYS, or add it there"
+        "tools.reference.stubs.ARRAYS, or add it there"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import odyssey
 from odyssey import cli
+from odyssey.cli.arguments import import_extra
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -82,14 +83,14 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(extra, monke
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, extra, None)  # importing it now fails as if it were missing
     with pytest.raises(SystemExit, match=r'pip install -e "\.\[examples\]"'):
-        cli._import_extra(f"{extra}.anything", extra)
+        import_extra(f"{extra}.anything", extra)
 
 
 def test_an_extra_that_is_broken_shows_its_own_error(monkeypatch, tmp_path):
     (tmp_path / "broken_extra.py").write_text("import no_such_module_here\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
-        cli._import_extra("broken_extra", "broken-extra")
+        import_extra("broken_extra", "broken-extra")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The ops: ``od.ops.<name>(arrays..., options..., tape=None)``, with their types.
 
-Made from the table of ops by ``python -m odyssey ops --stubs``; do not edit.
+Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
 from collections.abc import Sequence

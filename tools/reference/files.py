@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 import odyssey
-from odyssey.docs.markdown import markdown
-from odyssey.docs.stubs import backward_stub, ops_stub
 from odyssey.errors import OdysseyError
+from tools.reference.markdown import markdown
+from tools.reference.stubs import backward_stub, ops_stub
 
 __all__ = ["FILES", "refresh", "stale"]
 
@@ -19,18 +19,22 @@ FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
         "stubs": {"odyssey/ops/__init__.pyi": ops_stub, "odyssey/backward.pyi": backward_stub},
     }
 )
-"""For each option of ``python -m odyssey ops``, the files that it writes and who makes them."""
+"""For each kind of files, their paths in the checkout and who makes them."""
 
 
 def _root() -> Path:
-    root = Path(odyssey.__file__).resolve().parent.parent
-    if not (root / "pyproject.toml").is_file():
-        raise OdysseyError(f"{root} is not a checkout of odyssey, and files are made in one only")
+    root = Path(__file__).resolve().parent.parent.parent
+    package = Path(odyssey.__file__).resolve().parent
+    if package.parent != root:
+        raise OdysseyError(
+            f"the package that was imported lies in {package}, not in this checkout, {root}; the "
+            "files of a checkout are made from its own table"
+        )
     return root
 
 
 def refresh(kind: str) -> list[Path]:
-    """Write the files of a kind, ``"markdown"`` or ``"stubs"``, and return their paths."""
+    """Write the files of a kind, as ``"stubs"``, and return their paths."""
     texts = {_root() / path: make() for path, make in FILES[kind].items()}
     for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from odyssey.docs.entries import Entry, entries
-from odyssey.docs.sources import rule_text
-from odyssey.docs.text import dtype_line
+from odyssey.describe.entries import Entry, entries
+from odyssey.describe.sources import rule_text
+from odyssey.describe.text import dtype_line
 
 __all__ = ["markdown"]
 
 _HEAD = """\
 # The ops
 
-Made from the table of ops by `python -m odyssey ops --markdown`; do not edit.
+Made from the table of ops by `python -m tools.reference`; do not edit.
 
 Every op takes `tape=None` besides what is shown. Parameters before a `/` are arrays, Variables or
 numbers, which broadcast where the op is elementwise. A derivative is written in ops: `g` is the

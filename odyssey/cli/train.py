@@ -1,63 +1,26 @@
-"""The command line: ``python -m odyssey train`` learns to read handwritten digits, ``ops`` lists.
-
-Each subcommand is one function ``run(arguments) -> exit status`` and one function that declares
-its options; ``build_parser`` lists them.
-"""
+"""``python -m odyssey train``: learns to read handwritten digits, and draws what it read."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import OdysseyError
+from odyssey.cli.arguments import import_extra, path_in_folder, positive_int
 from odyssey.optim import SGD
+
+__all__ = ["Digits", "add_command", "fit", "init_mlp", "load_digits", "mlp", "predict"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_CLOSED_PIPE = 128 + 13  # what a shell reports of a program that SIGPIPE ended
 TEST_DIGITS = 360  # a fifth of the 1797 bundled images
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Parse ``argv`` (the process's own by default), run its subcommand, return the exit status."""
-    arguments = build_parser().parse_args(argv)
-    try:
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read the output, head for example, has enough. Python would flush once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _CLOSED_PIPE
-    return status
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``python -m odyssey``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m odyssey", description="Tape-based automatic differentiation over NumPy."
-    )
-    parser.add_argument("--version", action="version", version=f"odyssey {od.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_train(commands)
-    _add_ops(commands)
-    return parser
-
-
-# --------------------------------------------------------------------------------------------------
-# train
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,7 +35,7 @@ class Digits:
 
 def load_digits(rng: np.random.Generator) -> Digits:
     """Return scikit-learn's bundled 8×8 digits, split by a permutation drawn from ``rng``."""
-    bundled = _import_extra("sklearn.datasets", "scikit-learn").load_digits()
+    bundled = import_extra("sklearn.datasets", "scikit-learn").load_digits()
     order = rng.permutation(len(bundled.target))
     x = np.asarray(bundled.data, np.float64)[order] / 16.0
     y = np.asarray(bundled.target, np.int64)[order]
@@ -127,23 +90,24 @@ def predict(params: Mapping[str, Variable], x: FloatArray) -> IntArray:
     return classes
 
 
-def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``train`` to the commands."""
     parser = commands.add_parser(
         "train",
         help="train a small network on handwritten digits",
         description="Train a perceptron with one hidden layer on scikit-learn's bundled digits.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--epochs", type=_positive_int, default=20, help="passes over the data")
+    parser.add_argument("--epochs", type=positive_int, default=20, help="passes over the data")
     parser.add_argument("--seed", type=int, default=0, help="of the split, weights and batches")
-    parser.add_argument("--hidden", type=_positive_int, default=128, help="width of the network")
-    parser.add_argument("--batch-size", type=_positive_int, default=32, help="images in a step")
+    parser.add_argument("--hidden", type=positive_int, default=128, help="width of the network")
+    parser.add_argument("--batch-size", type=positive_int, default=32, help="images in a step")
     parser.add_argument("--learning-rate", type=float, default=0.1, help="of SGD")
     parser.add_argument("--momentum", type=float, default=0.9, help="of SGD")
     picture = parser.add_mutually_exclusive_group()
     picture.add_argument(
         "--plot",
-        type=_path_in_folder,
+        type=path_in_folder,
         default=Path("odyssey-digits.png"),
         metavar="PATH",
         help="where to save the picture",
@@ -153,9 +117,9 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    tqdm = _import_extra("tqdm", "tqdm").tqdm
+    tqdm = import_extra("tqdm", "tqdm").tqdm
     if not arguments.no_plot:
-        _import_extra("matplotlib.figure", "matplotlib")  # missing? say so before the training
+        import_extra("matplotlib.figure", "matplotlib")  # missing? say so before the training
     rng = np.random.default_rng(arguments.seed)
     data = load_digits(rng)
     params = init_mlp(rng, data.train_x.shape[1], arguments.hidden, classes=10)
@@ -189,7 +153,7 @@ def _save_picture(
     path: Path, losses: list[float], steps_per_epoch: int, data: Digits, predicted: IntArray
 ) -> None:
     # A Figure made by hand draws with Agg and leaves pyplot's global backend alone.
-    figure = _import_extra("matplotlib.figure", "matplotlib").Figure(
+    figure = import_extra("matplotlib.figure", "matplotlib").Figure(
         figsize=(10, 4), layout="constrained"
     )
     left, right = figure.subfigures(1, 2)
@@ -211,69 +175,3 @@ def _save_picture(
         title = f"{predicted[row]}" if right_answer else f"{predicted[row]}, is {data.test_y[row]}"
         axes.set_title(title, color="black" if right_answer else "tab:red", fontsize=9)
     figure.savefig(path, dpi=120)
-
-
-# --------------------------------------------------------------------------------------------------
-# ops
-# --------------------------------------------------------------------------------------------------
-
-
-def _add_ops(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "ops",
-        help="list the ops, or tell all of one",
-        description="List the ops, tell all that the table says of one, or write, in a checkout, "
-        "the files that are made from the table.",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the op to tell about")
-    parser.add_argument("--markdown", action="store_true", help="write docs/ops.md")
-    parser.add_argument("--stubs", action="store_true", help="write the type stubs")
-    parser.set_defaults(run=_ops)
-
-
-def _ops(arguments: argparse.Namespace) -> int:
-    from odyssey import docs  # loads inspect and ast, of no use to the other commands
-
-    kinds = [kind for kind in docs.FILES if getattr(arguments, kind)]
-    try:
-        if kinds:
-            for path in [path for kind in kinds for path in docs.refresh(kind)]:
-                print(f"wrote {path}")
-        elif arguments.name is None:
-            print(docs.listing())
-        else:
-            print(docs.entry_text(docs.find(arguments.name)))
-    except OdysseyError as error:
-        raise SystemExit(f"python -m odyssey ops: {error}") from None
-    return 0
-
-
-# --------------------------------------------------------------------------------------------------
-# arguments and extras
-# --------------------------------------------------------------------------------------------------
-
-
-def _positive_int(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
-
-
-def _path_in_folder(text: str) -> Path:
-    path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} lies in a folder that does not exist")
-    return path
-
-
-def _import_extra(module: str, distribution: str) -> ModuleType:
-    """Return ``module``, or leave the program with the command that installs it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
-            raise  # the extra is there, but broken: show how
-        raise SystemExit(
-            f"python -m odyssey: this command needs {distribution}, which is not installed; "
-            'install it with: pip install -e ".[examples]"'
-        ) from error

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from odyssey import backward, ops
-from odyssey.docs.entries import Entry, entries, signature_of
-from odyssey.docs.hints import Imports, annotated, shown_literal
+from odyssey.describe.entries import Entry, entries, signature_of
 from odyssey.table.declare import REQUIRED, Row
+from tools.reference.hints import Imports, annotated, shown_literal
 
 __all__ = ["ARRAYS", "SEQUENCES", "backward_stub", "operands_of", "ops_stub"]
 
@@ -32,7 +32,7 @@ SEQUENCES = frozenset({"arrays", "operands", "tup"})
 _HEAD = '''\
 """{title}
 
-Made from the table of ops by ``python -m odyssey ops --stubs``; do not edit.
+Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
 {imports}

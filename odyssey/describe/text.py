@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.docs.entries import Entry, dtypes_of, entries
-from odyssey.docs.sources import helpers_of, rule_text
+from odyssey.describe.entries import Entry, dtypes_of, entries
+from odyssey.describe.sources import helpers_of, rule_text
 from odyssey.spec import Spec
 from odyssey.table.declare import Row
 from odyssey.table.samples import Reject, Sample
@@ -50,7 +50,7 @@ def _column(rows: list[tuple[str, str, str]], k: int) -> int:
 def entry_text(entry: Entry) -> str:
     """Return all that the table says of one op.
 
-    >>> from odyssey.docs import find
+    >>> from odyssey.describe import find
     >>> print(entry_text(find("exp")).partition("by hand")[0].rstrip())
     exp(x, /, *, tape=None)
     <BLANKLINE>

@@ -1,0 +1,9 @@
+"""The command line: ``python -m odyssey train`` learns to read handwritten digits, ``ops`` lists.
+
+A command is one module: ``add_command`` declares its options, and names the function that runs it,
+which takes the parsed arguments and returns the exit status. ``build_parser`` lists the commands.
+"""
+
+from odyssey.cli.commands import build_parser, main
+
+__all__ = ["build_parser", "main"]

@@ -1,0 +1,38 @@
+"""What the commands share: checks of arguments, and packages that may be missing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["import_extra", "path_in_folder", "positive_int"]
+
+
+def positive_int(text: str) -> int:
+    """Return a whole number from 1 on, or let argparse say what came in its place."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def path_in_folder(text: str) -> Path:
+    """Return a path whose folder exists, or let argparse say that it does not."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} lies in a folder that does not exist")
+    return path
+
+
+def import_extra(module: str, distribution: str) -> ModuleType:
+    """Return ``module``, or leave the program with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # the extra is there, but broken: show how
+        raise SystemExit(
+            f"python -m odyssey: this command needs {distribution}, which is not installed; "
+            'install it with: pip install -e ".[examples]"'
+        ) from error

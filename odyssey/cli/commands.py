@@ -1,0 +1,40 @@
+"""Which commands there are, and how a program that was asked for one ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import odyssey as od
+from odyssey.cli import ops, train
+
+__all__ = ["build_parser", "main"]
+
+_CLOSED_PIPE = 128 + 13  # what a shell reports of a program that SIGPIPE ended
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse ``argv`` (the process's own by default), run its subcommand, return the exit status."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, head for example, has enough. Python would flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CLOSED_PIPE
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``python -m odyssey``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m odyssey", description="Tape-based automatic differentiation over NumPy."
+    )
+    parser.add_argument("--version", action="version", version=f"odyssey {od.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (train, ops):
+        command.add_command(commands)
+    return parser

@@ -1,0 +1,41 @@
+"""``python -m odyssey ops``: lists the ops, or tells all that the table says of one."""
+
+from __future__ import annotations
+
+import argparse
+
+from odyssey.errors import OdysseyError
+
+__all__ = ["add_command"]
+
+_MOVED = (
+    "a checkout makes its files with 'python -m tools.reference', run where pyproject.toml lies"
+)
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``ops`` to the commands."""
+    parser = commands.add_parser(
+        "ops",
+        help="list the ops, or tell all of one",
+        description="List the ops, or tell all that the table says of one.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the op to tell about")
+    for moved in ("--markdown", "--stubs"):  # these wrote files here once
+        parser.add_argument(moved, action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from odyssey import describe  # loads inspect and ast, of no use to the other commands
+
+    try:
+        if arguments.markdown or arguments.stubs:
+            raise OdysseyError(f"--markdown and --stubs are gone; {_MOVED}")
+        if arguments.name is None:
+            print(describe.listing())
+        else:
+            print(describe.entry_text(describe.find(arguments.name)))
+    except OdysseyError as error:
+        raise SystemExit(f"python -m odyssey ops: {error}") from None
+    return 0

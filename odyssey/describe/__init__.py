@@ -1,0 +1,6 @@
+"""What the table says of its ops, for readers: ``python -m odyssey ops``."""
+
+from odyssey.describe.entries import Entry, entries, find
+from odyssey.describe.text import entry_text, listing
+
+__all__ = ["Entry", "entries", "entry_text", "find", "listing"]

@@ -1,0 +1,1 @@
+"""What a checkout needs, and an installed package does not."""
