@@ -8,6 +8,7 @@ place of a recording, since marks have no ids to give. A test runs the table bot
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,11 @@ def _entered_elsewhere() -> bool:
 
     To ask at each op would cost 30 ns, so it is asked where a recording first meets a leaf.
     """
-    stack = scopes()
+    thread = scopes()[-1]  # None of no scopes
+    if thread is None or thread == get_ident():
+        return False
     innermost()
-    return scopes() is not stack
+    return True
 
 
 def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
