@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from odyssey.tape import liveness, recording, sweep
+from odyssey.tape import liveness, sweep
+from odyssey.tape.nodes import _ALONE
 
 # A long recording, so that branches are pruned, whose one living branch forks early.
 PROGRAM = """
@@ -14,7 +15,8 @@ import sys
 import numpy as np
 
 def run(od):
-    from odyssey.tape import recording, sweep
+    from odyssey.tape import sweep
+    from odyssey.tape.nodes import _ALONE
     x = od.Variable(3.0, requires_grad=True)
     with od.GradientTape() as tape:
         early = x * x
@@ -26,7 +28,7 @@ def run(od):
     found = tape.backward(y)
     assert float(found[late]) == 9.0 and float(found[early]) == 36.0, dict(found)
     assert float(x.grad) == 8.0 * 27.0, x.grad
-    print(sweep.SPARE, recording._ALONE, nodes < 2000)
+    print(sweep.SPARE, _ALONE, nodes < 2000)
 """
 
 
@@ -119,7 +121,7 @@ def test_a_measurement_that_fails_beside_a_tracer_lets_every_result_live():
 
 def test_what_only_its_node_holds_is_told_from_what_one_more_holds():
     held = object()
-    assert liveness.reference_count((None, object())) == recording._ALONE
-    assert liveness.reference_count((None, held)) == recording._ALONE + 1
+    assert liveness.reference_count((None, object())) == _ALONE
+    assert liveness.reference_count((None, held)) == _ALONE + 1
     again = liveness.unheld_in_a_sweep(sweep.pull, sweep.drain, sweep.PASS)
     assert again == sweep.SPARE

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from odyssey.devices.commit import Plan, commit
-from odyssey.spec import Array, Spec, spec_of
+from odyssey.spec import Array, Shape, Spec, spec_of
 
 __all__ = [
     "CONSTANT",
@@ -124,6 +124,36 @@ class Value:
     _placed: Any
     _id: int
     _info: Any
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._spec.size
+
+    @property
+    def id(self) -> int:
+        """A number that no other Variable of this process has or had."""
+        return self._id
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this is a Variable that no op made on a tape."""
+        return isinstance(self._recording, Mark)
 
 
 def array_of(value: Any) -> Any:

@@ -30,6 +30,7 @@ from odyssey.tape.delivery import (
     own,
 )
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.nodes import RawNode
 from odyssey.tape.question import (
     checked,
     output_of,
@@ -41,7 +42,6 @@ from odyssey.tape.question import (
     take_up,
     unreached,
 )
-from odyssey.tape.recording import RawNode
 from odyssey.tape.span import Span
 from odyssey.tape.sweep import (
     SPARE,

@@ -25,7 +25,7 @@ from odyssey.ops.shape import astype, broadcast_to
 from odyssey.table.declare import PASS
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Value
-from odyssey.tape.recording import FIRST, RawNode
+from odyssey.tape.nodes import FIRST, RawNode
 
 __all__ = ["Chosen", "Guard", "either", "fitted", "poles_among", "step"]
 

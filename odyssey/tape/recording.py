@@ -2,151 +2,67 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from _thread import allocate_lock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
-
-from odyssey.devices.locks import lock
-from odyssey.devices.ownership import (
-    LARGE,
-    SMALL,
-    address,
-    digest,
-    duplicate,
-    frozen,
-    same_bits,
-    spot,
-)
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
-from odyssey.spec import Spec
-from odyssey.table.scope import Pause, scopes, travels
+from odyssey.table.scope import Pause, scopes
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
-from odyssey.tape.careful import Careful
-from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
-from odyssey.tape.threads import holds_arrays, ids_of_thread
+from odyssey.tape.nodes import BLOCK, Nodes, RawNode, block_of_ids
+from odyssey.tape.threads import NO_IDS
 
-__all__ = ["FIRST", "SEVERAL", "RawNode", "Recording"]
-
-RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
-"""row, output id, input ids, what the rules asked for, specs of inputs and output.
-
-A bare tuple: it is built once an op, and a class would double the cost of recording. The last
-two are None where they would say nothing.
-"""
-
-# Each recording draws its ids from the process's counter in blocks; when one is used up it
-# looks for dead branches. Far above the ids of leaves, and above CPython's shared small ints.
-BLOCK = 1024
-FIRST = 1 << 40
-_BLOCKS = itertools.count()
-
-# How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
-_CUTS = 64
-
-# Two threads that record on one tape must not both take its nodes apart.
-_PRUNING = allocate_lock()
-
-# Up to so many references to the id of a result, nobody holds it but its node.
-_ALONE = measured(unheld_in_a_list, places=2)
+__all__ = ["SEVERAL", "Recording"]
 
 # The mark of a constant that more than one recording met.
 SEVERAL = object()
 
-_NO_IDS = Mark.block
 _PAUSED = Mark("no_recording")
 
 
-def _block() -> tuple[Iterator[int], int]:
-    """Fresh ids, and the first of them, which is not given out."""
-    first = FIRST + BLOCK * next(_BLOCKS)
-    return iter(range(first + 1, first + BLOCK)), first
-
-
-class Recording:
+class Recording(Nodes):
     """The nodes of one nest of tapes, in topological order, and what keeps them sound.
 
     Variables point here, never the other way, except to leaves: a recording that was spent is
     an empty shell, however many Variables still point at it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_ids",
-        "_limit",
-        "append",
-        "barrier",
-        "block",
-        "borrowed",
-        "careful",
-        "constants",
-        "copies",
-        "cuts",
-        "dead",
-        "entered",
-        "fixed",
-        "guarded",
-        "guests",
-        "held",
-        "leaves",
-        "maker",
-        "manual",
-        "mark",
-        "nodes",
-        "on",
-        "open",
-        "since",
-        "thread",
-        "traced",
-        "versions",
-        "watched",
-    )
+    __slots__ = ("append", "barrier", "entered", "fixed", "guarded", "guests", "maker")
 
     pause = _PAUSED
 
     def __init__(self, maker: Callable[[], Any], traced: bool) -> None:
-        self.nodes: list[RawNode] = []
+        self.nodes = []
         self.append = self.nodes.append
-        self.leaves: dict[int, Value] = {}
-        self.versions: dict[int, float] = {}
+        self.leaves = {}
+        self.versions = {}
         # Drawn before the first version is noted: until the next number, no leaf was written to,
         # nor frozen. -1 where that must not be concluded.
         self.since = ticket()
-        self.watched: dict[int, weakref.ref[Value]] = {}
-        self.constants: dict[int, weakref.ref[Value]] = {}
-        # Arrays of others that are locked, by their ids.
-        self.held: dict[int, Any] = {}
-        # What nodes keep of arrays of others without a copy: a view of each, what to compare
-        # before a sweep, and what that was. By id for those that are locked, by place for views.
-        self.borrowed: dict[Any, tuple[Any, Callable[[Any], bytes], bytes]] = {}
-        # Copies of views of others, by place, for when the same one comes again.
-        self.copies: dict[Any, weakref.ref[Any]] = {}
-        self.cuts: dict[int, tuple[str, tuple[int, ...]]] = {}
-        self.careful: Careful | None = None
+        self.watched = {}
+        self.constants = {}
+        self.held = {}
+        self.borrowed = {}
+        self.copies = {}
+        self.cuts = {}
+        self.careful = None
         self.maker = maker
         self.traced = traced
-        self.on = 0  # how many of its tapes record now
+        self.on = 0
         self.entered: list[Any] = []  # blocks of its tapes that are open
-        self.open: dict[int, weakref.ref[Any]] = {}
+        self.open = {}
         self.dead = ""
         self.barrier = False
         # Whether a block around it may refuse leaves, see Pause.
         self.guarded = False
         # Values of other recordings that were used here, by id; None where they are refused.
         self.guests: dict[int, Value] | None = None
-        # By the id of a manual record's output, which says nothing of when it came, one that does.
-        self.manual: dict[int, int] = {}
+        self.manual = {}
         # Constants that manual records took as inputs, and that must therefore stay constants.
         self.fixed: set[int] = set()
-        # The thread that let it record last.
         self.thread = 0
         self._limit = BLOCK
-        self._ids, self.mark = _block()
-        # What dispatch's shortcuts draw ids from: empty when they may not record here.
-        self.block: Iterator[int] = _NO_IDS
+        self._ids, self.mark = block_of_ids()
+        self.block = NO_IDS
 
     @property
     def over(self) -> bool:
@@ -174,84 +90,9 @@ class Recording:
     def __reduce__(self) -> NoReturn:
         raise TapeError(f"{self!r} is neither copied nor pickled; record again")
 
-    # -------------------------------------------------------------- ids
-
     def refresh(self) -> None:
         """Record as long as one of the tapes does."""
         self.turn(sum(tape.enabled for tape in self.tapes()))
-
-    def turn(self, on: int) -> None:
-        """Note how many tapes want this recording on, and let it give ids, or not.
-
-        Set, and not counted up or down, so that who was interrupted may do it again.
-        """
-        begins = on > self.on
-        self.on = on
-        if begins and self.leaves and not self.nodes:
-            # Leaves that were made on this tape may have been assigned before their first use.
-            self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
-            self.since = -1
-        # The shortcuts of dispatch are let in while recording needs nothing but speed.
-        fast = on and self.careful is None and not self.traced
-        self.block = self._ids if fast else _NO_IDS
-        if fast and travels():
-            self.block = ids_of_thread(self._ids, self.thread)
-
-    def new_id(self) -> int:
-        """Return an id that no value of this process has."""
-        id = next(self._ids, None)
-        if id is None:
-            if len(self.nodes) >= self._limit:
-                self._limit = max(BLOCK, 2 * self.prune())
-            self._ids, _ = _block()
-            self.turn(self.on)
-            id = next(self._ids)
-        return id
-
-    def prune(self) -> int:
-        """Drop nodes whose result nobody can ask about any more; return how many are left.
-
-        A result is known by its id, one int object that its Variable, the nodes that use it and
-        the sweep's tables share. When only the node itself holds it, the branch is dead.
-        """
-        for id in list(self.cuts)[:-_CUTS]:  # each names a result, which that keeps alive
-            del self.cuts[id]
-        for named in (self.watched, self.constants):
-            for id in [id for id, ref in named.items() if ref() is None]:
-                del named[id]
-        nodes = self.nodes
-        if not _PRUNING.acquire(blocking=False):
-            return len(nodes)
-        try:
-            self._prune_nodes()
-        finally:
-            _PRUNING.release()
-        if self.careful is not None:
-            self.careful.forget_all_but(nodes)
-        self._let_go()
-        return len(nodes)
-
-    def _prune_nodes(self) -> None:
-        nodes = self.nodes
-        count = len(nodes)
-        for k in range(count - 1, -1, -1):
-            node = nodes[k]
-            if reference_count(node) <= _ALONE:
-                # One without operands in its place, which a sweep passes over: the list is a sound
-                # one wherever an interrupt may come.
-                nodes[k] = (*node[:2], (), None, None)
-        # What another thread appended meanwhile stays.
-        nodes[:count] = [node for node in nodes[:count] if node[2]]
-
-    def _let_go(self) -> None:
-        """Unlock the arrays of others that no node keeps any more."""
-        if self.borrowed:
-            needed = {id(value) for node in self.nodes for value in node[3] or ()}
-            for key in [key for key, entry in self.borrowed.items() if id(entry[0]) not in needed]:
-                del self.borrowed[key]
-                self.held.pop(key, None)
-        if self.copies:
-            self.copies = {place: ref for place, ref in self.copies.items() if ref() is not None}
 
     # -------------------------------------------------------------- operands
 
@@ -310,48 +151,6 @@ class Recording:
         if info is not None and info.note is not None:
             self.cuts[constant._id] = info.note
 
-    def hold(self, array: Any) -> Any:
-        """Return what the tape may keep of somebody else's array: itself or a copy.
-
-        Itself it is locked, or, where that would not help, compared before a sweep.
-        """
-        if type(array) is not np.ndarray:
-            return array
-        if array.nbytes <= SMALL:
-            return array.copy() if array.flags.c_contiguous else duplicate(array)
-        if array.base is not None:
-            return self._hold_view(array)
-        key = id(array)
-        entry = self.borrowed.get(key)
-        # (It may be held and open, where an interrupt came in between.)
-        if entry is None or array.flags.writeable:
-            if not self.held:
-                holds_arrays(self)
-            lock(array, self.held, self)
-        if entry is None:
-            # A view of it, as locked as it is, since its owner may give the array itself another
-            # shape or dtype.
-            entry = self.borrowed[key] = (array.view(), spot, spot(array))
-        return entry[0]
-
-    def _hold_view(self, view: Any) -> Any:
-        """What the tape may keep of a view, which stays writable through its base.
-
-        A copy, or a large one as it is, with a digest; the same again where it came before.
-        """
-        place = address(view)
-        if view.nbytes >= LARGE:
-            entry = self.borrowed.get(place)
-            if entry is None:
-                entry = self.borrowed[place] = (frozen(view), digest, digest(view))
-            return entry[0]
-        known = self.copies.get(place)
-        copy = known() if known is not None else None
-        if copy is None or not same_bits(copy, view):
-            copy = duplicate(view)
-            self.copies[place] = weakref.ref(copy)
-        return copy
-
     def add(self, node: RawNode, data: Any) -> None:
         """Append a node, on the general path."""
         row, _, inputs, _, _ = node
@@ -377,9 +176,7 @@ class Recording:
         if self.careful is not None:  # which knows the line
             self.careful.verify(self.nodes)
         if self.borrowed:
-            for array, look, before in self.borrowed.values():
-                if look(array) != before:
-                    self._refuse_overwritten(array)
+            self.verify_borrowed()
         return frozen
 
     def _verify_leaves(self) -> bool:
@@ -399,16 +196,6 @@ class Recording:
             versions[id] = version  # no node uses it: it came with a call that failed
         return frozen
 
-    def _refuse_overwritten(self, array: Any) -> None:
-        """Raise where a node needs an array that its owner wrote to, past a lock or by its base."""
-        for row, _, _, kept, _ in self.nodes:
-            if any(value is array for value in kept or ()):
-                raise MutationError(
-                    f"{row.name} saved an array of shape {array.shape} and {array.dtype}, which "
-                    "was written to since, through a view or by a library that overwrites its "
-                    "arguments; pass a copy, or sweep before writing"
-                )
-
     def verify_after(self) -> None:
         """Raise if a leaf was written to since ``verify``."""
         for id, leaf in tuple(self.leaves.items()):
@@ -418,29 +205,6 @@ class Recording:
                     "before and after; assign between sweeps, and record again"
                 )
 
-    def spec_of_id(self, id: int) -> Spec | None:
-        """The spec of a value on this recording, found from the nodes; None where it is unknown."""
-        made = {node[1]: node for node in self.nodes}
-        while id in made:
-            _, _, inputs, _, specs = made[id]
-            if specs is not None:
-                spec: Spec = specs[-1]
-                return spec
-            id = next(i for i in inputs if i is not None)
-        known = self.known(id)
-        return known._spec if known is not None else None
-
-    def produced(self, id: int) -> bool:
-        """Whether ``id`` is the result of a node."""
-        if id in self.manual:
-            return True
-        # Ids that the recording gave out itself start far above those of leaves and constants.
-        return id >= FIRST and any(node[1] == id for node in self.nodes)
-
-    def uses(self, id: int) -> bool:
-        """Whether ``id`` is an operand of a node."""
-        return any(id in node[2] for node in self.nodes)
-
     def asked(self, value: Value) -> int:
         """The id of what a question about ``value`` means: what was watched, else its value now."""
         info = value._info
@@ -449,12 +213,6 @@ class Recording:
             return watched
         return value._id
 
-    def known(self, id: int) -> Value | None:
-        """The leaf or the living constant of this id, or None."""
-        if id in self.leaves:
-            return self.leaves[id]
-        return self.constants[id]() if id in self.constants else None
-
     def spend(self, why: str) -> None:
         """Drop everything: what is left is a shell that says why it is empty.
 
@@ -462,7 +220,7 @@ class Recording:
         """
         self.dead = self.dead or why
         self.on = 0
-        self.block = _NO_IDS
+        self.block = NO_IDS
         self.held.clear()
         self.nodes.clear()
         self.leaves.clear()

@@ -12,7 +12,7 @@ from odyssey.errors import DTypeError
 from odyssey.spec import Spec
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED
 from odyssey.tape.names import Names, call_text, specs_of_saved
-from odyssey.tape.recording import RawNode
+from odyssey.tape.nodes import RawNode
 from odyssey.tape.span import Span
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable

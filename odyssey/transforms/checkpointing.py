@@ -13,7 +13,8 @@ from odyssey.table.scope import innermost
 from odyssey.table.value import CONSTANT, LEAF, free_id, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.choices import Chosen, poles_among
-from odyssey.tape.recording import RawNode, Recording
+from odyssey.tape.nodes import RawNode
+from odyssey.tape.recording import Recording
 from odyssey.tape.sweep import dependencies, drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call

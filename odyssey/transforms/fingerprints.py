@@ -15,7 +15,7 @@ import numpy as np
 
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
-from odyssey.tape.recording import RawNode
+from odyssey.tape.nodes import RawNode
 from odyssey.tape.sweep import dependencies
 
 __all__ = [
