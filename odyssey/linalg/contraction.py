@@ -166,7 +166,19 @@ def _alone(x: Any, steps: Any, tape: Any) -> Any:
     return total if total.dtype == x.dtype else astype(total, x.dtype, tape=tape)
 
 
-@composite(numpy=[np.einsum])
+@composite(
+    numpy=[np.einsum],
+    samples=[
+        sample("ij,jk->ik", (2, 3), (3, 4)),
+        sample("...ij,jk", (2, 1, 2), (2, 3)),
+        sample("ii->i", (3, 3)),
+        sample("iij,ij->", (2, 2, 3), (2, 3)),
+        sample("i,ij,j", (2,), (2, 3), (3,)),
+        sample(",", (), ()),
+        sample("ij->ji", (0, 3)),
+    ],
+    rejects=[reject("ij,jk", (2, 3), (4, 2), match="j")],
+)
 def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: Any = None) -> Any:
     """Products of arrays summed over the axes that the result lacks; letters name the axes.
 

@@ -107,7 +107,17 @@ def matmul(x: Any, y: Any, /) -> Any:
 # ------------------------------------------------------------------ products, by the rows above
 
 
-@composite(numpy=[np.dot])
+@composite(
+    numpy=[np.dot],
+    samples=[
+        sample((2, 3), (3, 4)),
+        sample((3,), (3,)),
+        sample((2, 1, 3), (4, 3, 2)),
+        sample((), (2, 2)),
+        sample((2, 0), (0, 3)),
+    ],
+    rejects=[reject((2, 3), (2, 3), match="differ")],
+)
 def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     """Product of matrices or vectors, or of numbers.
 
@@ -133,7 +143,11 @@ def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     return tensordot(a, b, ([-1], [-1 if right == 1 else -2]), tape=tape)
 
 
-@composite(numpy=[np.vdot])
+@composite(
+    numpy=[np.vdot],
+    samples=[sample((3,), (3,)), sample((2, 3), (3, 2)), sample((), ()), sample((0,), (0,))],
+    rejects=[reject((3,), (2,), match="differ")],
+)
 def vdot(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     """Inner product of all elements, those of ``a`` conjugated.
 
@@ -146,10 +160,16 @@ def vdot(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     (2-1j)
     """
     flat_a, flat_b = (reshape(v, -1, tape=tape) for v in (a, b))
-    return matmul(conj(flat_a, tape=tape), flat_b, tape=tape)
+    if flat_a.dtype.kind == "c":  # the conjugate of a truth value would be a number
+        flat_a = conj(flat_a, tape=tape)
+    return matmul(flat_a, flat_b, tape=tape)
 
 
-@composite(numpy=[np.inner])
+@composite(
+    numpy=[np.inner],
+    samples=[sample((2, 3), (4, 3)), sample((3,), (3,)), sample((), (2, 2)), sample((2, 0), (0,))],
+    rejects=[reject((2, 3), (2,), match="differ")],
+)
 def inner(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     """Products summed over the last axes of both.
 
@@ -169,7 +189,10 @@ def inner(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     return tensordot(a, b, ([-1], [-1]), tape=tape)
 
 
-@composite(numpy=[np.outer])
+@composite(
+    numpy=[np.outer],
+    samples=[sample((2,), (3,)), sample((2, 1), (1, 3)), sample((), (2,)), sample((0,), (2,))],
+)
 def outer(a: Any, b: Any, *, tape: Any = None) -> Any:
     """Product of each element of ``a`` with each of ``b``.
 
@@ -186,7 +209,16 @@ def outer(a: Any, b: Any, *, tape: Any = None) -> Any:
     return mul(column, row, tape=tape)
 
 
-@composite(numpy=[np.tensordot])
+@composite(
+    numpy=[np.tensordot],
+    samples=[
+        sample((2, 3, 4), (3, 4, 2)),
+        sample((2, 3), (3, 2), axes=([0, -1], [1, 0])),
+        sample((2,), (3,), axes=0),
+        sample((2, 0), (0, 3), axes=1),
+    ],
+    rejects=[reject((2, 3), (2, 3), axes=1, match="differ")],
+)
 def tensordot(a: Any, b: Any, axes: Any = 2, *, tape: Any = None) -> Any:
     """Products summed over axes of both.
 

@@ -114,7 +114,15 @@ def cross(
 # ------------------------------------------------------------------ Kronecker's
 
 
-@composite(numpy=[np.kron])
+@composite(
+    numpy=[np.kron],
+    samples=[
+        sample((2, 2), (1, 3)),
+        sample((2,), (2, 1, 2)),
+        sample((), (2, 2)),
+        sample((0, 2), (2, 1)),
+    ],
+)
 def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     """Kronecker product: blocks, each of them ``b`` times an element of ``a``.
 

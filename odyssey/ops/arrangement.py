@@ -1,4 +1,4 @@
-"""Turning, shifting, repeating and padding."""
+"""Turning and shifting."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown, whole
-from odyssey.devices.arrays import as_array
-from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.indexing import getitem, plain_key, setitem
+from odyssey.ops.indexing import getitem
 from odyssey.ops.shape import (
     Axes,
-    broadcast_to,
     moveaxis,
     normalize_axes,
-    reshape,
     shape_of,
     swapaxes,
 )
@@ -25,10 +21,18 @@ from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
-# ------------------------------------------------------------------ turning and shifting
 
-
-@composite(numpy=[np.flip])
+@composite(
+    numpy=[np.flip],
+    samples=[
+        sample((2, 3)),
+        sample((2, 3), axis=-1),
+        sample((2, 3, 4), axis=(0, 2)),
+        sample(()),
+        sample((0, 3), axis=1),
+    ],
+    rejects=[reject((2, 3), axis=2, match="does not fit")],
+)
 def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     """Elements in reverse order.
 
@@ -52,7 +56,11 @@ def flip(m: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     return getitem(m, key, tape=tape)
 
 
-@composite(numpy=[np.flipud])
+@composite(
+    numpy=[np.flipud],
+    samples=[sample((2, 3)), sample((3,)), sample((0, 2))],
+    rejects=[reject((), match="needs an axis")],
+)
 def flipud(m: Any, *, tape: Any = None) -> Any:
     """Rows in reverse order: the first axis.
 
@@ -75,7 +83,11 @@ def flipud(m: Any, *, tape: Any = None) -> Any:
     return flip(m, 0, tape=tape)
 
 
-@composite(numpy=[np.fliplr])
+@composite(
+    numpy=[np.fliplr],
+    samples=[sample((2, 3)), sample((2, 3, 2)), sample((2, 0))],
+    rejects=[reject((3,), match="two axes or more")],
+)
 def fliplr(m: Any, *, tape: Any = None) -> Any:
     """Columns in reverse order: the second axis.
 
@@ -98,7 +110,17 @@ def fliplr(m: Any, *, tape: Any = None) -> Any:
     return flip(m, 1, tape=tape)
 
 
-@composite(numpy=[np.rot90])
+@composite(
+    numpy=[np.rot90],
+    samples=[
+        sample((2, 3)),
+        sample((2, 3, 4), k=-1, axes=(0, -1)),
+        sample((2, 3), k=2),
+        sample((2, 3), k=4),
+        sample((0, 2)),
+    ],
+    rejects=[reject((2, 3), axes=(0, -2), match="distinct"), reject((3,), match="does not fit")],
+)
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = None) -> Any:
     """Matrices turned by a quarter, so many times, from the first of two axes to the second.
 
@@ -129,7 +151,15 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1), *, tape: Any = Non
     return flip(turned, i if quarters == 1 else j, tape=tape)
 
 
-@composite(numpy=[np.rollaxis])
+@composite(
+    numpy=[np.rollaxis],
+    samples=[
+        sample((2, 3, 4), axis=2),
+        sample((2, 3, 4), axis=0, start=3),
+        sample((2, 0), axis=-1, start=-2),
+    ],
+    rejects=[reject((2, 3), axis=0, start=3, match="start=3")],
+)
 def rollaxis(a: Any, axis: int, start: int = 0, *, tape: Any = None) -> Any:
     """One axis moved to before another; ``moveaxis`` says more clearly where to.
 
@@ -203,160 +233,6 @@ def _opposite(shift: Any) -> Any:
 def roll(x: Any, /, shift: Any, axis: Any = None) -> Any:
     """Elements shifted along ``axis``; what leaves at the end comes in at the start."""
     return np.roll(x, shift, axis)
-
-
-# ------------------------------------------------------------------ repeating
-
-
-@composite(numpy=[np.tile])
-def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
-    """The whole array repeated along its axes.
-
-    Args:
-        A: Array of any shape.
-        reps: How often along each axis, the last axis last; or one number, for the last axis.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: for a negative number.
-
-    >>> tile(np.array([1, 2]), (2, 2))
-    array([[1, 2, 1, 2],
-           [1, 2, 1, 2]])
-    """
-    times = _counts("tile", reps)
-    shape = shape_of(A)
-    ndim = max(len(shape), len(times))
-    times = (1,) * (ndim - len(times)) + times
-    lengths = (1,) * (ndim - len(shape)) + shape
-    between = tuple(m for n in lengths for m in (1, n))
-    wide = tuple(m for pair in zip(times, lengths, strict=True) for m in pair)
-    repeated = broadcast_to(reshape(A, between, tape=tape), wide, tape=tape)
-    return _fresh(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
-
-
-def _counts(who: str, numbers: Any) -> tuple[int, ...]:
-    try:
-        counts = tuple(operator.index(n) for n in np.atleast_1d(plain_key(numbers)).tolist())
-    except TypeError:
-        raise DTypeError(f"{who}: {numbers!r} came where ints were wanted") from None
-    if any(n < 0 for n in counts):
-        raise ShapeError(f"{who}: {numbers!r} came; a count cannot be negative")
-    return counts
-
-
-def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
-    """Under ``shape``, and no view of what was repeated, though nothing may have been."""
-    return apart(reshape(x, shape, tape=tape))
-
-
-@composite(numpy=[np.repeat])
-def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """Each element repeated in its place.
-
-    Args:
-        a: Array of any shape.
-        repeats: How often each: one int, or one for each place on the axis.
-        axis: Along which axis; by default the elements are put on one axis first.
-        tape: The tape to record on.
-
-    Raises:
-        ShapeError: for a negative number, or a wrong number of them.
-
-    >>> repeat(np.array([1, 2]), 2), repeat(np.array([1, 2]), [3, 1])
-    (array([1, 1, 2, 2]), array([1, 1, 1, 2]))
-    """
-    counts = _counts("repeat", repeats)
-    if axis is None:
-        a, axis = reshape(a, -1, tape=tape), 0
-    shape = shape_of(a)
-    (k,) = normalize_axes("repeat", axis, len(shape))
-    if len(counts) == 1:
-        head, n, tail = shape[:k], shape[k], shape[k + 1 :]
-        narrow = reshape(a, (*head, n, 1, *tail), tape=tape)
-        wide = broadcast_to(narrow, (*head, n, counts[0], *tail), tape=tape)
-        return _fresh(wide, (*head, n * counts[0], *tail), tape)
-    if len(counts) != shape[k]:
-        raise ShapeError(f"repeat: {len(counts)} repeats for {shape[k]} places on axis {k}")
-    key = (slice(None),) * k + (np.repeat(np.arange(shape[k]), counts),)
-    return getitem(a, key, tape=tape)
-
-
-# ------------------------------------------------------------------ padding
-
-_SELECTING = ("edge", "reflect", "symmetric", "wrap")
-
-
-@composite(numpy=[np.pad])
-def pad(
-    array: Any,
-    pad_width: Any,
-    mode: str = "constant",
-    *,
-    constant_values: Any = 0,
-    tape: Any = None,
-) -> Any:
-    """Elements added before and after, along each axis.
-
-    Args:
-        array: Array of any shape.
-        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
-        mode: ``"constant"``; or ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
-            repeat elements of the array.
-        constant_values: The constants, in the same forms as ``pad_width``.
-        tape: The tape to record on.
-
-    Returns:
-        A new array of the dtype of ``array``.
-
-    Raises:
-        ShapeError: for negative widths, or another mode.
-
-    >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
-    array([1, 1, 2, 3, 3, 3])
-    """
-    shape = shape_of(array)
-    widths = _widths(pad_width, len(shape))
-    if mode in _SELECTING:
-        for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
-            if any(width):
-                places = _selected(n, width, mode)
-                array = getitem(array, (slice(None),) * k + (places,), tape=tape)
-        return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
-    if mode != "constant":
-        raise ShapeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SELECTING)}")
-    inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
-    dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
-    if not isinstance(constant_values, dict):
-        constant_values = as_array("pad", "constant_values", constant_values)
-    around = np.pad(np.zeros(shape, dtype), widths, constant_values=constant_values)
-    return setitem(around, array, inside, tape=tape)
-
-
-def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
-    try:
-        if isinstance(pad_width, dict):
-            given = [(0, 0)] * ndim
-            for k, width in pad_width.items():
-                given[k] = tuple(np.broadcast_to(width, 2).tolist())
-            pad_width = given
-        widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
-    except (ValueError, IndexError):
-        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
-    if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
-    if (widths < 0).any():
-        raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
-    return tuple((int(before), int(after)) for before, after in widths)
-
-
-def _selected(n: int, width: tuple[int, int], mode: Any) -> Any:
-    """Which elements of an axis of ``n`` stand where, once it is padded."""
-    try:
-        places = np.pad(np.arange(n), width, mode)
-    except ValueError as error:
-        raise ShapeError(f"pad: {error}") from None
-    return places
 
 
 publish(globals())

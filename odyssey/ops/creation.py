@@ -7,11 +7,17 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
+from odyssey.errors import DTypeError
 from odyssey.ops.shape import astype, broadcast_to, shape_of
 from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 __all__ = ["full_like", "ones_like", "zeros_like"]
+
+
+_LIKE = (sample((2, 3)), sample(()), sample((0,), dtype=np.float32), sample((2,), shape=(3, 1)))
+_UNLIKE = (reject((2,), dtype="text", error=DTypeError, match="text"),)
 
 
 def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
@@ -25,7 +31,11 @@ def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
     return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
 
 
-@composite(numpy=[np.zeros_like])
+@composite(
+    numpy=[np.zeros_like],
+    samples=_LIKE,
+    rejects=_UNLIKE,
+)
 def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
     """Zeros of the shape and dtype of another array; a constant.
 
@@ -44,7 +54,11 @@ def zeros_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
     return _constant(a, 0, dtype, shape)
 
 
-@composite(numpy=[np.ones_like])
+@composite(
+    numpy=[np.ones_like],
+    samples=_LIKE,
+    rejects=_UNLIKE,
+)
 def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None) -> Any:
     """Ones of the shape and dtype of another array; a constant.
 
@@ -63,7 +77,17 @@ def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None)
     return _constant(a, 1, dtype, shape)
 
 
-@composite(numpy=[np.full_like])
+@composite(
+    numpy=[np.full_like],
+    samples=[
+        sample((2, 3), 2.5),
+        sample((2, 3), (3,)),
+        sample((), ()),
+        sample((2,), (), shape=(3, 2)),
+        sample((0, 2), ()),
+    ],
+    rejects=[reject((2,), (3,), match="broadcast")],
+)
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
 ) -> Any:

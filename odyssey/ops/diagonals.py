@@ -15,6 +15,7 @@ from odyssey.ops.reductions import sum
 from odyssey.ops.shape import astype, normalize_axes, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ diagonals
 
@@ -28,7 +29,18 @@ def _places(rows: int, columns: int, offset: int) -> slice:
     return slice(start, start + (length - 1) * (columns + 1) + 1, columns + 1)
 
 
-@composite(numpy=[np.diagonal])
+@composite(
+    numpy=[np.diagonal],
+    samples=[
+        sample((3, 3)),
+        sample((2, 4), offset=1),
+        sample((4, 2), offset=-1),
+        sample((2, 4, 3), axis1=-1, axis2=0),
+        sample((2, 3), offset=9),
+        sample((0, 3)),
+    ],
+    rejects=[reject((3,), match="two axes"), reject((2, 3), axis1=1, axis2=-1, match="distinct")],
+)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Any = None) -> Any:
     """A diagonal of each matrix that two axes make, on the last axis of the result.
 
@@ -72,7 +84,11 @@ def _diagonal(who: str, a: Any, offset: Any, axis1: Any, axis2: Any, tape: Any) 
     return transpose(line, (*range(i), *range(i + 1, ndim), i), tape=tape)
 
 
-@composite(numpy=[np.diag])
+@composite(
+    numpy=[np.diag],
+    samples=[sample((2, 3)), sample((3, 3), k=-1), sample((3,)), sample((2,), k=2), sample((0,))],
+    rejects=[reject((), match="vector or a matrix"), reject((1, 2, 2), match="vector or a matrix")],
+)
 def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
     """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal.
 
@@ -103,7 +119,16 @@ def diag(v: Any, k: int = 0, *, tape: Any = None) -> Any:
     return reshape(flat, (n, n), tape=tape)
 
 
-@composite(numpy=[np.trace])
+@composite(
+    numpy=[np.trace],
+    samples=[
+        sample((3, 3)),
+        sample((3, 2), offset=-1),
+        sample((2, 3, 4), axis1=-1, axis2=1),
+        sample((2, 3), offset=5),
+    ],
+    rejects=[reject((2, 3), axis2=2, match="does not fit")],
+)
 def trace(
     a: Any,
     offset: int = 0,
@@ -156,7 +181,17 @@ def _kept(who: str, m: Any, k: Any, lower: bool, tape: Any) -> Any:
     return where(inside, m, np.zeros((), m.dtype), tape=tape)  # of booleans makes booleans
 
 
-@composite(numpy=[np.tril])
+@composite(
+    numpy=[np.tril],
+    samples=[
+        sample((3, 3)),
+        sample((2, 4), k=1),
+        sample((2, 3, 2), k=-1),
+        sample((3,)),
+        sample((0, 3)),
+    ],
+    rejects=[reject((), match="m is a number")],
+)
 def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     """Lower triangles of matrices, with zeros above a diagonal, whatever is there.
 
@@ -175,7 +210,17 @@ def tril(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     return _kept("tril", m, k, True, tape)
 
 
-@composite(numpy=[np.triu])
+@composite(
+    numpy=[np.triu],
+    samples=[
+        sample((3, 3)),
+        sample((4, 2), k=1),
+        sample((2, 3, 2), k=-1),
+        sample((3,)),
+        sample((0, 3)),
+    ],
+    rejects=[reject((), match="m is a number")],
+)
 def triu(m: Any, k: int = 0, *, tape: Any = None) -> Any:
     """Upper triangles of matrices, with zeros below a diagonal, whatever is there.
 

@@ -16,6 +16,7 @@ from odyssey.ops.joining import concatenate
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import Axes, astype, broadcast_to, normalize_axes, reshape, shape_of
 from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value
 
 
@@ -34,7 +35,18 @@ def _one_axis(who: str, axis: Any, x: Any) -> int:
     return axes[0]
 
 
-@composite(numpy=[np.diff])
+@composite(
+    numpy=[np.diff],
+    samples=[
+        sample((2, 4)),
+        sample((4, 2), n=2, axis=0),
+        sample((2, 3), prepend=0.5, append=np.ones((2, 2))),
+        sample((3,), n=0),
+        sample((2,), n=4),
+        sample((0,)),
+    ],
+    rejects=[reject((), match="does not fit"), reject((3,), n=-1, match="cannot be negative")],
+)
 def diff(
     a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None, *, tape: Any = None
 ) -> Any:
@@ -86,7 +98,18 @@ def _end(a: Any, name: str, end: Any, axis: int, tape: Any) -> list[Any]:
 # ------------------------------------------------------------------ integral
 
 
-@composite(numpy=[np.trapezoid])
+@composite(
+    numpy=[np.trapezoid],
+    samples=[
+        sample((2, 4)),
+        sample((4, 2), (4,), axis=0),
+        sample((2, 3), (2, 3)),
+        sample((3,), dx=0.25),
+        sample((2, 1)),
+        sample((0,)),
+    ],
+    rejects=[reject((2, 3), axis=2, match="does not fit")],
+)
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, *, tape: Any = None) -> Any:
     """The integral along an axis by the trapezoidal rule.
 
@@ -127,7 +150,18 @@ def _upright(length: int, axis: int, ndim: int) -> tuple[int, ...]:
 # ------------------------------------------------------------------ derivative
 
 
-@composite(numpy=[np.gradient])
+@composite(
+    numpy=[np.gradient],
+    samples=[
+        sample((4, 3)),
+        sample((4, 3), 0.5, axis=-1),
+        sample((4, 3), (), 2.0, axis=(1, 0)),
+        sample((4,), np.array([0.0, 1.0, 3.0, 4.5]), edge_order=2),
+        sample((3,), (3,), low=0.5, spread=True),
+        sample((2, 0), axis=0),
+    ],
+    rejects=[reject((1, 3), axis=0, match="too short"), reject((3,), (2,), match="pass 3")],
+)
 def gradient(
     f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1, tape: Any = None
 ) -> Any:

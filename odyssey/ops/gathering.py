@@ -233,7 +233,15 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
     return add_at_key(x, key, spec)
 
 
-@composite()
+@composite(
+    samples=[
+        sample(np.array([[2, 0], [-1, 3]]), num_classes=3),
+        sample(np.array([1, 0]), num_classes=2, axis=0),
+        sample(np.array(1), num_classes=3, dtype=np.float32),
+        sample(np.zeros(0, int), num_classes=2),
+    ],
+    rejects=[reject((2,), num_classes=2, error=DTypeError, match="integers")],
+)
 def one_hot(
     indices: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1, tape: Any = None
 ) -> Any:

@@ -183,7 +183,16 @@ def piecewise_linear(
     return _lines(x, xp, fp, left, right)
 
 
-@composite(numpy=[np.interp])
+@composite(
+    numpy=[np.interp],
+    samples=[
+        sample((2, 3), np.array([-1.0, 0.1, 1.0]), (3,)),
+        sample((4,), np.array([-1.0, 1.0]), (2,), left=0.5, right=3),
+        sample((), np.array([0.3, -0.2, 2.1]), (3,), period=1.5),
+        sample((0,), np.array([0.0]), (1,)),
+    ],
+    rejects=[reject((2,), (3,), (2,), match="as many|fit")],
+)
 def interp(
     x: Any,
     xp: Any,

@@ -1,4 +1,4 @@
-"""Putting arrays together and taking them apart.
+"""Putting arrays together.
 
 A row has a fixed number of operands, so there is a row of ``concatenate`` for each number of
 arrays, made when it is first needed. The one of two arrays stands in the table.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array, refuse
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape, shape_of
@@ -178,7 +177,16 @@ concatenate.row = _PAIR.row  # type: ignore[attr-defined]
 _PAIR.row.call = concatenate  # type: ignore[attr-defined]
 
 
-@composite(numpy=[np.stack])
+@composite(
+    numpy=[np.stack],
+    samples=[
+        sample([(2, 3), (2, 3)]),
+        sample([(3,), (3,)], axis=-1),
+        sample([(), ()]),
+        sample([(0, 2)], axis=1),
+    ],
+    rejects=[reject([np.ones(2), np.ones(3)], match="one shape"), reject([], match="one shape")],
+)
 def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     """Arrays of one shape side by side along a new axis.
 
@@ -201,7 +209,10 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
 
 
-@composite()
+@composite(
+    samples=[sample([(2,), (2,)]), sample([[(), 2.0], [3, ()]]), sample([(0,)]), sample([()])],
+    rejects=[reject([np.ones(2), np.ones(3)], match="one shape")],
+)
 def array(arrays: Any, *, tape: Any = None) -> Any:
     """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers.
 
@@ -245,7 +256,11 @@ def _at_least(parts: Any, ndim: int, tape: Any) -> list[Any]:
     return wide
 
 
-@composite(numpy=[np.vstack])
+@composite(
+    numpy=[np.vstack],
+    samples=[sample([(2, 3), (3,)]), sample([(), ()]), sample([(0, 2), (2, 2)])],
+    rejects=[reject([np.ones(2), np.ones(3)], match="differ")],
+)
 def vstack(tup: Any, *, tape: Any = None) -> Any:
     """Arrays one below the other; vectors as rows.
 
@@ -260,7 +275,11 @@ def vstack(tup: Any, *, tape: Any = None) -> Any:
     return concatenate(_at_least(tup, 2, tape), axis=0, tape=tape)
 
 
-@composite(numpy=[np.hstack])
+@composite(
+    numpy=[np.hstack],
+    samples=[sample([(2, 3), (2, 1)]), sample([(3,), (0,)]), sample([(), ()])],
+    rejects=[reject([np.ones((2, 2)), np.ones((3, 2))], match="differ")],
+)
 def hstack(tup: Any, *, tape: Any = None) -> Any:
     """Arrays beside one another: along the second axis, vectors along their only one.
 
@@ -274,96 +293,6 @@ def hstack(tup: Any, *, tape: Any = None) -> Any:
     parts = _at_least(tup, 1, tape)
     along = 0 if parts and len(shape_of(parts[0])) == 1 else 1
     return concatenate(parts, axis=along, tape=tape)
-
-
-# ------------------------------------------------------------------ split
-
-
-@composite(numpy=[np.array_split])
-def array_split(
-    ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
-) -> list[Any]:
-    """The array in parts along an axis, the first ones longer where they cannot be equal.
-
-    Args:
-        ary: Array with an axis to split.
-        indices_or_sections: The number of parts, or the places to cut at.
-        axis: Along which axis.
-        tape: The tape to record on.
-
-    Returns:
-        A list of new arrays.
-
-    Raises:
-        ShapeError: for an axis that ``ary`` lacks, or less than one part.
-
-    >>> array_split(np.arange(5), 2)
-    [array([0, 1, 2]), array([3, 4])]
-    """
-    shape = shape_of(ary)
-    (k,) = normalize_axes("array_split", axis, len(shape))
-    if isinstance(indices_or_sections, (int, np.integer)):
-        parts = int(indices_or_sections)
-        if parts < 1:
-            raise ShapeError(f"array_split: {parts} parts came; at least one is needed")
-        each, longer = divmod(shape[k], parts)
-        cuts = list(accumulate([each + 1] * longer + [each] * (parts - longer)))[:-1]
-    else:
-        refuse("array_split", "indices_or_sections", indices_or_sections)
-        cuts = [int(cut) for cut in indices_or_sections]
-    ends = zip([0, *cuts], [*cuts, shape[k]], strict=True)
-    keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
-    return [getitem(ary, key, tape=tape) for key in keys]
-
-
-@composite(numpy=[np.split])
-def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
-    """The array in parts along an axis: so many equal ones, or cut at given places.
-
-    Args:
-        ary: Array with an axis to split.
-        indices_or_sections: The number of parts, or the places to cut at.
-        axis: Along which axis.
-        tape: The tape to record on.
-
-    Returns:
-        A list of new arrays.
-
-    Raises:
-        ShapeError: where equal parts are not possible.
-
-    >>> split(np.arange(6), [1, 4])
-    [array([0]), array([1, 2, 3]), array([4, 5])]
-    """
-    if isinstance(indices_or_sections, (int, np.integer)):
-        shape = shape_of(ary)
-        (k,) = normalize_axes("split", axis, len(shape))
-        if indices_or_sections < 1 or shape[k] % indices_or_sections:
-            raise ShapeError(
-                f"split: axis {axis} of {shape} has length {shape[k]}, which is not "
-                f"{indices_or_sections} equal parts; array_split makes unequal ones"
-            )
-    return array_split(ary, indices_or_sections, axis, tape=tape)
-
-
-_UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
-
-
-@composite(numpy=_UNSTACK)
-def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
-    """The parts of an array along an axis, which they lose.
-
-    Args:
-        x: Array with an axis to take apart.
-        axis: Which.
-        tape: The tape to record on.
-
-    >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
-    (array([1, 3]), array([2, 4]))
-    """
-    shape = shape_of(x)
-    (k,) = normalize_axes("unstack", axis, len(shape))
-    return tuple(getitem(x, (slice(None),) * k + (i,), tape=tape) for i in range(shape[k]))
 
 
 publish(globals())

@@ -15,10 +15,21 @@ from odyssey.ops.joining import concatenate
 from odyssey.ops.rounding import floor
 from odyssey.ops.shape import astype, broadcast_to, moveaxis, shape_of
 from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 
-@composite(numpy=[np.linspace])
+@composite(
+    numpy=[np.linspace],
+    samples=[
+        sample((), (), num=5),
+        sample((3,), (3,), num=4, endpoint=False, axis=-1),
+        sample((2,), (), num=3, retstep=True),
+        sample((2,), (2,), num=1),
+        sample((), (), num=0),
+    ],
+    rejects=[reject((), (), num=-1, match="num")],
+)
 def linspace(
     start: Any,
     stop: Any,

@@ -217,7 +217,15 @@ def _permuted(x: Any, order: list[int], tape: Any) -> Any:
     return transpose(x, tuple(order), tape=tape)
 
 
-@composite(numpy=[np.swapaxes])
+@composite(
+    numpy=[np.swapaxes],
+    samples=[
+        sample((2, 3, 4), axis1=0, axis2=-1),
+        sample((0, 2), axis1=1, axis2=0),
+        sample((3,), axis1=0, axis2=-1),
+    ],
+    rejects=[reject((2, 3), axis1=0, axis2=2, match="does not fit")],
+)
 def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     """Two axes exchanged.
 
@@ -242,7 +250,18 @@ def swapaxes(a: Any, axis1: int, axis2: int, *, tape: Any = None) -> Any:
     return _permuted(a, order, tape)
 
 
-@composite(numpy=[np.moveaxis])
+@composite(
+    numpy=[np.moveaxis],
+    samples=[
+        sample((2, 3, 4), source=0, destination=-1),
+        sample((2, 3, 4), source=(0, 2), destination=[-1, 0]),
+        sample((0, 2), source=-1, destination=0),
+    ],
+    rejects=[
+        reject((2, 3), source=(0, 1), destination=0, match="as many places"),
+        reject((2, 3), source=0, destination=2, match="does not fit"),
+    ],
+)
 def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     """Axes moved to other places; the others keep their order.
 
@@ -273,7 +292,11 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     return _permuted(a, order, tape)
 
 
-@composite(numpy=[np.ravel])
+@composite(
+    numpy=[np.ravel],
+    samples=[sample((2, 3)), sample((2, 3), order="F"), sample(()), sample((0, 3))],
+    rejects=[reject((2, 3), order="A", match="row-major")],
+)
 def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
     """All elements on one axis.
 
@@ -288,7 +311,17 @@ def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
     return reshape(a, -1, order, tape=tape)
 
 
-@composite(numpy=[np.squeeze])
+@composite(
+    numpy=[np.squeeze],
+    samples=[
+        sample((1, 3, 1)),
+        sample((1, 3, 1), axis=-1),
+        sample((1, 0, 1), axis=(0, 2)),
+        sample((1,)),
+        sample(()),
+    ],
+    rejects=[reject((2, 1), axis=0, match="has length 2")],
+)
 def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     """Axes of length 1 left out.
 
@@ -313,7 +346,16 @@ def squeeze(a: Any, axis: Axes = None, *, tape: Any = None) -> Any:
     return reshape(a, tuple(n for k, n in enumerate(shape) if k not in chosen), tape=tape)
 
 
-@composite(numpy=[np.expand_dims])
+@composite(
+    numpy=[np.expand_dims],
+    samples=[
+        sample((2, 3), axis=1),
+        sample((3,), axis=(0, -1)),
+        sample((), axis=0),
+        sample((0,), axis=-2),
+    ],
+    rejects=[reject((3,), axis=3, match="does not fit")],
+)
 def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any:
     """New axes of length 1.
 

@@ -1,4 +1,4 @@
-"""At least so many axes; arrays beside one another and apart again, by the number of axes."""
+"""At least so many axes; arrays beside one another, by the number of axes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import ShapeError
-from odyssey.ops.joining import concatenate, split
+from odyssey.ops.joining import concatenate
 from odyssey.ops.shape import reshape, shape_of
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ at least so many axes
 
@@ -33,7 +33,10 @@ def _widened(arrays: Any, to: Callable[[Shape], Shape], tape: Any) -> Any:
     return wide[0] if len(wide) == 1 else wide
 
 
-@composite(numpy=[np.atleast_1d])
+@composite(
+    numpy=[np.atleast_1d],
+    samples=[sample(()), sample((2, 3)), sample((), (0,))],
+)
 def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
     """The same elements, a number on one axis.
 
@@ -50,7 +53,10 @@ def atleast_1d(*arrays: Any, tape: Any = None) -> Any:
     return _widened(arrays, _one, tape)
 
 
-@composite(numpy=[np.atleast_2d])
+@composite(
+    numpy=[np.atleast_2d],
+    samples=[sample(()), sample((3,)), sample((2, 1, 3)), sample((), (0,))],
+)
 def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
     """The same elements on two axes or more; vectors as rows.
 
@@ -67,7 +73,10 @@ def atleast_2d(*arrays: Any, tape: Any = None) -> Any:
     return _widened(arrays, _two, tape)
 
 
-@composite(numpy=[np.atleast_3d])
+@composite(
+    numpy=[np.atleast_3d],
+    samples=[sample(()), sample((3,)), sample((2, 3)), sample((2, 1, 3, 1)), sample((), (0,))],
+)
 def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
     """The same elements on three axes or more; vectors along the second, matrices the first two.
 
@@ -87,7 +96,16 @@ def atleast_3d(*arrays: Any, tape: Any = None) -> Any:
 # ------------------------------------------------------------------ together
 
 
-@composite(numpy=[np.append])
+@composite(
+    numpy=[np.append],
+    samples=[
+        sample((2, 3), (2,)),
+        sample((2, 3), (1, 3), axis=-2),
+        sample((), ()),
+        sample((0,), (2,)),
+    ],
+    rejects=[reject((2, 3), (3,), axis=0, match="differ")],
+)
 def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
     """An array with values behind it.
 
@@ -109,7 +127,16 @@ def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) 
     return concatenate([arr, values], axis=axis, tape=tape)
 
 
-@composite(numpy=[np.column_stack])
+@composite(
+    numpy=[np.column_stack],
+    samples=[
+        sample([(3,), (3,)]),
+        sample([(3, 2), (3,)]),
+        sample([(), ()]),
+        sample([(0,), (0, 2)]),
+    ],
+    rejects=[reject([], match="no arrays")],
+)
 def column_stack(tup: Any, *, tape: Any = None) -> Any:
     """Vectors beside one another as the columns of a matrix; matrices as they are.
 
@@ -131,7 +158,11 @@ def column_stack(tup: Any, *, tape: Any = None) -> Any:
     return concatenate(parts, axis=1, tape=tape)
 
 
-@composite(numpy=[np.dstack])
+@composite(
+    numpy=[np.dstack],
+    samples=[sample([(3,), (3,)]), sample([(2, 3), (2, 3, 2)]), sample([()]), sample([(0,)])],
+    rejects=[reject([], match="no arrays")],
+)
 def dstack(tup: Any, *, tape: Any = None) -> Any:
     """Arrays behind one another along the third axis, which matrices and vectors are given.
 
@@ -148,84 +179,6 @@ def dstack(tup: Any, *, tape: Any = None) -> Any:
     """
     parts = [reshape(x, _three(shape_of(x)), tape=tape) for x in list(tup)]
     return concatenate(parts, axis=2, tape=tape)
-
-
-# ------------------------------------------------------------------ apart
-
-
-def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
-    shape = shape_of(ary)
-    if len(shape) < least:
-        raise ShapeError(
-            f"{who}: needs {least} axes or more, ary has shape {shape}; "
-            "split cuts along any axis that is there"
-        )
-    return split(ary, places, axis, tape=tape)
-
-
-@composite(numpy=[np.hsplit])
-def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the second axis; a vector along its only one.
-
-    Args:
-        ary: Array with an axis or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
-        tape: The tape to record on.
-
-    Returns:
-        A list of new arrays.
-
-    Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has no axis.
-
-    >>> hsplit(np.array([[1, 2], [3, 4]]), 2)[1]
-    array([[2],
-           [4]])
-    """
-    along = 1 if len(shape_of(ary)) > 1 else 0
-    return _apart("hsplit", ary, indices_or_sections, along, 1, tape)
-
-
-@composite(numpy=[np.vsplit])
-def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the first axis.
-
-    Args:
-        ary: Array with two axes or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
-        tape: The tape to record on.
-
-    Returns:
-        A list of new arrays.
-
-    Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
-
-    >>> vsplit(np.array([[1, 2], [3, 4]]), 2)[1]
-    array([[3, 4]])
-    """
-    return _apart("vsplit", ary, indices_or_sections, 0, 2, tape)
-
-
-@composite(numpy=[np.dsplit])
-def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
-    """The array in parts along the third axis.
-
-    Args:
-        ary: Array with three axes or more.
-        indices_or_sections: The number of equal parts, or the places to cut at.
-        tape: The tape to record on.
-
-    Returns:
-        A list of new arrays.
-
-    Raises:
-        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
-
-    >>> dsplit(np.arange(4).reshape(1, 2, 2), 2)[1].tolist()
-    [[[1], [3]]]
-    """
-    return _apart("dsplit", ary, indices_or_sections, 2, 3, tape)
 
 
 publish(globals())

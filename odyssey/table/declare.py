@@ -197,13 +197,19 @@ def op(
 
 
 def composite(
-    *, numpy: Sequence[Any] = (), aliases: Sequence[str] = ()
+    *,
+    numpy: Sequence[Any] = (),
+    aliases: Sequence[str] = (),
+    samples: Sequence[Sample] = (),
+    rejects: Sequence[Reject] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function made of ops, which needs no rule of its own, beside the table's ops.
 
     Args:
         numpy: NumPy functions whose calls on Variables mean this function.
         aliases: Short names for it.
+        samples: Cases to test it on, as those of a row.
+        rejects: Cases that must fail, with their messages.
     """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,8 +227,8 @@ def composite(
             except STUMBLES as error:
                 raise _misuse(function, error, named) from error
 
-        made.numpy = tuple(numpy)  # type: ignore[attr-defined]
-        made.aliases = tuple(aliases)  # type: ignore[attr-defined]
+        made.numpy, made.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
+        made.samples, made.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
         return made
 
     return declare

@@ -1,4 +1,4 @@
-"""Cases that test a row: what to call it on, and what it must refuse."""
+"""Cases that test a row, a composite or a loss: what to call it on, and what it must refuse."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = ["APART", "PAIRS", "Reject", "Sample", "reject", "sample", "singles"]
 class Sample(NamedTuple):
     """One call: an array, or the shape of a random one, for each operand; and the options.
 
+    A composite may take a list of operands as one.
     ``low`` and ``high`` bound the random values. Values are distinct and differ by a margin
     where ``spread`` is set, so that finite differences do not step over a tie.
     """
@@ -27,7 +28,12 @@ class Sample(NamedTuple):
 
     def arrays(self, rng: np.random.Generator, dtype: Any = np.float64) -> list[Any]:
         """Draw the operands: tuples are shapes, everything else is passed as it is."""
-        return [self._draw(o, rng, dtype) if isinstance(o, tuple) else o for o in self.operands]
+        return [self._operand(o, rng, dtype) for o in self.operands]
+
+    def _operand(self, operand: Any, rng: np.random.Generator, dtype: Any) -> Any:
+        if isinstance(operand, list):
+            return [self._operand(o, rng, dtype) for o in operand]
+        return self._draw(operand, rng, dtype) if isinstance(operand, tuple) else operand
 
     def _draw(self, shape: tuple[int, ...], rng: np.random.Generator, dtype: Any) -> Array:
         size = int(np.prod(shape))

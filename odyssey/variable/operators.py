@@ -11,7 +11,6 @@ from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops import (
     arithmetic,
-    arrangement,
     choice,
     complex_numbers,
     diagonals,
@@ -20,6 +19,7 @@ from odyssey.ops import (
     indexing,
     recurrences,
     reductions,
+    repeating,
     rounding,
     scans,
     shape,
@@ -254,7 +254,7 @@ class Operators:
         """Each element repeated in its place; see ``ops.repeat``."""
         if strange:
             raise _strange("repeat", strange)
-        return arrangement.repeat(self, repeats, axis)
+        return repeating.repeat(self, repeats, axis)
 
     def ravel(self, order: str = "C") -> Any:
         """All elements on one axis; see ``ops.ravel``."""

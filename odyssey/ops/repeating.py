@@ -1,0 +1,209 @@
+"""Repeating and padding."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array
+from odyssey.devices.ownership import apart
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.indexing import getitem, plain_key, setitem
+from odyssey.ops.shape import broadcast_to, normalize_axes, reshape, shape_of
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ repeating
+
+
+@composite(
+    numpy=[np.tile],
+    samples=[
+        sample((3,), reps=2),
+        sample((2, 3), reps=(2, 1)),
+        sample((3,), reps=(2, 1, 2)),
+        sample((), reps=3),
+        sample((2,), reps=0),
+    ],
+    rejects=[reject((2,), reps=-1, match="cannot be negative")],
+)
+def tile(A: Any, reps: Any, *, tape: Any = None) -> Any:
+    """The whole array repeated along its axes.
+
+    Args:
+        A: Array of any shape.
+        reps: How often along each axis, the last axis last; or one number, for the last axis.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a negative number.
+
+    >>> tile(np.array([1, 2]), (2, 2))
+    array([[1, 2, 1, 2],
+           [1, 2, 1, 2]])
+    """
+    times = _counts("tile", reps)
+    shape = shape_of(A)
+    ndim = max(len(shape), len(times))
+    times = (1,) * (ndim - len(times)) + times
+    lengths = (1,) * (ndim - len(shape)) + shape
+    between = tuple(m for n in lengths for m in (1, n))
+    wide = tuple(m for pair in zip(times, lengths, strict=True) for m in pair)
+    repeated = broadcast_to(reshape(A, between, tape=tape), wide, tape=tape)
+    return _fresh(repeated, tuple(t * n for t, n in zip(times, lengths, strict=True)), tape)
+
+
+def _counts(who: str, numbers: Any) -> tuple[int, ...]:
+    try:
+        counts = tuple(operator.index(n) for n in np.atleast_1d(plain_key(numbers)).tolist())
+    except TypeError:
+        raise DTypeError(f"{who}: {numbers!r} came where ints were wanted") from None
+    if any(n < 0 for n in counts):
+        raise ShapeError(f"{who}: {numbers!r} came; a count cannot be negative")
+    return counts
+
+
+def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
+    """Under ``shape``, and no view of what was repeated, though nothing may have been."""
+    return apart(reshape(x, shape, tape=tape))
+
+
+@composite(
+    numpy=[np.repeat],
+    samples=[
+        sample((2, 3), repeats=2),
+        sample((2, 3), repeats=[1, 0, 2], axis=1),
+        sample((), repeats=2),
+        sample((0, 2), repeats=3, axis=0),
+    ],
+    rejects=[reject((2,), repeats=[1, 2, 3], axis=0, match="3 repeats for 2")],
+)
+def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """Each element repeated in its place.
+
+    Args:
+        a: Array of any shape.
+        repeats: How often each: one int, or one for each place on the axis.
+        axis: Along which axis; by default the elements are put on one axis first.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a negative number, or a wrong number of them.
+
+    >>> repeat(np.array([1, 2]), 2), repeat(np.array([1, 2]), [3, 1])
+    (array([1, 1, 2, 2]), array([1, 1, 1, 2]))
+    """
+    counts = _counts("repeat", repeats)
+    if axis is None:
+        a, axis = reshape(a, -1, tape=tape), 0
+    shape = shape_of(a)
+    (k,) = normalize_axes("repeat", axis, len(shape))
+    if len(counts) == 1:
+        head, n, tail = shape[:k], shape[k], shape[k + 1 :]
+        narrow = reshape(a, (*head, n, 1, *tail), tape=tape)
+        wide = broadcast_to(narrow, (*head, n, counts[0], *tail), tape=tape)
+        return _fresh(wide, (*head, n * counts[0], *tail), tape)
+    if len(counts) != shape[k]:
+        raise ShapeError(f"repeat: {len(counts)} repeats for {shape[k]} places on axis {k}")
+    key = (slice(None),) * k + (np.repeat(np.arange(shape[k]), counts),)
+    return getitem(a, key, tape=tape)
+
+
+# ------------------------------------------------------------------ padding
+
+_SELECTING = ("edge", "reflect", "symmetric", "wrap")
+
+
+@composite(
+    numpy=[np.pad],
+    samples=[
+        sample((2, 3), pad_width=1),
+        sample((2, 3), pad_width=((1, 0), (0, 2)), constant_values=3),
+        sample((3,), pad_width=(1, 2), mode="edge"),
+        sample((3,), pad_width=4, mode="reflect"),
+        sample((3,), pad_width=4, mode="symmetric"),
+        sample((2, 3), pad_width=((0, 0), (2, 4)), mode="wrap"),
+        sample((), pad_width=1),
+        sample((0, 2), pad_width=1),
+    ],
+    rejects=[
+        reject((3,), pad_width=-1, match="is negative"),
+        reject((3,), pad_width=1, mode="ramp", match="mode 'ramp'"),
+    ],
+)
+def pad(
+    array: Any,
+    pad_width: Any,
+    mode: str = "constant",
+    *,
+    constant_values: Any = 0,
+    tape: Any = None,
+) -> Any:
+    """Elements added before and after, along each axis.
+
+    Args:
+        array: Array of any shape.
+        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
+        mode: ``"constant"``; or ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
+            repeat elements of the array.
+        constant_values: The constants, in the same forms as ``pad_width``.
+        tape: The tape to record on.
+
+    Returns:
+        A new array of the dtype of ``array``.
+
+    Raises:
+        ShapeError: for negative widths, or another mode.
+
+    >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
+    array([1, 1, 2, 3, 3, 3])
+    """
+    shape = shape_of(array)
+    widths = _widths(pad_width, len(shape))
+    if mode in _SELECTING:
+        for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
+            if any(width):
+                places = _selected(n, width, mode)
+                array = getitem(array, (slice(None),) * k + (places,), tape=tape)
+        return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
+    if mode != "constant":
+        raise ShapeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SELECTING)}")
+    inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
+    dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
+    if not isinstance(constant_values, dict):
+        constant_values = as_array("pad", "constant_values", constant_values)
+    around = np.zeros(shape, dtype)
+    if shape:  # a number has nothing before or after it
+        around = np.pad(around, widths, constant_values=constant_values)
+    return setitem(around, array, inside, tape=tape)
+
+
+def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    try:
+        if isinstance(pad_width, dict):
+            given = [(0, 0)] * ndim
+            for k, width in pad_width.items():
+                given[k] = tuple(np.broadcast_to(width, 2).tolist())
+            pad_width = given
+        widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
+    except (ValueError, IndexError):
+        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
+    if widths.dtype.kind not in "iu":
+        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
+    if (widths < 0).any():
+        raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
+    return tuple((int(before), int(after)) for before, after in widths)
+
+
+def _selected(n: int, width: tuple[int, int], mode: Any) -> Any:
+    """Which elements of an axis of ``n`` stand where, once it is padded."""
+    try:
+        places = np.pad(np.arange(n), width, mode)
+    except ValueError as error:
+        raise ShapeError(f"pad: {error}") from None
+    return places
+
+
+publish(globals())

@@ -1,0 +1,220 @@
+"""Taking arrays apart."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import refuse
+from odyssey.errors import ShapeError
+from odyssey.ops.indexing import getitem
+from odyssey.ops.shape import normalize_axes, shape_of
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ along an axis
+
+
+@composite(
+    numpy=[np.array_split],
+    samples=[
+        sample((5, 2), indices_or_sections=3),
+        sample((2, 3), indices_or_sections=[1, 2], axis=-1),
+        sample((0, 2), indices_or_sections=2),
+    ],
+    rejects=[
+        reject((3,), indices_or_sections=0, match="0 parts"),
+        reject((), indices_or_sections=1, match="does not fit"),
+    ],
+)
+def array_split(
+    ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
+) -> list[Any]:
+    """The array in parts along an axis, the first ones longer where they cannot be equal.
+
+    Args:
+        ary: Array with an axis to split.
+        indices_or_sections: The number of parts, or the places to cut at.
+        axis: Along which axis.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: for an axis that ``ary`` lacks, or less than one part.
+
+    >>> array_split(np.arange(5), 2)
+    [array([0, 1, 2]), array([3, 4])]
+    """
+    shape = shape_of(ary)
+    (k,) = normalize_axes("array_split", axis, len(shape))
+    if isinstance(indices_or_sections, (int, np.integer)):
+        parts = int(indices_or_sections)
+        if parts < 1:
+            raise ShapeError(f"array_split: {parts} parts came; at least one is needed")
+        each, longer = divmod(shape[k], parts)
+        cuts = list(accumulate([each + 1] * longer + [each] * (parts - longer)))[:-1]
+    else:
+        refuse("array_split", "indices_or_sections", indices_or_sections)
+        cuts = [int(cut) for cut in indices_or_sections]
+    ends = zip([0, *cuts], [*cuts, shape[k]], strict=True)
+    keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
+    return [getitem(ary, key, tape=tape) for key in keys]
+
+
+@composite(
+    numpy=[np.split],
+    samples=[
+        sample((4, 2), indices_or_sections=2),
+        sample((2, 3), indices_or_sections=[1, -1, 9], axis=1),
+        sample((0,), indices_or_sections=1),
+    ],
+    rejects=[reject((3,), indices_or_sections=2, match="not 2 equal parts")],
+)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
+    """The array in parts along an axis: so many equal ones, or cut at given places.
+
+    Args:
+        ary: Array with an axis to split.
+        indices_or_sections: The number of parts, or the places to cut at.
+        axis: Along which axis.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible.
+
+    >>> split(np.arange(6), [1, 4])
+    [array([0]), array([1, 2, 3]), array([4, 5])]
+    """
+    if isinstance(indices_or_sections, (int, np.integer)):
+        shape = shape_of(ary)
+        (k,) = normalize_axes("split", axis, len(shape))
+        if indices_or_sections < 1 or shape[k] % indices_or_sections:
+            raise ShapeError(
+                f"split: axis {axis} of {shape} has length {shape[k]}, which is not "
+                f"{indices_or_sections} equal parts; array_split makes unequal ones"
+            )
+    return array_split(ary, indices_or_sections, axis, tape=tape)
+
+
+_UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
+
+
+@composite(
+    numpy=_UNSTACK,
+    samples=[sample((2, 3)), sample((2, 3), axis=-1), sample((3,)), sample((2, 0))],
+    rejects=[reject((), match="does not fit")],
+)
+def unstack(x: Any, *, axis: int = 0, tape: Any = None) -> tuple[Any, ...]:
+    """The parts of an array along an axis, which they lose.
+
+    Args:
+        x: Array with an axis to take apart.
+        axis: Which.
+        tape: The tape to record on.
+
+    >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
+    (array([1, 3]), array([2, 4]))
+    """
+    shape = shape_of(x)
+    (k,) = normalize_axes("unstack", axis, len(shape))
+    return tuple(getitem(x, (slice(None),) * k + (i,), tape=tape) for i in range(shape[k]))
+
+
+# ------------------------------------------------------------------ by the number of axes
+
+
+def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) -> list[Any]:
+    shape = shape_of(ary)
+    if len(shape) < least:
+        raise ShapeError(
+            f"{who}: needs {least} axes or more, ary has shape {shape}; "
+            "split cuts along any axis that is there"
+        )
+    return split(ary, places, axis, tape=tape)
+
+
+@composite(
+    numpy=[np.hsplit],
+    samples=[sample((2, 4), indices_or_sections=2), sample((4,), indices_or_sections=[1, 9])],
+    rejects=[reject((), indices_or_sections=1, match="needs 1 axes")],
+)
+def hsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the second axis; a vector along its only one.
+
+    Args:
+        ary: Array with an axis or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has no axis.
+
+    >>> hsplit(np.array([[1, 2], [3, 4]]), 2)[1]
+    array([[2],
+           [4]])
+    """
+    along = 1 if len(shape_of(ary)) > 1 else 0
+    return _apart("hsplit", ary, indices_or_sections, along, 1, tape)
+
+
+@composite(
+    numpy=[np.vsplit],
+    samples=[sample((4, 2), indices_or_sections=[-1]), sample((0, 2), indices_or_sections=2)],
+    rejects=[reject((3,), indices_or_sections=1, match="needs 2 axes")],
+)
+def vsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the first axis.
+
+    Args:
+        ary: Array with two axes or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+
+    >>> vsplit(np.array([[1, 2], [3, 4]]), 2)[1]
+    array([[3, 4]])
+    """
+    return _apart("vsplit", ary, indices_or_sections, 0, 2, tape)
+
+
+@composite(
+    numpy=[np.dsplit],
+    samples=[sample((1, 2, 4), indices_or_sections=2), sample((2, 0, 1), indices_or_sections=1)],
+    rejects=[reject((2, 3), indices_or_sections=1, match="needs 3 axes")],
+)
+def dsplit(ary: Any, indices_or_sections: Any, *, tape: Any = None) -> list[Any]:
+    """The array in parts along the third axis.
+
+    Args:
+        ary: Array with three axes or more.
+        indices_or_sections: The number of equal parts, or the places to cut at.
+        tape: The tape to record on.
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        ShapeError: where equal parts are not possible, or ``ary`` has fewer axes.
+
+    >>> dsplit(np.arange(4).reshape(1, 2, 2), 2)[1].tolist()
+    [[[1], [3]]]
+    """
+    return _apart("dsplit", ary, indices_or_sections, 2, 3, tape)
+
+
+publish(globals())

@@ -1,0 +1,55 @@
+"""What the tests that walk composites and losses share: their samples, and calls of them."""
+
+import numpy as np
+import pytest
+
+from odyssey.ops import COMPOSITES
+
+
+def every(functions):
+    """The samples of functions under their names, as pairs of function and sample."""
+    return {f"{f.__name__}-{k}": (f, s) for f in functions for k, s in enumerate(f.samples)}
+
+
+def walk(cases):
+    """Run a test on each of ``cases``, under their names."""
+    return pytest.mark.parametrize(("function", "sample"), cases.values(), ids=list(cases))
+
+
+OF_OPS = every(COMPOSITES.values())
+
+
+def drawn(operand, value):
+    """Of a sample's operand and its value: the arrays that were drawn, however deep."""
+    if isinstance(operand, list):
+        return [x for part in zip(operand, value, strict=True) for x in drawn(*part)]
+    return [value] if isinstance(operand, tuple) else []
+
+
+def put(operand, value, moving):
+    """The value with the drawn arrays replaced, in order, by those of an iterator."""
+    if isinstance(operand, list):
+        return [put(o, v, moving) for o, v in zip(operand, value, strict=True)]
+    return next(moving) if isinstance(operand, tuple) else value
+
+
+class Call:
+    """A function on a sample: what was drawn may move, all else is fixed."""
+
+    def __init__(self, function, sample, dtype=np.float64, seed=0):
+        self.function, self.sample = function, sample
+        self.operands = sample.arrays(np.random.default_rng(seed), dtype)
+        self.arrays = drawn(list(sample.operands), self.operands)
+
+    def __call__(self, *moving):
+        return self.by(self.function, *moving)
+
+    def by(self, function, *moving, **more):
+        """The same call of another function, a NumPy function for instance."""
+        operands = put(list(self.sample.operands), self.operands, iter(moving))
+        return function(*operands, **self.sample.options, **more)
+
+
+def results(out):
+    """What came out, as a list."""
+    return list(out) if isinstance(out, (tuple, list)) else [out]
