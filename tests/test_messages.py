@@ -13,7 +13,7 @@ import pytest
 
 import odyssey
 import odyssey as od
-from odyssey import GradientTape, Variable, docs, ops
+from odyssey import GradientTape, Variable, describe, ops
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError, UntrackedError
 from odyssey.ops import OPS
 from odyssey.vocabulary import ATTRIBUTES
@@ -178,7 +178,7 @@ def test_a_keyword_of_other_libraries_is_answered_with_our_word(call, words):
 @pytest.mark.parametrize(("name", "words"), [("solve", "custom_vjp"), ("view", "write reshape")])
 def test_a_missing_op_that_is_looked_for_is_answered_with_what_to_write(name, words):
     with pytest.raises(OdysseyError, match=f"there is no op '{name}'; .*{words}"):
-        docs.find(name)
+        describe.find(name)
 
 
 def test_an_optimizer_is_copied_and_pickled_as_before():
