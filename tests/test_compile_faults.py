@@ -11,7 +11,8 @@ from two_worlds import World
 import odyssey as od
 from odyssey.devices.locks import locked_bytes
 from odyssey.table.declare import OPS
-from odyssey.table.scope import TRACE, scopes
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
 
 COMPILER = str(Path(od.__file__).parent / "compiler")
 
@@ -73,7 +74,7 @@ def batch():
 
 
 def assert_nothing_is_open(*arrays):
-    assert TRACE.get() is None
+    assert store() is MEMORY
     assert scopes() == (None,)
     assert locked_bytes() == 0
     assert all(array.flags.writeable for array in arrays)

@@ -11,7 +11,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import TapeError
-from odyssey.table.scope import TRACE, scopes
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
 
 X = np.array([3.0, 4.0])
 
@@ -142,7 +143,7 @@ def test_a_refused_call_has_done_nothing():
     assert w._info.version == before[1]
     assert w.grad.tolist() == [1.0, 1.0]
     assert optimizer.state_dict()["state"] == [{}]
-    assert TRACE.get() is None
+    assert store() is MEMORY
     assert scopes() == (None,)
 
 

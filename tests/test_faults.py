@@ -14,7 +14,8 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops, optim
 from odyssey.devices.locks import locked_bytes
 from odyssey.errors import OdysseyError, TapeConsumedError
-from odyssey.table.scope import TRACE, scopes
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +71,7 @@ class World:
 
     def assert_closed(self):
         """Nothing is entered, locked or read-only but what a tape that lives still needs."""
-        assert TRACE.get() is None
+        assert store() is MEMORY
         assert scopes() == (None,)
         if self.tape is not None:
             assert not self.tape.enabled

@@ -26,7 +26,8 @@ from odyssey.optim import (
     clip_grad_norm,
     clip_grad_value,
 )
-from odyssey.table.scope import TRACE, scopes
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
 
 OPTIMIZERS = [
     lambda p: SGD(p, 0.1),
@@ -396,7 +397,7 @@ def done(world, action, seed):
             result = seen(action(world, np.random.default_rng(seed)))
     except Exception as error:
         result = told(error)
-    assert TRACE.get() is None, action
+    assert store() is MEMORY, action
     assert scopes() == (None,), action
     assert locked_bytes() == 0, action
     return result

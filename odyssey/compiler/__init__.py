@@ -29,7 +29,7 @@ from odyssey.compiler.surroundings import Surroundings
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
 from odyssey.graph.trace import Trace
-from odyssey.table.scope import TRACE
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import LEAF, array_of
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
@@ -110,7 +110,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run; if these shapes are new, trace first. Inside another trace, become part of it."""
-        if TRACE.get() is not None:
+        if store() is not MEMORY:
             return self._fn(*args, **named)
         try:
             key = (*map(_sign, args), _sign(named)) if named else tuple(map(_sign, args))

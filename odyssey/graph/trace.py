@@ -14,7 +14,8 @@ from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Graph, Instruction, Ref, State
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.spec import spec_of
-from odyssey.table.scope import TRACE, Boundary, enter
+from odyssey.table.scope import Boundary, enter
+from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -91,6 +92,18 @@ class Trace:
         self.refusal = self.refusal or error
         return error
 
+    def demand(self, who: str, value: Any) -> None:
+        """Raise unless the value is there to be looked at, the same in every run."""
+        if not self.is_own(value) or isinstance(value._array, Symbol):
+            raise self.no_value(who, value)
+
+    def refuse_effect(self, what: str, instead: str) -> None:
+        """Raise: it would happen now, and not at every run."""
+        raise self.refuse(
+            f"{what} while a graph is traced, which would happen once and not at every run; "
+            f"{instead}"
+        )
+
     def no_value(self, who: str, value: Any) -> TapeError:
         """Return the error of a question for a value that only a run will know."""
         return self.refuse(
@@ -147,7 +160,7 @@ class Trace:
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:
         """Append a call of ``row``; its shape rule says what comes out."""
-        if TRACE.get() is not self:
+        if store() is not self:
             raise TapeError(
                 f"{row.name}: an operand was left behind by a trace that is over; return it from "
                 "the compiled function, or keep it in a Variable, by assign"
@@ -167,15 +180,19 @@ class Trace:
             return bool(variable._id > self._first_own_id)
         return bool(variable._recording.traced)
 
-    def knows(self, variable: Any) -> bool:
-        """Whether a Variable's value is there to be looked at, the same in every run."""
-        return self.is_own(variable) and not isinstance(variable._array, Symbol)
-
-    def lift(self, variable: Any, own: bool = False) -> Any:
+    def read(self, variable: Any) -> Any:
         """The Symbol of a captured Variable's data; an array for one that the function made."""
+        if isinstance(variable._array, Symbol):
+            return variable._array
+        if self.is_own(variable) and variable._id not in self._current:
+            return variable._array
+        return self.adopt(variable)
+
+    operand = read
+
+    def adopt(self, variable: Any) -> Any:
+        """The Symbol of the data of a Variable that outlasts the run."""
         if variable._id not in self._current:
-            if self.is_own(variable) and not own:
-                return variable._array
             self._current[variable._id] = self._state(variable, "data", variable._spec)
         return self._current[variable._id]
 
@@ -186,9 +203,16 @@ class Trace:
         self.graph.states.append(state)
         return symbol
 
-    def assign(self, variable: Any, value: Any) -> None:
+    def become(self, variable: Any, result: Any) -> None:
+        """Note what a constant becomes; those that the function made change themselves."""
+        if self.is_own(variable):
+            MEMORY.become(variable, result)
+        else:
+            self.write(variable, result._array)
+
+    def write(self, variable: Any, value: Any) -> None:
         """Note what a Variable's data becomes; later reads see it."""
-        self.lift(variable)
+        self.read(variable)
         value = value if isinstance(value, Symbol) else as_array("assign", "the value", value)
         try:
             value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
@@ -203,7 +227,7 @@ class Trace:
         else:
             variable._array = value
 
-    def grad_of(self, variable: Any) -> Any:
+    def gradient(self, variable: Any) -> Any:
         """A leaf's gradient: what the function made of it, or that from before, as a state."""
         if variable._id not in self._grads:
             grad = variable._info and variable._info.grad
@@ -212,7 +236,7 @@ class Trace:
             self._grads[variable._id] = (variable, grad)
         return self._grads[variable._id][1]
 
-    def set_grad(self, variable: Any, grad: Any) -> None:
+    def set_gradient(self, variable: Any, grad: Any) -> None:
         """Note what a leaf's gradient becomes."""
         self._grads[variable._id] = (variable, grad)
 
@@ -229,7 +253,7 @@ class Trace:
         return copy_context().run(self._run, fn, args, named)
 
     def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        TRACE.set(self)
+        set_store(self)
         enter(Boundary())
         np.seterr(all="ignore")  # the run will warn
         args, named = map_tree(self.argument, (args, named))
@@ -253,7 +277,7 @@ class Trace:
                 self._finish_grad(variable, left)
         for value in outputs:
             if isinstance(value, Value):
-                value = value._array if isinstance(value._array, Symbol) else self.lift(value)
+                value = self.read(value)
             is_data = isinstance(value, (Symbol, np.ndarray, np.generic))
             self.graph.outputs.append(self._ref(value) if is_data else value)
 

@@ -11,7 +11,7 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.spec import Array
-from odyssey.table.scope import TRACE
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Symbol, Value
 
 __all__ = [
@@ -100,4 +100,4 @@ def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:
 
 def known(value: Any) -> Array | None:
     """The array of a value, where it can be looked at: not while a graph is traced."""
-    return None if TRACE.get() is not None else plain(value)
+    return plain(value) if store() is MEMORY else None

@@ -12,7 +12,7 @@ from odyssey.checks import flag, number, shown
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import like
-from odyssey.table.scope import TRACE
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Symbol, array_of
 from odyssey.tree import paths
 from odyssey.variable import Variable
@@ -168,7 +168,7 @@ def _scaled(p: Variable, factor: Any) -> Any:
 
 def _replace(params: list[Variable], grads: list[Any]) -> None:
     """Give all parameters their new gradients, or none."""
-    if TRACE.get() is not None:
+    if store() is not MEMORY:
         for p, g in zip(params, grads, strict=True):
             p.grad = g
         return

@@ -14,7 +14,7 @@ from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import Rule
 from odyssey.table.row import parameters_of
-from odyssey.table.scope import TRACE
+from odyssey.table.store import Store, store
 from odyssey.table.value import LEAF
 from odyssey.tree import paths
 from odyssey.variable import Variable
@@ -61,11 +61,10 @@ class Group:
 
     def checked(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
         """Return all settings with some replaced, and the rule that they make."""
-        if settings and TRACE.get() is not None:
-            raise TRACE.get().refuse(
-                f"{', '.join(settings)}: assigned while a graph is traced, which would happen once "
-                "and not at every run; assign it, or step the schedule, outside what is compiled"
-            )
+        if settings:
+            what = f"{', '.join(settings)}: assigned"
+            instead = "assign it, or step the schedule, outside what is compiled"
+            store().refuse_effect(what, instead)
         if unknown := set(settings) - set(self._settings):
             names = ", ".join(sorted(unknown))
             raise OdysseyError(
@@ -95,9 +94,9 @@ class Group:
         rule: Rule = self._rule
         return rule
 
-    def traced_rule(self, trace: Any) -> Rule:
-        """The rule whose learning rate is read at each run of the graph that is traced."""
-        rate = trace.lift(trace.once(self, self._rate), own=True)
+    def rule_in(self, here: Store) -> Rule:
+        """The rule whose learning rate is read from a store, as a graph does at each run."""
+        rate = here.adopt(here.once(self, self._rate))
         rule: Rule = self._make(**self._settings | {"learning_rate": rate})
         return rule
 

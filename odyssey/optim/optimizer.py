@@ -24,7 +24,8 @@ from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
 from odyssey.table.row import REQUIRED
-from odyssey.table.scope import TRACE, no_grad
+from odyssey.table.scope import no_grad
+from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import LEAF
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
@@ -142,8 +143,9 @@ class Optimizer:
         if allow_missing is not False:
             allow_missing = flag(f"{type(self).__name__}.step", "allow_missing", allow_missing)
         refuse = None if allow_missing else self._refuse_missing
-        if TRACE.get() is not None:
-            self._step_traced(refuse)
+        here = store()
+        if here is not MEMORY:
+            self._step_in(here, refuse)
             return
         with GUARD:
             self._step_guarded(refuse)
@@ -228,21 +230,20 @@ class Optimizer:
         # Packs of before have parameters that these took over, so they are refused from now on.
         commit([(setattr, self, "_packs", packs), (setattr, self, "_resting", resting)])
 
-    def _step_traced(self, refuse: Callable[[int], None] | None) -> None:
-        """The same update on Symbols: parameters and state are assigned as Variables."""
-        trace = TRACE.get()
+    def _step_in(self, here: Store, refuse: Callable[[int], None] | None) -> None:
+        """The same update in another store: parameters and state are assigned as Variables."""
         grads = [p.grad if p._recording is LEAF else None for p in self.params]
         for k, p in enumerate(self.params):
             if refuse is not None and grads[k] is None and p._recording is LEAF:
                 refuse(k)
-        states = trace.once(self, self._started)  # the optimizer itself gets none by a trace
-        rules = [group.traced_rule(trace) for group in self.groups for _ in group.params]
+        states = here.once(self, self._started)  # the optimizer itself gets none by a trace
+        rules = [group.rule_in(here) for group in self.groups for _ in group.params]
         with no_grad():
             for p, g, state, rule in zip(self.params, grads, states, rules, strict=True):
                 if g is None:
                     continue
                 for variable in state.values():
-                    trace.lift(variable, own=True)
+                    here.adopt(variable)
                 new_params, (new,) = rule.update([g], [dict(state)], [p])
                 p.assign(new_params[0])
                 for name, variable in state.items():
@@ -250,7 +251,7 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Set the gradient of every parameter to None."""
-        if TRACE.get() is not None:
+        if store() is not MEMORY:
             for p in self.params:
                 p.zero_grad()
             return

@@ -15,8 +15,9 @@ from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, Ta
 from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of
 from odyssey.spec import Array
+from odyssey.table.store import refuse_locked
 from odyssey.table.value import UNTRACKED, replacing
-from odyssey.variable import Variable, refuse_locked
+from odyssey.variable import Variable
 
 __all__ = ["Filling"]
 

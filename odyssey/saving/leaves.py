@@ -12,7 +12,7 @@ from odyssey.devices.arrays import refuse
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
-from odyssey.table.scope import TRACE
+from odyssey.table.store import store
 from odyssey.tree import paths
 from odyssey.variable import Variable
 
@@ -27,11 +27,7 @@ _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerato
 
 def refuse_in_trace(who: str) -> None:
     """Raise while a graph is traced: no graph can hold a file."""
-    if (trace := TRACE.get()) is not None:
-        raise trace.refuse(
-            f"{who}: called while a graph is traced, which would happen once and not at every run; "
-            "call it outside of what is compiled"
-        )
+    store().refuse_effect(f"{who}: called", "call it outside of what is compiled")
 
 
 def named_leaves(who: str, tree: Any) -> dict[str, Any]:

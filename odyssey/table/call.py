@@ -15,7 +15,8 @@ from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, lead
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
-from odyssey.table.scope import TRACE, find, homes_of
+from odyssey.table.scope import find, homes_of
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     CONSTANT,
     NUMBERS,
@@ -51,12 +52,12 @@ def general(
 
     With ``gives_way`` it raises where a container has arithmetic of its own, see ``giving_way``.
     """
-    kind, tracing = None, TRACE.get() is not None
+    kind, here = None, store()
     values = []
     for k, operand in enumerate(operands):
         if isinstance(operand, Value):
             kind = kind or type(operand)
-            values.append(_symbol(operand) if tracing else operand._array)
+            values.append(operand._array if here is MEMORY else here.operand(operand))
         elif type(operand) in NUMBERS or (type(operand) in PLAIN and operand.dtype in NATIVE):
             values.append(operand)
         else:
@@ -67,8 +68,8 @@ def general(
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
-    if tracing:
-        TRACE.get().check_inside(recording)
+    if here is not MEMORY:
+        here.check_inside(recording)
     inputs, specs = [], []
     for operand, value in zip(operands, values, strict=True):
         known = isinstance(operand, Value)
@@ -181,11 +182,6 @@ def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
     if gives_way and leads(operand):
         raise ForeignContainerError(row.name)
     return as_array(row.name, row.arrays[k], operand)
-
-
-def _symbol(value: Value) -> Any:
-    """What a Variable is in the graph that is traced now."""
-    return value._array if isinstance(value._array, Symbol) else TRACE.get().lift(value)
 
 
 def check_tape(row: Row, tape: Any) -> None:

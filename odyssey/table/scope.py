@@ -1,4 +1,4 @@
-"""What surrounds a call: the entered tapes and pauses of this context, and the trace in progress.
+"""What surrounds a call: the entered tapes and pauses of this context.
 
 Scopes live in context variables, so each thread and each async task has its own. They are a
 stack of recordings and pauses, innermost first; an entry leaves the stack by its own end, not by
@@ -21,7 +21,6 @@ from odyssey.table.blocks import Block
 from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
-    "TRACE",
     "TRAVELS",
     "Boundary",
     "Pause",
@@ -51,9 +50,6 @@ set_scopes = _SCOPES.set
 # Not empty where threads begin in the context of the one that started them, or one was seen to run
 # in that of another: recordings then give ids to the thread alone that opened them.
 TRAVELS = [True] if getattr(sys.flags, "thread_inherit_context", False) else []
-
-# The graph under construction, or None: set by ``compile`` while it traces a function.
-TRACE: ContextVar[Any] = ContextVar("odyssey_trace", default=None)
 
 
 class Pause(Mark):

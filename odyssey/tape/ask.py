@@ -17,14 +17,14 @@ from odyssey.errors import (
     TapeError,
 )
 from odyssey.ops.arithmetic import add
-from odyssey.table.scope import TRACE
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import PLAIN, ticket
 from odyssey.tape.delivery import (
     answers_of,
     called,
     checked_leaves,
     deliver,
-    deliver_traced,
+    deliver_in,
     flip_recorded,
     nothing,
     own,
@@ -89,14 +89,14 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     rest = _pull(tape, since, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
-    traced = TRACE.get() is not None
-    if strange or graph or traced:
+    here = store()
+    if strange or graph or here is not MEMORY:
         # To conjugate a Variable is an op, which belongs here; arrays wait until they are asked.
         with tape._recording_again() if graph else nullcontext():
             rest = checked_leaves(r, hooks, rest)
             reached = {i: flip_recorded(g) for i, g in reached.items()}
-    if traced:
-        gradients = deliver_traced(r, rest, reached)
+    if here is not MEMORY:
+        gradients = deliver_in(here, r, rest, reached)
         tape._hooks = hooks
         tape._undelivered = False
     else:
@@ -258,9 +258,8 @@ def _pull(
         The cotangents of what no node produced.
     """
     r = tape._recording
-    trace = TRACE.get()
-    if trace is not None:
-        trace.check_inside(r)
+    here = store()
+    here.check_inside(r)
     rest = seeds  # what is left of them
     audit = r.careful.check_gradient if r.careful else None
     if graph:
@@ -276,7 +275,7 @@ def _pull(
     if tape._gaps:
         back = _seen(tape, back)
     # Whether the sweep meets nothing but arrays and numbers.
-    bare = ours and not (r.traced or r.manual or trace is not None)
+    bare = ours and not (r.traced or r.manual or here is not MEMORY)
     bare = bare and PLAIN.issuperset(map(type, rest.values()))
     if draining:
         if r.open.pop(id(tape), None) is None:  # whoever takes the tape out has it alone

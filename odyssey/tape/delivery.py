@@ -15,7 +15,7 @@ from odyssey.devices.commit import run_all
 from odyssey.devices.guard import GUARD
 from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
 from odyssey.spec import Spec, fits_kind
-from odyssey.table.scope import TRACE
+from odyssey.table.store import Store
 from odyssey.table.value import LEAF, Mark, Symbol, Value
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.recording import Recording
@@ -28,7 +28,7 @@ __all__ = [
     "called",
     "checked_leaves",
     "deliver",
-    "deliver_traced",
+    "deliver_in",
     "flip_recorded",
     "nothing",
     "own",
@@ -228,17 +228,18 @@ def _flags(tape: Span, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
     return (["_undelivered"], [False]) if tape._consumed else (["_consumed"], [True])
 
 
-def deliver_traced(r: Recording, rest: dict[int, Any], reached: dict[int, Any]) -> Gradients:
-    """The same in a graph: the leaves themselves stay as they are."""
-    trace = TRACE.get()
+def deliver_in(
+    here: Store, r: Recording, rest: dict[int, Any], reached: dict[int, Any]
+) -> Gradients:
+    """The same in another store: the leaves themselves stay as they are."""
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
     for i, leaf in r.leaves.items():
         if i in rest and leaf._recording is LEAF:
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
-            old = trace.grad_of(leaf)
+            old = here.gradient(leaf)
             parts[leaf] = g
-            trace.set_grad(leaf, g if old is None else old + g)
+            here.set_gradient(leaf, g if old is None else old + g)
     _show_watched(r, reached, gradients)
     return gradients
 

@@ -16,7 +16,6 @@ from odyssey.devices.commit import commit
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.table.blocks import Block, Left
 from odyssey.table.scope import (
-    TRACE,
     Pause,
     innermost,
     replaced,
@@ -25,6 +24,7 @@ from odyssey.table.scope import (
     within,
     without,
 )
+from odyssey.table.store import MEMORY, store
 from odyssey.tape.careful import Careful
 from odyssey.tape.recording import Recording
 from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
@@ -71,7 +71,7 @@ class Span(Left):
     def _start(self) -> None:
         """Begin an empty recording of this tape's own."""
         me = weakref.ref(self)
-        recording = Recording(me, TRACE.get() is not None)
+        recording = Recording(me, store() is not MEMORY)
         recording.open[id(self)] = me
         if self._check:
             recording.careful = Careful()

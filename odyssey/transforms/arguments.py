@@ -15,7 +15,8 @@ import numpy as np
 from odyssey.checks import STUMBLES, function, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
-from odyssey.table.scope import TRACE, recording_now
+from odyssey.table.scope import recording_now
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, LEAF, Mark, Symbol, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.sweep import dependents, first_after
@@ -113,7 +114,7 @@ class Watched:
         self.sources: list[Variable] = []
         self.forms: list[Any] = []
         self.whole: list[bool] = []  # whether no leaf of a form is None
-        traced = TRACE.get() is not None
+        in_memory = store() is MEMORY
         for n in positions:
             new: list[Any] = []
             for leaf in leaves(args[n]):
@@ -124,10 +125,10 @@ class Watched:
                 if array is None or array.dtype not in _FLOATING:
                     path = list(paths(args[n], f"argument {n}"))[len(new)][0]
                     array = self._checked(who, path, leaf)
-                if traced or isinstance(array, (Variable, Symbol)):
-                    new.append(tape.watch(array))
-                else:
+                if in_memory and not isinstance(array, (Variable, Symbol)):
                     new.append(tape._begin_with(array))
+                else:
+                    new.append(tape.watch(array))
             known = [value for value in new if value is not None]
             self.sources += known
             self.whole.append(len(known) == len(new))
@@ -204,7 +205,7 @@ def warn_if_independent(
     """
     if not (outputs and sources) or tape._derived or not _is_independent(tape, outputs, sources):
         return
-    if TRACE.get() is not None:  # the run will warn
+    if store() is not MEMORY:  # the run will warn
         return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -265,7 +266,7 @@ def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
 def _handed_over(leaf: Any, copy: bool) -> Any:
     if not isinstance(leaf, Variable):
         return leaf
-    if TRACE.get() is not None:
+    if store() is not MEMORY:
         return leaf.data
     data = leaf._array
     if isinstance(data, np.ndarray):

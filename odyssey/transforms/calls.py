@@ -14,8 +14,9 @@ import numpy as np
 
 from odyssey.spec import Spec, spec_of
 from odyssey.table.row import Row
-from odyssey.table.scope import TRACE, find, homes_of
-from odyssey.table.value import Mark, Symbol, make_value
+from odyssey.table.scope import find, homes_of
+from odyssey.table.store import store
+from odyssey.table.value import Mark, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.variable import Variable
@@ -180,7 +181,4 @@ def home_of(who: str, values: Sequence[Any]) -> Recording | None:
 
 def data_of(value: Variable) -> Any:
     """The array of a Variable; while a graph is traced, what stands for it there."""
-    trace = TRACE.get()
-    if trace is None or isinstance(value._array, Symbol):
-        return value._array
-    return trace.lift(value)
+    return store().operand(value)

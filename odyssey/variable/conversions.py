@@ -18,7 +18,8 @@ from odyssey.errors import (
     UntrackedError,
 )
 from odyssey.spec import Array
-from odyssey.table.scope import TRACE, Pause, follower, innermost
+from odyssey.table.scope import Pause, follower, innermost
+from odyssey.table.store import store
 from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Symbol, Value
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
@@ -41,7 +42,7 @@ class Conversions(Value, Operators):
         """The single element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
-        self._refuse_in_trace("item() asks for the value of")
+        store().demand("item() asks for the value of", self)
         return np.asarray(self._array).item()
 
     # -------------------------------------------------------------- arrays
@@ -54,7 +55,7 @@ class Conversions(Value, Operators):
 
     def _converted(self, dtype: Any, copy: bool | None) -> Array:
         """What NumPy makes an array of; raises where that would lose a gradient."""
-        self._refuse_in_trace("an array is made of")
+        store().demand("an array is made of", self)
         if isinstance(top := innermost(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
         if self._carries_gradient():
@@ -81,7 +82,7 @@ class Conversions(Value, Operators):
         return follower("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
-        self._refuse_in_trace("an array is made of")
+        store().demand("an array is made of", self)
         if self._recording is not CONSTANT:
             raise TapeError(f"__dlpack__: detach() {self!r} first")
         return self.data.__dlpack__(**options)
@@ -106,17 +107,12 @@ class Conversions(Value, Operators):
                 f"a Variable of shape {self.shape} is not a single number; use .any(), .all() or "
                 "an index"
             )
-        self._refuse_in_trace("Python asks for the value of")
+        store().demand("Python asks for the value of", self)
         return np.asarray(self._array).reshape(())[()]
-
-    def _refuse_in_trace(self, who: str) -> None:
-        """Raise where only the run of a traced function will know what is asked."""
-        if (trace := TRACE.get()) is not None and not trace.knows(self):
-            raise trace.no_value(who, self)
 
     def _number(self, who: str) -> Any:
         """The single element for what will be a plain number, unless a gradient would be lost."""
-        self._refuse_in_trace("Python asks for the value of")
+        store().demand("Python asks for the value of", self)
         self._refuse_if_followed(who)
         return self._element()
 
@@ -143,7 +139,7 @@ class Conversions(Value, Operators):
         return float(self._number("float"))
 
     def __format__(self, spec: str) -> str:
-        self._refuse_in_trace("format() asks for the value of")
+        store().demand("format() asks for the value of", self)
         if not isinstance(spec, str):
             raise DTypeError(f"format of {self!r}: {shown(spec)} is not text")
         if not spec:
@@ -177,7 +173,7 @@ class Conversions(Value, Operators):
         return self.round(0 if digits is None else digits)
 
     def __index__(self) -> int:
-        self._refuse_in_trace("Python asks for the value of")
+        store().demand("Python asks for the value of", self)
         self._refuse_if_followed("index")
         if self.dtype.kind not in "iu":
             raise DTypeError(f"{self!r} is not an integer, so it cannot be an index")

@@ -26,7 +26,7 @@ from odyssey.ops import (
 )
 from odyssey.table import fast_calls
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
-from odyssey.table.scope import TRACE
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 from odyssey.tree import map_tree
 
@@ -98,7 +98,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
     if func is np.where and len(args) == 1 and not kwargs:
         func = np.nonzero
-    if func in _WITHOUT_GRADIENT and TRACE.get() is None:
+    if func in _WITHOUT_GRADIENT and store() is MEMORY:
         return _on_data(func, args, kwargs)
     function = FUNCTIONS.get(func)
     if function is None:
@@ -231,7 +231,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     if "dtype" in named and named["dtype"] is None:  # which says nothing
         named = {name: value for name, value in named.items() if name != "dtype"}
     row = UFUNCS.get(ufunc) or _of_scipy(ufunc)
-    if row is None and method == "__call__" and _has_no_gradient(ufunc) and TRACE.get() is None:
+    if row is None and method == "__call__" and _has_no_gradient(ufunc) and store() is MEMORY:
         return _on_data(ufunc, inputs, named)
     if row is not None and method == "__call__":
         if not named:

@@ -11,7 +11,6 @@ from odyssey.checks import flag, label, shown
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.commit import commit
 from odyssey.devices.guard import GUARD
-from odyssey.devices.ownership import frozen
 from odyssey.errors import (
     DeviceError,
     DTypeError,
@@ -23,7 +22,8 @@ from odyssey.ops.shape import astype
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
 from odyssey.table.protocols import Tape
-from odyssey.table.scope import TRACE, find
+from odyssey.table.scope import find
+from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -38,9 +38,9 @@ from odyssey.table.value import (
 )
 from odyssey.tree import leaf_type
 from odyssey.variable.conversions import Conversions
-from odyssey.variable.writing import Writing, refuse_locked
+from odyssey.variable.writing import Writing
 
-__all__ = ["Variable", "check_trainable", "refuse_locked", "settled"]
+__all__ = ["Variable", "check_trainable", "settled"]
 
 
 class Variable(Conversions, Writing):
@@ -77,19 +77,17 @@ class Variable(Conversions, Writing):
         device: str | None = None,
     ) -> None:
         _check_device(device)
-        if isinstance(data, (Symbol, Variable)) and TRACE.get() is not None:
-            symbol = data.numpy() if isinstance(data, Variable) else data
-            if isinstance(symbol, Symbol):
-                self._stand_for(symbol, requires_grad, tape, name, dtype)
-                return
+        if isinstance(data, Variable):
+            data = data.numpy()
+        if isinstance(data, Symbol) and store() is not MEMORY:
+            self._stand_for(data, requires_grad, tape, name, dtype)
+            return
         if name is not None:
             label("Variable", name)
         if requires_grad is not False and requires_grad is not True:
             requires_grad = flag("Variable", "requires_grad", requires_grad)
         if tape is not None and not hasattr(type(tape), "_adopt"):
             raise DTypeError(f"Variable: tape={shown(tape)} is not a GradientTape")
-        if isinstance(data, Variable):
-            data = data.numpy()
         array = as_array("Variable", "the data", data)
         if dtype is not None:
             array = _cast("Variable", array, dtype)
@@ -127,16 +125,8 @@ class Variable(Conversions, Writing):
     @property
     def data(self) -> Array:
         """The array: a read-only view, but for constants, which are what was passed in."""
-        if isinstance(self._array, Symbol):
-            return self._array  # type: ignore[return-value]
-        if (trace := TRACE.get()) is not None:
-            lifted: Array = trace.lift(self)
-            return lifted
-        if self._recording is CONSTANT:
-            self._array = np.asarray(self._array)
-            constant: Array = self._array
-            return constant
-        return frozen(np.asarray(self._array))
+        held: Array = store().read(self)
+        return held
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -183,7 +173,7 @@ class Variable(Conversions, Writing):
         flag = checks.flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
-        self._refuse_in_trace("requires_grad of")
+        store().demand("requires_grad of", self)
         if flag and self._recording is CONSTANT:
             check_trainable(self.dtype)
             self._own_info()
@@ -214,19 +204,7 @@ class Variable(Conversions, Writing):
     @property
     def grad(self) -> Any:
         """The accumulated gradient, an array that nobody else holds; None before a sweep."""
-        if (trace := TRACE.get()) is not None:
-            return trace.grad_of(self)
-        info = self._info
-        if info is None or info.grad is None:
-            return None
-        if info.loan is not None:
-            with GUARD:
-                # The mapping that the sweep returned still shows this array: get one of its own.
-                on_loan = info.loan is not None and info.loan() is not None
-                if on_loan and type(info.grad) is np.ndarray:
-                    info.grad = info.grad.copy()
-                info.loan = None
-        return info.grad
+        return store().gradient(self)
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -234,12 +212,7 @@ class Variable(Conversions, Writing):
             value = self._gradient(value)
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
-        if (trace := TRACE.get()) is not None:
-            trace.set_grad(self, value)
-            return
-        info = self._own_info()
-        with GUARD:  # else a sum that another thread computes would take its place
-            info.grad, info.loan = value, None
+        store().set_gradient(self, value)
 
     def _gradient(self, value: Any) -> Array:
         """A copy of a gradient that a user gives, as an array of this dtype."""
@@ -250,11 +223,7 @@ class Variable(Conversions, Writing):
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
-        if (trace := TRACE.get()) is not None:
-            trace.set_grad(self, None)
-        elif self._info is not None:
-            with GUARD:
-                self._info.grad = self._info.loan = None
+        store().set_gradient(self, None)
 
     def backward(self, grad: Any = None) -> Any:
         """Sweep the tape that recorded this value; see ``GradientTape.backward``.
@@ -315,7 +284,7 @@ class Variable(Conversions, Writing):
         return data, self._recording is LEAF, self.name, grad
 
     def _refuse_unless_leaf(self, what: str) -> None:
-        self._refuse_in_trace(f"{what} asks for the value of")
+        store().demand(f"{what} asks for the value of", self)
         if not self.is_leaf or self._recording is UNTRACKED:
             raise UntrackedError(
                 f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first, "

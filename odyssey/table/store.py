@@ -1,0 +1,177 @@
+"""Who answers for what Variables hold: memory, or the graph that is being traced.
+
+Data is read and written, and gradients are asked and left, by way of ``store()``. It is ``MEMORY``
+unless another interpreter runs the program, as ``compile`` does while it traces; so Variables,
+tapes, optimizers and losses need not know of any. What they do faster where numbers simply lie in
+arrays they do where ``store() is MEMORY``, and by the general way elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.devices.arrays import as_array
+from odyssey.devices.commit import commit
+from odyssey.devices.guard import GUARD
+from odyssey.devices.locks import holders
+from odyssey.devices.ownership import frozen
+from odyssey.errors import DTypeError, MutationError, ShapeError
+from odyssey.table.value import CONSTANT, Info, Symbol, Value, replacing
+
+__all__ = ["MEMORY", "Memory", "Store", "refuse_locked", "set_store", "store"]
+
+
+class Store(Protocol):
+    """What holds the data and the gradients of Variables."""
+
+    def read(self, value: Any) -> Any:
+        """What a Variable's data shows: an array that is not written to, or a Symbol."""
+
+    def operand(self, value: Any) -> Any:
+        """What ops compute on in place of a Variable."""
+
+    def write(self, leaf: Any, value: Any) -> None:
+        """Let a leaf's data become ``value``; nothing has changed where that raises."""
+
+    def become(self, value: Any, result: Any) -> None:
+        """Let a Variable that is not a trainable leaf stand for ``result`` from now on."""
+
+    def gradient(self, leaf: Any) -> Any:
+        """The accumulated gradient of a leaf, or None."""
+
+    def set_gradient(self, leaf: Any, grad: Any) -> None:
+        """Let the gradient of a leaf become ``grad``, which fits, or None."""
+
+    def demand(self, who: str, value: Any) -> None:
+        """Raise where ``who`` asks for numbers of a Variable that only a later run will know."""
+
+    def refuse_effect(self, what: str, instead: str) -> None:
+        """Raise where an effect on Python objects would not be repeated by a later run.
+
+        Args:
+            what: Which, as in ``"load: called"``.
+            instead: What to do.
+        """
+
+    def check_inside(self, recording: Any) -> None:
+        """Raise for a recording that cannot take what is computed here."""
+
+    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gave when this was first asked for ``owner`` in this run."""
+
+    def adopt(self, variable: Any) -> Any:
+        """Let a Variable that was made in this run outlast it; return its data."""
+
+
+class Memory:
+    """Data and gradients in arrays: the store of every program that is simply run."""
+
+    def read(self, value: Value) -> Any:
+        """A read-only view; of a constant what was passed in."""
+        array = value._array
+        if type(array) is not ndarray:
+            if isinstance(array, Symbol):  # a trace that is over left it behind
+                return array
+            array = np.asarray(array)
+            if value._recording is CONSTANT:
+                value._array = array
+        return array if value._recording is CONSTANT else frozen(array)
+
+    def operand(self, value: Value) -> Any:
+        """The array itself."""
+        return value._array
+
+    def write(self, leaf: Value, value: Any) -> None:
+        """Copy ``value`` into the leaf's array, by the law of writing."""
+        array = as_array("assign", "the value", value)
+        if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
+            raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
+        array = np.asarray(array, leaf._array.dtype)  # which may overflow: before anything is done
+        with GUARD:
+            try:
+                refuse_locked("assign", leaf)
+                array = np.broadcast_to(array, leaf.shape)
+            except ValueError:
+                raise ShapeError(
+                    f"assign: a value of shape {array.shape} does not fit {leaf!r}"
+                ) from None
+            # NumPy would copy what overlaps, and that may fail.
+            if np.may_share_memory(array, leaf._array):
+                array = array.copy()
+            commit(replacing(leaf, array))
+
+    def become(self, value: Value, result: Value) -> None:
+        """Take over the data of ``result``, and its place on a recording."""
+        commit(
+            [
+                (setattr, value, "_array", result._array),
+                (setattr, value, "_spec", result._spec),
+                (setattr, value, "_recording", result._recording),
+                (setattr, value, "_id", result._id),
+                (setattr, value, "_placed", None),
+            ]
+        )
+
+    def gradient(self, leaf: Value) -> Any:
+        """The array, which nobody else holds once it was asked for here."""
+        info = leaf._info
+        if info is None:
+            return None
+        if info.loan is not None:
+            with GUARD:
+                # The mapping that the sweep returned still shows this array: get one of its own.
+                on_loan = info.loan is not None and info.loan() is not None
+                if on_loan and type(info.grad) is ndarray:
+                    info.grad = info.grad.copy()
+                info.loan = None
+        return info.grad
+
+    def set_gradient(self, leaf: Value, grad: Any) -> None:
+        """Hold ``grad`` itself."""
+        info = leaf._info
+        if info is None:
+            if grad is None:
+                return
+            info = leaf._info = Info()
+        with GUARD:  # else a sum that another thread computes would take its place
+            info.grad, info.loan = grad, None
+
+    def demand(self, who: str, value: Any) -> None:
+        """Nothing: the numbers are there."""
+
+    def refuse_effect(self, what: str, instead: str) -> None:
+        """Nothing: this is the run."""
+
+    def check_inside(self, recording: Any) -> None:
+        """Nothing: any recording takes arrays."""
+
+    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives: this is no run of its own, and remembers nothing."""
+        return make()
+
+    def adopt(self, variable: Value) -> Any:
+        """The array: every Variable lasts as long as somebody refers to it."""
+        return variable._array
+
+
+MEMORY = Memory()
+
+_STORE: ContextVar[Store] = ContextVar("odyssey_store", default=MEMORY)
+store = _STORE.get
+set_store = _STORE.set
+
+
+def refuse_locked(who: str, leaf: Value) -> None:
+    """Raise where the array of a leaf cannot be written to, and say whose lock it is."""
+    if leaf._array.flags.writeable:
+        return
+    tapes = " and ".join(map(repr, holders(leaf._array)))
+    why = f"is needed unchanged by {tapes}; sweep or clear that tape first"
+    if not tapes:
+        why = "is read-only, as its owner made it; pass a copy of it to Variable"
+    raise MutationError(f"{who}: the array of {leaf!r} {why}")
