@@ -23,7 +23,10 @@ class Ref(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One call of an op: its operands are Refs, numbers or None; the result is number ``id``."""
+    """One call of an op: its operands are Refs, numbers or None; the result is number ``id``.
+
+    Where nothing reads the result, the call can be left out, unless its row is ``ordered``.
+    """
 
     row: Row
     operands: tuple[Any, ...]
@@ -34,7 +37,8 @@ class Instruction(NamedTuple):
     def __str__(self) -> str:
         given = [repr(operand) for operand in self.operands]
         given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
-        return f"%{self.id}: {self.spec} = {self.row.name}({', '.join(given)})"
+        text = f"%{self.id}: {self.spec} = {self.row.name}({', '.join(given)})"
+        return f"{text}; ordered" if self.row.ordered else text
 
 
 class State:

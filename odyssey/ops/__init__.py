@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.table.declare import COMPOSITES, OPS, PASS, Row, op
+from odyssey.table.declare import COMPOSITES, OPS, PASS, Kernel, Row, op
 from odyssey.table.declare import sealed as _sealed
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
-__all__ = ["COMPOSITES", "OPS", "PASS", "Row", "Symbol", "no_grad", "op"]
+__all__ = ["COMPOSITES", "OPS", "PASS", "Kernel", "Row", "Symbol", "no_grad", "op"]
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -38,6 +38,7 @@ from odyssey.table.guards import (
     in_own_memory,
     refusing_complex,
 )
+from odyssey.table.meaning import Kernel, check_meaning, read_meaning
 from odyssey.table.row import (
     PASS,
     REQUIRED,
@@ -58,6 +59,7 @@ __all__ = [
     "OPS",
     "PASS",
     "REQUIRED",
+    "Kernel",
     "Row",
     "asked",
     "composite",
@@ -97,6 +99,10 @@ def op(
     infer: Callable[..., Spec] | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
+    equals: Callable[..., Any] | None = None,
+    primitive: str | None = None,
+    ordered: bool = False,
+    kernels: Sequence[Kernel] = (),
     numpy: Sequence[Any] = (),
     aliases: Sequence[str] = (),
     kinks: str = "",
@@ -136,7 +142,14 @@ def op(
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
             Derived for elementwise ops.
         prepare: ``prepare(*options) -> options``: checks the options and makes them immutable.
-        scalar: The op on numbers, for generated kernels; may name ``math`` and ``T``, the dtype.
+        scalar: The op on numbers, the options behind them, for generated kernels; may name
+            ``math`` and ``T``, the dtype.
+        equals: The same meaning, derivatives included, written with other ops: a function with the
+            parameters of the reference.
+        primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
+            ``"product"``, ``"view"``, ``"gather"``, ``"scatter"``, ``"assemble"``, ``"scan"``.
+        ordered: The op does something beside its result: calls of it stay, and stay in order.
+        kernels: Other ways to run it, each a ``Kernel``, which ``row.use`` takes.
         numpy: NumPy functions whose calls on Variables mean this op.
         aliases: Short names for the same op.
         kinks: What the derivative is at ties and kinks, in words.
@@ -162,6 +175,7 @@ def op(
         foreign = sealed()
         if foreign:
             check_declaration(reference, given)
+            check_meaning(given)
         row = Row()
         row.foreign = foreign
         row.reference, row.module = _by_position(reference), reference.__module__
@@ -173,11 +187,12 @@ def op(
         row.holders, row.plans = [], {}
         row.prepare = prepare
         row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
-        row.elementwise, row.linear, row.ufunc, row.scalar = elementwise, linear, ufunc, scalar
+        row.elementwise, row.linear, row.ufunc = elementwise, linear, ufunc
         row.masks, row.moves = bool(masks), bool(moves)
         row.numpy, row.kinks = tuple(numpy), kinks
         row.samples, row.rejects = tuple(samples), tuple(rejects)
         _read_signature(row)
+        read_meaning(row, given)
         _read_rules(row, vjp or {}, jvp or {})
         read_choice(row, masks or moves)
         uses_specs = any(name.endswith("_spec") for needs in row.needs for name in needs)

@@ -156,6 +156,7 @@ class Row:
         "defaults",
         "doc",
         "elementwise",
+        "equals",
         "flags",
         "foreign",
         "forward",
@@ -165,6 +166,7 @@ class Row:
         "infer",
         "jvp",
         "kernel",
+        "kernels",
         "kinks",
         "linear",
         "masks",
@@ -175,10 +177,12 @@ class Row:
         "numpy",
         "optional",
         "options",
+        "ordered",
         "plans",
         "poles",
         "positional",
         "prepare",
+        "primitive",
         "pulls",
         "pushes",
         "reference",
@@ -204,6 +208,10 @@ class Row:
     prepare: Callable[..., tuple[Any, ...]] | None
     infer: Callable[..., Spec]
     scalar: Callable[..., Any] | None
+    equals: Callable[..., Any] | None
+    primitive: str | None
+    ordered: bool
+    kernels: tuple[Any, ...]  # of Kernel
     ufunc: np.ufunc | None
     numpy: tuple[Any, ...]
     elementwise: bool

@@ -1,0 +1,101 @@
+"""What a compiler may read of a row: on numbers, in other ops, or by kind; and its other kernels.
+
+A compiler takes a row apart by one of three things. An elementwise row has a ``scalar``, its
+meaning on numbers. A row that stands for a composition has ``equals``, the same function written
+with other ops. What is neither is a ``primitive``, of which there are a few kinds, and a compiler
+knows each. A row of numbers may have ``equals`` beside its scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from odyssey.checks import flag, function, shown
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.table.row import Row, parameters_of
+
+__all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
+
+PRIMITIVES = ("reduce", "product", "view", "gather", "scatter", "assemble", "scan")
+"""The kinds of rows that are neither elementwise nor made of others.
+
+What they do with elements: sum or search them along axes; multiply and sum them; arrange them
+anew; read them, or write or add them, where indices or their order say; join arrays; take each
+along an axis from those before it.
+"""
+
+
+class Kernel(NamedTuple):
+    """Another way to run a row, beside the kernel that it runs when nothing else is said.
+
+    ``row.use(kernel.run)`` makes it the row's kernel. The record says what whoever chooses must
+    know, and what the tests hold it to. A kernel can be left out: the row means the same without.
+
+    Attributes:
+        name: What tells it from the row's others, in words.
+        run: ``run(*arrays, *options)``, as the row's reference, and returns a new array.
+        device: Where it runs: ``"cpu"`` or ``"cuda"``.
+        when: ``when(*specs, *options) -> bool``: which calls it can run; None for all. It may look
+            at specs only, never at data.
+        error_bound: How far its results may lie from the exact ones, relative to the largest; None
+            where they are as exact as the reference, up to the order of sums.
+        with_residual: The same as ``run``, but returns a residual for the row's rules as well.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    device: str = "cpu"
+    when: Callable[..., bool] | None = None
+    error_bound: float | None = None
+    with_residual: Callable[..., tuple[Any, Any] | None] | None = None
+
+    def takes(self, *specs_and_options: Any) -> bool:
+        """Whether it can run a call on such specs, with such options."""
+        return self.when is None or self.when(*specs_and_options)
+
+
+def check_meaning(given: Mapping[str, Any]) -> None:
+    """Refuse what is said of a meaning in values that it cannot have."""
+    if given["equals"] is not None:
+        function("op: equals", given["equals"])
+    flag("op", "ordered", given["ordered"])
+    if given["primitive"] is not None and not isinstance(given["primitive"], str):
+        raise DTypeError(f"op: primitive={shown(given['primitive'])}; pass a str, or leave it out")
+    kernels = given["kernels"]
+    if not isinstance(kernels, (list, tuple)) or not all(type(k) is Kernel for k in kernels):
+        raise DTypeError(f"op: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
+
+
+def read_meaning(row: Row, given: Mapping[str, Any]) -> None:
+    """Take over what is declared of a row's meaning, and check that it fits the row."""
+    row.scalar, row.equals = given["scalar"], given["equals"]
+    row.primitive, row.ordered = given["primitive"], given["ordered"]
+    row.kernels = tuple(given["kernels"])
+    names = [*row.arrays, *row.options]
+    for what in ("scalar", "equals"):
+        if given[what] is not None:
+            found = _names_of(given[what])
+            if found != names:
+                raise OdysseyError(
+                    f"op {row.name}: {what} takes ({', '.join(found)}); it must take the row's "
+                    f"arrays and options, ({', '.join(names)})"
+                )
+    if row.primitive is None:
+        return
+    if row.primitive not in PRIMITIVES:
+        raise OdysseyError(
+            f"op {row.name}: primitive={row.primitive!r}; choose one of {', '.join(PRIMITIVES)}"
+        )
+    if row.scalar or row.equals:
+        raise OdysseyError(
+            f"op {row.name}: a row with {'scalar' if row.scalar else 'equals'} is no primitive; "
+            "drop primitive="
+        )
+
+
+def _names_of(given: Callable[..., Any]) -> list[str]:
+    code = getattr(given, "__code__", None)
+    if code is None:
+        return [p.name for p in parameters_of(given)]
+    return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
