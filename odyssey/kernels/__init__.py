@@ -4,7 +4,7 @@
 |---|---|
 | `cpu_loop`, `cuda_loop` | apply one scalar function to every element |
 | `cpu_softmax`, `cuda_softmax` | softmax of every row of a matrix |
-| `T` | a typed constant in such a scalar function |
+| `T`, `select` | the dtype of such a scalar function, and a choice between two numbers |
 | `bind` | rebuild a plain function for one dtype |
 
 numba takes most of a second to import and is of no use to a program that compiles nothing, so
@@ -18,11 +18,18 @@ from importlib import import_module
 from typing import Any
 
 from odyssey.errors import DeviceError
+from odyssey.kernels.scalars import T, select
 
-__all__ = ["T", "bind", "cpu_loop", "cpu_softmax", "cuda_loop", "cuda_softmax", "numba_module"]
-
-T: Any = float
-"""Stand-in for the dtype in scalar sources: kernels bind it to float32 or float64."""
+__all__ = [
+    "T",
+    "bind",
+    "cpu_loop",
+    "cpu_softmax",
+    "cuda_loop",
+    "cuda_softmax",
+    "numba_module",
+    "select",
+]
 
 _HOMES = {
     "bind": "elementwise",

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from odyssey.spec import Spec
 from odyssey.table.declare import COMPOSITES, OPS, op
+from odyssey.table.meaning import Kernel
 from odyssey.table.row import PASS, Row
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
@@ -21,6 +22,7 @@ __all__ = [
     "COMPOSITES",
     "OPS",
     "PASS",
+    "Kernel",
     "Row",
     "Symbol",
     "no_grad",
