@@ -13,26 +13,7 @@ from types import ModuleType
 
 from odyssey import backward, errors, linalg, losses, nn, ops, optim, special
 from odyssey.compiler import compile
-from odyssey.losses import (
-    LossAndGrad,
-    bce_loss_and_grad,
-    binary_cross_entropy,
-    ce_loss_and_grad,
-    compute_bce_gradient,
-    compute_ce_gradient,
-    compute_gradient,
-    compute_mse_gradient,
-    cross_entropy,
-    focal,
-    hinge,
-    huber,
-    kl_divergence,
-    mean_absolute_error,
-    mean_squared_error,
-    mse_loss_and_grad,
-    nll,
-    smooth_l1,
-)
+from odyssey.losses import *  # noqa: F403
 from odyssey.ops import no_grad, op
 from odyssey.saving import load, save
 from odyssey.tape import Gradients, GradientTape, TapeNode
@@ -55,51 +36,34 @@ __version__ = "0.1.0"
 __all__ = [
     "GradientTape",
     "Gradients",
-    "LossAndGrad",
     "TapeNode",
     "Variable",
     "backward",
-    "bce_loss_and_grad",
-    "binary_cross_entropy",
     "checkpoint",
-    "ce_loss_and_grad",
     "compile",
-    "compute_bce_gradient",
-    "compute_ce_gradient",
-    "compute_gradient",
-    "compute_mse_gradient",
-    "cross_entropy",
     "custom_vjp",
     "errors",
-    "focal",
     "grad",
     "hessian",
-    "hinge",
-    "huber",
     "hvp",
     "jacobian",
     "jvp",
-    "kl_divergence",
     "linalg",
     "load",
     "losses",
-    "mean_absolute_error",
-    "mean_squared_error",
-    "mse_loss_and_grad",
-    "nll",
     "nn",
     "no_grad",
     "op",
     "ops",
     "optim",
     "save",
-    "smooth_l1",
     "special",
     "stop_gradient",
-    "testing",
+    "testing",  # noqa: F405  (see __getattr__)
     "value_and_grad",
     "vjp",
 ]
+__all__ += losses.__all__
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from odyssey.losses.declare import LOSSES
 from odyssey.ops import COMPOSITES
 
 
@@ -17,6 +18,7 @@ def walk(cases):
 
 
 OF_OPS = every(COMPOSITES.values())
+OF_LOSSES = every(LOSSES.values())
 
 
 def drawn(operand, value):

@@ -1,21 +1,27 @@
-"""Walks the composites: what is made of ops is right on each of its samples, as the rows are."""
+"""Walks composites and losses: what is made of ops is right on each sample, as the rows are.
+
+The values of losses are compared in test_loss_samples.
+"""
 
 import numpy as np
 import pytest
 from cases import assert_close, assert_same, assert_transposed, derive
-from composed import OF_OPS, Call, results, walk
+from composed import OF_LOSSES, OF_OPS, Call, results, walk
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import OdysseyError
+from odyssey.losses.declare import LOSSES
 from odyssey.ops import COMPOSITES
 from odyssey.tree import leaves
 
 every_sample = walk(OF_OPS)
-MOVING = {name: case for name, case in OF_OPS.items() if Call(*case).arrays}
+MOVING = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if Call(*case).arrays}
 every_moving_sample = walk(MOVING)
 REJECTS = {
-    f"{f.__name__}-{k}": (f, r) for f in COMPOSITES.values() for k, r in enumerate(f.rejects)
+    f"{f.__name__}-{k}": (f, reject)
+    for f in [*COMPOSITES.values(), *LOSSES.values()]
+    for k, reject in enumerate(f.rejects)
 }
 every_reject = pytest.mark.parametrize(("function", "case"), REJECTS.values(), ids=list(REJECTS))
 
@@ -208,7 +214,7 @@ def test_the_graph_of_value_and_gradient_computes_what_the_eager_call_does(funct
         assert_close(out, value, 1e-14)  # sums of what lies otherwise in memory
 
 
-@every_moving_sample
+@walk({name: case for name, case in OF_OPS.items() if name in MOVING})
 def test_a_tape_passed_by_hand_records_all_of_it(function, sample):
     call, tape = Call(function, sample), GradientTape()
     tape.enable()

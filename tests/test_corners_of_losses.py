@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from odyssey import losses
+from odyssey import losses, ops
+from odyssey.losses.declare import LOSSES as DECLARED
 
 pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
 import mpmath
@@ -59,7 +60,45 @@ def focal(gamma):
     return Unary(value, derivative(1), derivative(2), absolute=True)
 
 
+def log_cosh(target):
+    """By what keeps the digits of the smallest differences, and overflows for none."""
+
+    def value(x):
+        d = abs(x - target)
+        if d < 1:
+            return mpmath.log1p(2 * mpmath.sinh(d / 2) ** 2)
+        return d + mpmath.log1p(mpmath.exp(-2 * d)) - mpmath.log(2)
+
+    return Unary(
+        value,
+        lambda x: mpmath.tanh(x - target),
+        lambda x: mpmath.sech(x - target) ** 2,
+    )
+
+
+def against_zero(loss):
+    """A loss of classes of two, of which the first is right and the other has the number 0."""
+
+    def call(x):
+        numbers = ops.stack([x, np.zeros(x.shape, x.dtype)], axis=-1)
+        return loss(numbers, np.zeros(x.shape, int), reduction="none")
+
+    return call
+
+
 LOSSES = {
+    "log_cosh": (unreduced(losses.log_cosh), log_cosh(TARGET)),
+    "log_cosh of small differences": (unreduced(losses.log_cosh, 0.0), log_cosh(0)),
+    "nll": (against_zero(losses.nll), Unary(lambda x: -x, lambda x: mpf(-1), zero)),
+    "cross_entropy": (
+        against_zero(losses.cross_entropy),
+        Unary(
+            lambda x: softplus(-x),
+            lambda x: -sigmoid(-x),
+            lambda x: logistic_slope(x),
+            absolute=True,
+        ),
+    ),
     "mean_absolute_error": (
         unreduced(losses.mean_absolute_error),
         Unary(lambda x: abs(x - TARGET), lambda x: mpmath.sign(x - TARGET), zero),
@@ -97,10 +136,8 @@ LOSSES = {
 }
 
 
-@every_dtype
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_have_their_derivatives_at_the_corners(name, dtype):
-    call, reference = LOSSES[name]
+def wrong_at_corners(call, reference, dtype):
+    """What a loss has at the corners that is not what the reference has."""
     x = corners(dtype)
     if reference.chooses:
         x = x[~np.isnan(x)]
@@ -118,4 +155,25 @@ def test_losses_have_their_derivatives_at_the_corners(name, dtype):
             if not fits(values[k], want, limits, 64, 1 if reference.absolute else 0):
                 shown = mpmath.nstr(want, 17)
                 wrong.append(f"{mode} at {point}: {values[k]}, wanted {shown}")
+    return wrong
+
+
+@every_dtype
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_have_their_derivatives_at_the_corners(name, dtype):
+    wrong = wrong_at_corners(*LOSSES[name], dtype)
     assert not wrong, complaint(wrong)
+
+
+def test_the_walk_sees_a_loss_that_bends_wrongly_at_zero_only():
+    def by_size(x):
+        size = ops.absolute(ops.subtract(x, x.dtype.type(TARGET)))
+        return ops.subtract(ops.add(size, ops.softplus(size, beta=-2.0)), np.log(2.0))
+
+    wrong = wrong_at_corners(by_size, log_cosh(TARGET), "float64")
+    assert any(" over " in text and "at 0.5" in text for text in wrong)
+
+
+def test_every_loss_walks_the_corners():
+    missing = sorted({*DECLARED} - {name.split()[0].strip(",") for name in LOSSES})
+    assert not missing, f"add {missing} to LOSSES here"

@@ -1,42 +1,14 @@
-"""Losses, and their gradients for loops without a tape."""
+"""Losses, and their gradients for loops without a tape.
 
-from odyssey.losses.classification import (
-    binary_cross_entropy,
-    cross_entropy,
-    focal,
-    hinge,
-    kl_divergence,
-    nll,
-)
-from odyssey.losses.gradients import (
-    LossAndGrad,
-    bce_loss_and_grad,
-    ce_loss_and_grad,
-    compute_bce_gradient,
-    compute_ce_gradient,
-    compute_gradient,
-    compute_mse_gradient,
-    mse_loss_and_grad,
-)
-from odyssey.losses.regression import huber, mean_absolute_error, mean_squared_error, smooth_l1
+A loss is exported by the ``__all__`` of its file, here and from ``odyssey`` itself.
+"""
 
-__all__ = [
-    "LossAndGrad",
-    "bce_loss_and_grad",
-    "binary_cross_entropy",
-    "ce_loss_and_grad",
-    "compute_bce_gradient",
-    "compute_ce_gradient",
-    "compute_gradient",
-    "compute_mse_gradient",
-    "cross_entropy",
-    "focal",
-    "hinge",
-    "huber",
-    "kl_divergence",
-    "mean_absolute_error",
-    "mean_squared_error",
-    "mse_loss_and_grad",
-    "nll",
-    "smooth_l1",
-]
+from odyssey.losses import classification, gradients, regression
+from odyssey.losses.classification import *  # noqa: F403
+from odyssey.losses.gradients import *  # noqa: F403
+from odyssey.losses.regression import *  # noqa: F403
+
+__all__: list[str] = []
+__all__ += classification.__all__
+__all__ += gradients.__all__
+__all__ += regression.__all__

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, number, whole
-from odyssey.errors import OdysseyError, ShapeError
+from odyssey.checks import flag, number, whole, word
+from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.losses.declare import loss
 from odyssey.losses.reducing import (
     REDUCTIONS,
     alike,
     arrays,
-    check_reduction,
     counted,
     floating,
     known,
@@ -22,10 +22,42 @@ from odyssey.losses.reducing import (
 )
 from odyssey.ops.reductions import reduced_shape
 from odyssey.ops.shape import normalize_axes
+from odyssey.table.samples import reject, sample
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "focal", "hinge", "kl_divergence", "nll"]
 
+_SIGNS = np.array([[1, -1, 1], [-1, -1, 1]])
+_YES = (_SIGNS + 1) // 2
+_CLASSES = np.array([2, 0, 1, 1])
+_WEIGHTS = np.array([0.5, 2.0, 1.0])
+_APART = (
+    reject((2, 3), (3,), match="differ"),
+    reject((3,), np.ones(3), reduction="median", error=SettingError, match="choose 'mean'"),
+)
+_BY_CLASS = (
+    sample((4, 3), _CLASSES),
+    sample((4, 3), _CLASSES, ignore_index=1, reduction="sum"),
+    sample((4, 3), _CLASSES, ignore_index=1, weights=np.array([0.5, 2.0, 1.0, 3.0])),
+    sample((2, 3, 2), np.array([[0, 2], [1, 1]]), axis=1, reduction="none"),
+    sample((3,), np.array(1)),
+    sample((0, 3), np.zeros(0, int), reduction="sum"),
+)
+_NO_CLASS = (
+    reject((4, 3), np.array([0, 1]), match="want class"),
+    reject((2, 3), np.array([0, 3]), match="there are 3"),
+)
 
+
+@loss(
+    samples=[
+        sample((2, 3), (2, 3), low=0.1, high=0.9),
+        sample((2, 3), (2, 3), low=0.1, high=0.9, reduction="none", weights=_WEIGHTS),
+        sample((2, 3), (2, 3), from_logits=True, reduction="sum"),
+        sample((), (), low=0.1, high=0.9),
+        sample((0, 3), (0, 3), from_logits=True, reduction="sum"),
+    ],
+    rejects=_APART,
+)
 def binary_cross_entropy(
     predictions: Any,
     targets: Any,
@@ -46,13 +78,32 @@ def binary_cross_entropy(
     >>> round(float(binary_cross_entropy(np.array([0.5, 0.5]), np.array([0.0, 1.0]))), 6)
     0.693147
     """
-    predictions, targets = floating(predictions), floating(targets)
+    predictions, targets = (
+        floating("binary_cross_entropy", predictions),
+        floating("binary_cross_entropy", targets),
+    )
     same_shape("binary_cross_entropy", predictions, targets)
     from_logits = flag("binary_cross_entropy", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
-    return reduced(row(predictions, targets), reduction, weights)
+    return reduced("binary_cross_entropy", row(predictions, targets), reduction, weights)
 
 
+@loss(
+    samples=[
+        *_BY_CLASS,
+        sample((2, 3), np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]), label_smoothing=0.1),
+    ],
+    rejects=[
+        *_NO_CLASS,
+        reject(
+            (2, 3),
+            np.array([0, 1]),
+            label_smoothing=2.0,
+            error=SettingError,
+            match="smoothing",
+        ),
+    ],
+)
 def cross_entropy(
     logits: Any,
     targets: Any,
@@ -82,9 +133,9 @@ def cross_entropy(
     >>> round(float(cross_entropy(np.zeros((2, 4)), np.array([0, 3]))), 6)
     1.386294
     """
-    logits, targets = floating(logits), arrays(targets)
+    logits, targets = floating("cross_entropy", logits), arrays(targets)
     if type(reduction) is not str or reduction not in REDUCTIONS:
-        check_reduction(reduction)
+        word("cross_entropy", "reduction", reduction, REDUCTIONS)
     if type(label_smoothing) is not float or label_smoothing:
         label_smoothing = number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]")
     if ignore_index is not None:
@@ -95,9 +146,13 @@ def cross_entropy(
     losses = ops.softmax_cross_entropy(logits, targets, *options, "none")
     by_class = targets.shape == losses.shape
     count = counted(targets, ignore_index, losses) if by_class else None
-    return reduced(losses, reduction, weights, count)
+    return reduced("cross_entropy", losses, reduction, weights, count)
 
 
+@loss(
+    samples=_BY_CLASS,
+    rejects=_NO_CLASS,
+)
 def nll(
     log_probabilities: Any,
     targets: Any,
@@ -125,7 +180,7 @@ def nll(
     >>> nll(np.array([[-2.0, -0.5], [-1.0, -3.0]]), np.array([0, 1]), reduction="none")
     array([2., 3.])
     """
-    x, targets = floating(log_probabilities), arrays(targets)
+    x, targets = floating("nll", log_probabilities), arrays(targets)
     (k,) = normalize_axes("nll", whole("nll", "axis", axis), len(x.shape))
     if ignore_index is not None:
         ignore_index = whole("nll", "ignore_index", ignore_index)
@@ -138,7 +193,7 @@ def nll(
     if ignore_index is not None:
         chosen = ops.logical_and(chosen, ops.not_equal(wide, ignore_index))
     losses = ops.sum(ops.where(chosen, ops.negative(x), 0), k)
-    return reduced(losses, reduction, weights, counted(targets, ignore_index, losses))
+    return reduced("nll", losses, reduction, weights, counted(targets, ignore_index, losses))
 
 
 def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> None:
@@ -160,6 +215,16 @@ def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> No
         )
 
 
+@loss(
+    samples=[
+        sample((2, 3), (2, 3), low=0.1, high=0.9),
+        sample((2, 3), np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]), reduction="batchmean"),
+        sample((2, 3), (2, 3), log_target=True, reduction="none", weights=_WEIGHTS),
+        sample((), (), low=0.1, high=0.9),
+        sample((0, 3), (0, 3), reduction="sum"),
+    ],
+    rejects=_APART,
+)
 def kl_divergence(
     log_probabilities: Any,
     targets: Any,
@@ -187,8 +252,8 @@ def kl_divergence(
     >>> kl_divergence(np.array([-2.0, -np.inf]), np.array([1.0, 0.0]), reduction="none")
     array([2., 0.])
     """
-    x = floating(log_probabilities)
-    t = alike(targets, x)
+    x = floating("kl_divergence", log_probabilities)
+    t = alike("kl_divergence", targets, x)
     same_shape("kl_divergence", x, t)
     if flag("kl_divergence", "log_target", log_target):
         nothing = ops.equal(t, -np.inf)
@@ -201,10 +266,19 @@ def kl_divergence(
     losses = ops.multiply(t, ops.subtract(log_t, ops.where(nothing, 0, x)))
     if isinstance(reduction, str) and reduction == "batchmean":
         rows = x.shape[0] if x.shape else 1
-        return reduced(losses, "mean", weights, rows)
-    return reduced(losses, reduction, weights)
+        return reduced("kl_divergence", losses, "mean", weights, rows)
+    return reduced("kl_divergence", losses, reduction, weights)
 
 
+@loss(
+    samples=[
+        sample((2, 3), _SIGNS),
+        sample((2, 3), _SIGNS, reduction="none", weights=_WEIGHTS),
+        sample((), np.array(-1)),
+        sample((0,), np.zeros(0), reduction="sum"),
+    ],
+    rejects=[*_APART, reject((2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1")],
+)
 def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None) -> Any:
     """Mean of ``max(0, 1 - targets * predictions)``, for targets -1 and 1.
 
@@ -222,16 +296,25 @@ def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: A
     >>> hinge(np.array([2.0, 0.5, -1.0]), np.array([1, 1, 1]), reduction="none")
     array([0. , 0.5, 2. ])
     """
-    predictions = floating(predictions)
-    targets = alike(targets, predictions)
+    predictions = floating("hinge", predictions)
+    targets = alike("hinge", targets, predictions)
     same_shape("hinge", predictions, targets)
     found = known(targets)
     if found is not None and not np.all(np.abs(found) == 1):
         raise OdysseyError("hinge: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1")
     margins = ops.subtract(1, ops.multiply(targets, predictions))
-    return reduced(ops.relu(margins), reduction, weights)
+    return reduced("hinge", ops.relu(margins), reduction, weights)
 
 
+@loss(
+    samples=[
+        sample((2, 3), _YES),
+        sample((2, 3), _YES, alpha=None, gamma=0.5, reduction="none", weights=_WEIGHTS),
+        sample((), np.array(1), gamma=0),
+        sample((0,), np.zeros(0), reduction="sum"),
+    ],
+    rejects=[*_APART, reject((2,), np.ones(2), gamma=-1.0, error=SettingError, match="gamma")],
+)
 def focal(
     logits: Any,
     targets: Any,
@@ -263,8 +346,8 @@ def focal(
     """
     gamma = number("focal", "gamma", gamma, "[0, inf)")
     alpha = alpha if alpha is None else number("focal", "alpha", alpha, "[0, 1]")
-    x = floating(logits)
-    t = alike(targets, x)
+    x = floating("focal", logits)
+    t = alike("focal", targets, x)
     same_shape("focal", x, t)
     no = ops.subtract(1, t)
     wrong = ops.add(ops.multiply(t, ops.sigmoid(ops.negative(x))), ops.multiply(no, ops.sigmoid(x)))
@@ -275,4 +358,4 @@ def focal(
     if alpha is not None:
         share = ops.add(ops.multiply(alpha, t), ops.multiply(1 - alpha, no))
         losses = ops.multiply(share, losses)
-    return reduced(losses, reduction, weights)
+    return reduced("focal", losses, reduction, weights)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import flag, shown
+from odyssey.checks import flag, shown, word
 from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
-from odyssey.losses.reducing import check_reduction, floating, plain, same_shape
+from odyssey.losses.reducing import REDUCTIONS, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
 from odyssey.ops.fit import fit
 from odyssey.ops.shape import normalize_axes
@@ -44,9 +44,13 @@ def compute_mse_gradient(
     >>> compute_mse_gradient(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     array([ 0., -2.])
     """
-    predictions, targets = floating(plain(predictions)), floating(plain(targets))
+    predictions, targets = (
+        floating("compute_mse_gradient", plain(predictions)),
+        floating("compute_mse_gradient", plain(targets)),
+    )
     same_shape("compute_mse_gradient", predictions, targets)
-    scale = _scale(predictions, reduction, weights)
+    scale = _scale("compute_mse_gradient", predictions, reduction, weights)
+    # The rule of square would say the same, in 20 percent more time.
     return _answer(2 * (predictions - targets) * scale, predictions)
 
 
@@ -63,12 +67,15 @@ def compute_bce_gradient(
     >>> compute_bce_gradient(np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     array([ 1., -1.])
     """
-    predictions, targets = floating(plain(predictions)), floating(plain(targets))
+    predictions, targets = (
+        floating("compute_bce_gradient", plain(predictions)),
+        floating("compute_bce_gradient", plain(targets)),
+    )
     same_shape("compute_bce_gradient", predictions, targets)
     from_logits = flag("compute_bce_gradient", "from_logits", from_logits)
     row = ops.binary_entropy_with_logits if from_logits else ops.binary_entropy
     rule = next(iter(row.row.vjp.values()))  # type: ignore[attr-defined]
-    scale = _scale(predictions, reduction, weights)
+    scale = _scale("compute_bce_gradient", predictions, reduction, weights)
     return _answer(rule(scale, predictions, targets), predictions)
 
 
@@ -87,8 +94,8 @@ def compute_ce_gradient(
     >>> compute_ce_gradient(np.zeros((1, 2)), np.array([1]))
     array([[ 0.5, -0.5]])
     """
-    logits, targets = floating(plain(logits)), plain(targets)
-    check_reduction(reduction)
+    logits, targets = floating("compute_ce_gradient", plain(logits)), plain(targets)
+    word("compute_ce_gradient", "reduction", reduction, REDUCTIONS)
     slope = ops.softmax_cross_entropy_slope(
         logits, targets, axis, label_smoothing, ignore_index, reduction
     )
@@ -161,9 +168,9 @@ def ce_loss_and_grad(
 # ------------------------------------------------------------------ shared pieces
 
 
-def _scale(predictions: Any, reduction: str, weights: Any) -> Any:
+def _scale(who: str, predictions: Any, reduction: str, weights: Any) -> Any:
     """What the reduction and the weights multiply each element's derivative by."""
-    check_reduction(reduction)
+    word(who, "reduction", reduction, REDUCTIONS)
     one = np.ones(predictions.shape, predictions.dtype)
     if reduction == "mean":
         one = one / max(predictions.size, 1)

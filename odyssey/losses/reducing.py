@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import shown
+from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
-from odyssey.errors import SettingError, ShapeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Symbol, Value
@@ -18,7 +18,6 @@ __all__ = [
     "REDUCTIONS",
     "alike",
     "arrays",
-    "check_reduction",
     "counted",
     "floating",
     "known",
@@ -38,17 +37,26 @@ def arrays(value: Any) -> Any:
     return as_array("a loss", "an argument", value)
 
 
-def floating(value: Any) -> Any:
-    """Floating numbers: integers and lists become float64, the rest passes."""
+def floating(who: str, value: Any, real: bool = True) -> Any:
+    """Floating numbers: whole ones become float64; complex ones are refused where ``real``."""
     value = arrays(value)
-    dtype = value._spec.dtype if isinstance(value, Value) else value.dtype
-    return value.astype(np.float64) if dtype.kind in "biu" else value
+    kind = (value._spec if isinstance(value, Value) else value).dtype.kind
+    if kind == "f" or (kind == "c" and not real):
+        return value
+    if kind == "c":
+        raise DTypeError(
+            f"{who}: complex numbers came, {shown(value)}; this loss is of real ones: pass their "
+            "real and imaginary parts one by one"
+        )
+    return value.astype(np.float64)
 
 
-def alike(targets: Any, predictions: Any) -> Any:
+def alike(who: str, targets: Any, predictions: Any, real: bool = True) -> Any:
     """Targets that are whole numbers or truth values, as numbers like the predictions."""
     targets = arrays(targets)
-    return ops.astype(targets, predictions.dtype) if targets.dtype.kind in "biu" else targets
+    if targets.dtype.kind in "biu":
+        return ops.astype(targets, predictions.dtype)
+    return floating(who, targets, real)
 
 
 def plain(value: Any) -> Any:
@@ -65,15 +73,9 @@ def same_shape(who: str, predictions: Any, targets: Any) -> None:
         )
 
 
-def check_reduction(reduction: str) -> None:
-    """Refuse an unknown reduction."""
-    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
-        raise SettingError(f"reduction={shown(reduction)}; choose 'mean', 'sum' or 'none'")
-
-
-def reduced(losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
+def reduced(who: str, losses: Any, reduction: str, weights: Any, count: Any = None) -> Any:
     """Weigh the losses and fold them; a mean divides by ``count``, by default by how many."""
-    check_reduction(reduction)
+    word(who, "reduction", reduction, REDUCTIONS)
     if weights is not None:
         losses = ops.multiply(losses, weights)
     if reduction == "none":

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from odyssey import ops
 from odyssey.checks import number
+from odyssey.errors import SettingError
+from odyssey.losses.declare import loss
 from odyssey.losses.reducing import alike, floating, reduced, same_shape
+from odyssey.table.samples import reject, sample
 
-__all__ = ["huber", "mean_absolute_error", "mean_squared_error", "smooth_l1"]
+__all__ = ["huber", "log_cosh", "mean_absolute_error", "mean_squared_error", "smooth_l1"]
+
+_PAIRS = (
+    sample((2, 3), (2, 3)),
+    sample((2, 3), (2, 3), reduction="none", weights=np.array([0.5, 2.0, 1.0])),
+    sample((2, 3), (2, 3), reduction="sum"),
+    sample((), ()),
+    sample((0, 3), (0, 3), reduction="sum"),
+)
+_APART = (
+    reject((2, 3), (3,), match="differ"),
+    reject((2,), (2,), reduction="median", error=SettingError, match="choose 'mean'"),
+)
 
 
+@loss(samples=_PAIRS, rejects=_APART)
 def mean_squared_error(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
@@ -28,14 +47,18 @@ def mean_squared_error(
     >>> float(mean_squared_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])))
     2.0
     """
-    predictions, targets = floating(predictions), floating(targets)
+    predictions, targets = (
+        floating("mean_squared_error", predictions),
+        floating("mean_squared_error", targets),
+    )
     if weights is None and type(reduction) is str and reduction == "mean":
         return ops.squared_error_mean(predictions, targets)
     same_shape("mean_squared_error", predictions, targets)
     losses = ops.square(ops.subtract(predictions, targets))
-    return reduced(losses, reduction, weights)
+    return reduced("mean_squared_error", losses, reduction, weights)
 
 
+@loss(samples=_PAIRS, rejects=_APART)
 def mean_absolute_error(
     predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
 ) -> Any:
@@ -44,7 +67,7 @@ def mean_absolute_error(
     The derivative is 0 where both are equal.
 
     Args:
-        predictions: Array or Variable of any shape.
+        predictions: Array or Variable of any shape, complex ones too.
         targets: Array or Variable of the same shape.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weights: Factors that broadcast against the unreduced loss.
@@ -55,10 +78,14 @@ def mean_absolute_error(
     >>> float(mean_absolute_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])))
     1.0
     """
-    d = _difference("mean_absolute_error", predictions, targets)
-    return reduced(ops.absolute(d), reduction, weights)
+    d = _difference("mean_absolute_error", predictions, targets, real=False)
+    return reduced("mean_absolute_error", ops.absolute(d), reduction, weights)
 
 
+@loss(
+    samples=[*_PAIRS, sample((2, 3), (2, 3), beta=0.3), sample((3,), (3,), beta=0)],
+    rejects=[*_APART, reject((2,), (2,), beta=-1.0, error=SettingError, match="beta")],
+)
 def smooth_l1(
     predictions: Any,
     targets: Any,
@@ -88,9 +115,13 @@ def smooth_l1(
     """
     beta = number("smooth_l1", "beta", beta, "[0, inf)")
     d = _difference("smooth_l1", predictions, targets)
-    return reduced(_rounded_off(d, beta), reduction, weights)
+    return reduced("smooth_l1", _rounded_off(d, beta), reduction, weights)
 
 
+@loss(
+    samples=[*_PAIRS, sample((2, 3), (2, 3), delta=2.5)],
+    rejects=[*_APART, reject((2,), (2,), delta=0.0, error=SettingError, match="delta")],
+)
 def huber(
     predictions: Any,
     targets: Any,
@@ -120,12 +151,48 @@ def huber(
     """
     delta = number("huber", "delta", delta, "(0, inf)")
     d = _difference("huber", predictions, targets)
-    return reduced(ops.multiply(delta, _rounded_off(d, delta)), reduction, weights)
+    return reduced("huber", ops.multiply(delta, _rounded_off(d, delta)), reduction, weights)
 
 
-def _difference(who: str, predictions: Any, targets: Any) -> Any:
-    predictions = floating(predictions)
-    targets = alike(targets, predictions)
+@loss(samples=_PAIRS, rejects=_APART)
+def log_cosh(
+    predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
+) -> Any:
+    """Mean of ``log(cosh(d))``: like ``d**2 / 2`` where small, like ``|d| - log 2`` far out.
+
+    With ``d = predictions - targets``; its slope is ``tanh(d)``, and the second derivative
+    ``1 / cosh(d)**2``. A regression by it is a maximum likelihood for errors with the density
+    ``1 / (pi cosh(d))``, the hyperbolic secant distribution (Saleh and Saleh 2022, "Statistical
+    properties of the log-cosh loss function used in machine learning").
+
+    Args:
+        predictions: Real array or Variable of any shape.
+        targets: Array or Variable of the same shape.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ.
+
+    >>> log_cosh(np.array([1e-9, 1.0, -1000.0]), np.zeros(3), reduction="none")
+    array([5.00000000e-19, 4.33780830e-01, 9.99306853e+02])
+    """
+    d = _difference("log_cosh", predictions, targets)
+    size = ops.absolute(d)
+    inside = ops.less_equal(size, 1)
+    # log(cosh(d)) is log(1 + 2 sinh(d / 2)**2), which keeps the digits of small d, and
+    # |d| + log(1 + exp(-2 |d|)) - log(2), which overflows for none and squares after exp, since
+    # 2 |d| might.
+    half = ops.sinh(ops.multiply(0.5, ops.where(inside, d, 0)))
+    near = ops.log1p(ops.multiply(2, ops.square(half)))
+    rest = ops.log1p(ops.square(ops.exp(ops.negative(size))))
+    far = ops.add(ops.subtract(size, math.log(2)), rest)
+    return reduced("log_cosh", ops.where(inside, near, far), reduction, weights)
+
+
+def _difference(who: str, predictions: Any, targets: Any, real: bool = True) -> Any:
+    predictions = floating(who, predictions, real)
+    targets = alike(who, targets, predictions, real)
     same_shape(who, predictions, targets)
     return ops.subtract(predictions, targets)
 

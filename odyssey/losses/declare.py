@@ -1,0 +1,36 @@
+"""How a loss is declared: a function of predictions and targets, with the cases that test it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from odyssey.table.samples import Reject, Sample
+
+__all__ = ["LOSSES", "loss"]
+
+Loss = TypeVar("Loss", bound=Callable[..., Any])
+
+_LOSSES: dict[str, Callable[..., Any]] = {}
+LOSSES: Mapping[str, Callable[..., Any]] = MappingProxyType(_LOSSES)
+"""Every loss of this package by name; read-only."""
+
+
+def loss(*, samples: Sequence[Sample], rejects: Sequence[Reject] = ()) -> Callable[[Loss], Loss]:
+    """Declare a loss, made of ops or of a row of its own: ``loss(predictions, targets, ...)``.
+
+    Args:
+        samples: Cases to test it on: predictions, targets and options.
+        rejects: Cases that must fail, with their messages.
+
+    Returns:
+        A decorator that hands back the function as it is, so that declaring costs no call.
+    """
+
+    def declare(function: Loss) -> Loss:
+        function.samples, function.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
+        _LOSSES[function.__name__] = function
+        return function
+
+    return declare
