@@ -30,7 +30,7 @@ from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
 from odyssey.graph.trace import Trace
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import LEAF, array_of
+from odyssey.table.value import array_of, is_trainable
 from odyssey.tree import leaves, paths, unflatten
 from odyssey.variable import Variable
 
@@ -223,7 +223,7 @@ def _sign(value: Any) -> Any:
     if kind is ndarray or issubclass(kind, np.generic):
         return value.shape, value.dtype  # hashed in C, which a spec is not
     if kind is Variable:
-        return value._recording is LEAF, value._spec.shape, value._spec.dtype
+        return is_trainable(value), value._spec.shape, value._spec.dtype
     if kind is tuple or kind is list:
         return (kind, *map(_sign, value))
     if kind is dict:
@@ -238,7 +238,7 @@ def _sign(value: Any) -> Any:
 def _is_input(leaf: Any) -> bool:
     """Whether an argument is an input of the graph, and not fixed in it."""
     if isinstance(leaf, Variable):
-        return leaf._recording is not LEAF
+        return not is_trainable(leaf)
     return isinstance(leaf, (np.ndarray, np.generic))
 
 

@@ -18,14 +18,14 @@ from odyssey.table.scope import Boundary, enter
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
     CONSTANT,
-    LEAF,
     NUMBERS,
-    Mark,
     Symbol,
     Value,
     array_of,
     free_id,
+    is_trainable,
     make_value,
+    place_of,
 )
 from odyssey.tape.careful import user_line
 from odyssey.tree import leaves, map_tree
@@ -132,7 +132,7 @@ class Trace:
 
     def argument(self, value: Any) -> Any:
         """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
-        if isinstance(value, Variable) and value._recording is LEAF:
+        if isinstance(value, Variable) and is_trainable(value):
             return value
         data = array_of(value)
         if not isinstance(data, (np.ndarray, np.generic)):
@@ -176,9 +176,9 @@ class Trace:
 
     def is_own(self, variable: Any) -> bool:
         """Whether the traced function made this Variable."""
-        if isinstance(variable._recording, Mark):
+        if variable.is_leaf:
             return bool(variable._id > self._first_own_id)
-        return bool(variable._recording.traced)
+        return bool(place_of(variable).traced)
 
     def read(self, variable: Any) -> Any:
         """The Symbol of a captured Variable's data; an array for one that the function made."""

@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
-from odyssey.table.value import CONSTANT, NUMBERS, Symbol, Value
+from odyssey.table.value import NUMBERS, Symbol, Value, is_tracked
 
 
 @op(
@@ -204,7 +204,7 @@ def invert(x: Any, /) -> Any:
 
 def _bound(name: str, bound: Any) -> Any:
     """A bound as a number or an array of its own."""
-    if isinstance(bound, Symbol) or (isinstance(bound, Value) and bound._recording is not CONSTANT):
+    if isinstance(bound, Symbol) or (is_tracked(bound)):
         raise DTypeError(
             f"clip: {name} is {bound!r}, but bounds are static; "
             "use minimum and maximum, which differentiate both operands"

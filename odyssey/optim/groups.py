@@ -15,7 +15,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import Rule
 from odyssey.table.row import parameters_of
 from odyssey.table.store import Store, store
-from odyssey.table.value import LEAF
+from odyssey.table.value import is_trainable
 from odyssey.tree import paths
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
@@ -195,7 +195,7 @@ def _parameters(who: str, params: Any, prefix: str) -> tuple[list[Variable], lis
         raise OdysseyError(f"{who}: there are no parameters{' in ' + prefix if prefix else ''}")
     found: list[Variable] = []
     for path, p in named:
-        if not isinstance(p, Variable) or p._recording is not LEAF:
+        if not isinstance(p, Variable) or not is_trainable(p):
             raise DTypeError(
                 f"{who}: parameter {path} is {shown(p)}; pass Variables with requires_grad=True"
             )

@@ -26,7 +26,7 @@ from odyssey.optim.updates import Updates
 from odyssey.table.row import REQUIRED
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, Store, store
-from odyssey.table.value import LEAF
+from odyssey.table.value import is_trainable
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
 
@@ -121,7 +121,7 @@ class Optimizer:
         facts = [counted(self.params, "parameter")]
         if len(groups) > 1:
             facts[0] += f" in {len(groups)} groups"
-        if frozen := sum(p._recording is not LEAF for p in self.params):
+        if frozen := sum(not is_trainable(p) for p in self.params):
             facts.append(f"{frozen} frozen")
         defaults = defaults_of(type(self).__init__)
         for name in groups[0].settings():
@@ -152,7 +152,7 @@ class Optimizer:
 
     def _step_guarded(self, refuse: Callable[[int], None] | None) -> None:
         for p in self._resting:
-            if p._recording is LEAF:  # it is new, or was thawed
+            if is_trainable(p):  # it is new, or was thawed
                 self._find_missing(refuse)
                 self._pack()
                 break
@@ -181,7 +181,7 @@ class Optimizer:
     def _find_missing(self, refuse: Callable[[int], None] | None) -> None:
         """Call ``refuse`` with the index of a trained parameter that has no gradient."""
         for k, p in enumerate(self.params):
-            if p._recording is LEAF and p._info.grad is None and refuse is not None:
+            if is_trainable(p) and p._info.grad is None and refuse is not None:
                 refuse(k)
 
     def _refuse_missing(self, k: int) -> None:
@@ -215,9 +215,9 @@ class Optimizer:
         self._start()
         owners = [group for group in self.groups for _ in group.params]
         together: dict[Any, list[int]] = {}
-        resting = [p for p in self.params if p._recording is not LEAF]
+        resting = [p for p in self.params if not is_trainable(p)]
         for k, (p, group) in enumerate(zip(self.params, owners, strict=True)):
-            if p._recording is LEAF:
+            if is_trainable(p):
                 alone = p.size >= SMALL or not group.rule().elementwise
                 key = (id(group), p.dtype, k if alone else None)
                 together.setdefault(key, []).append(k)
@@ -232,9 +232,9 @@ class Optimizer:
 
     def _step_in(self, here: Store, refuse: Callable[[int], None] | None) -> None:
         """The same update in another store: parameters and state are assigned as Variables."""
-        grads = [p.grad if p._recording is LEAF else None for p in self.params]
+        grads = [p.grad if is_trainable(p) else None for p in self.params]
         for k, p in enumerate(self.params):
-            if refuse is not None and grads[k] is None and p._recording is LEAF:
+            if refuse is not None and grads[k] is None and is_trainable(p):
                 refuse(k)
         states = here.once(self, self._started)  # the optimizer itself gets none by a trace
         rules = [group.rule_in(here) for group in self.groups for _ in group.params]

@@ -14,7 +14,7 @@ from odyssey.optim.groups import Group
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
 from odyssey.table.operands import real_dtype
-from odyssey.table.value import LEAF, Together, Value, writing
+from odyssey.table.value import Together, Value, writing
 from odyssey.variable import Variable
 
 __all__ = ["SMALL", "Pack"]
@@ -104,7 +104,7 @@ class Pack:
         self.missing = missing = []
         joined = self.grads
         for j, p, view, place in self.places:
-            if p._array is not view or p._recording is not LEAF:
+            if p._array is not view:  # nor is that of one that was frozen since
                 return None
             g = p._info.grad
             if type(g) is not ndarray:

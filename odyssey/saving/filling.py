@@ -16,7 +16,7 @@ from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of
 from odyssey.spec import Array
 from odyssey.table.store import refuse_locked
-from odyssey.table.value import UNTRACKED, replacing
+from odyssey.table.value import is_untracked, replacing
 from odyssey.variable import Variable
 
 __all__ = ["Filling"]
@@ -57,7 +57,7 @@ class Filling:
 
     def _read(self, contents: Contents, path: str, kind: str, leaf: Any, node: Any) -> Any:
         if kind == "Variable":
-            if not leaf.is_leaf or leaf._recording is UNTRACKED:
+            if not leaf.is_leaf or is_untracked(leaf):
                 raise TapeError(
                     f"load: {shown_path(path)} of like is {leaf!r}, which is not a leaf; pass a "
                     "Variable that no op made"

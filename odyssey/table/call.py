@@ -15,6 +15,7 @@ from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, lead
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
+from odyssey.table.protocols import Recording
 from odyssey.table.scope import find, homes_of
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
@@ -27,6 +28,7 @@ from odyssey.table.value import (
     Symbol,
     Value,
     free_id,
+    is_tracked,
     make_value,
 )
 
@@ -94,7 +96,7 @@ def giving_way(
 def record(
     row: Row,
     kind: type[Value],
-    recording: Any,
+    recording: Recording,
     id: int,
     inputs: Sequence[int | None],
     specs: Sequence[Spec | None],
@@ -204,6 +206,6 @@ def _unrecorded(
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))
-    tracked = any(isinstance(o, Value) and o._recording is not CONSTANT for o in operands)
+    tracked = any(map(is_tracked, operands))
     mark = UNTRACKED if tracked and data.dtype.kind in "fc" else CONSTANT
     return make_value(kind, data, mark, free_id())

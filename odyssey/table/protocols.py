@@ -1,17 +1,73 @@
-"""What the rooms below the tape ask of a tape, in writing."""
+"""What the rooms below the tape ask of a tape and of its recording, in writing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["Tape"]
+__all__ = ["Recording", "Tape"]
+
+
+class Recording(Protocol):
+    """The nodes of one nest of tapes, for those who call ops; see ``odyssey.tape.recording``.
+
+    Attributes:
+        block: What the shortcuts of calls draw ids from: empty where they may not record here.
+        append: Takes a node; ``nodes.append``, which shortcuts read once.
+        mark: A number that no other recording has; a leaf bears it that was taken up here.
+        on: How many of its tapes record now.
+        dead: Why it is empty, or nothing.
+        traced: Whether it was begun in another store than memory.
+        guests: Values of other recordings that were used here, by id; None where those are refused.
+        nodes: In order of recording.
+    """
+
+    block: Iterator[int]
+    append: Callable[[Any], None]
+    mark: int
+    on: int
+    dead: str
+    traced: bool
+    guests: Any
+    nodes: list[Any]
+
+    @property
+    def careful(self) -> Any:
+        """What checks each node, or None."""
+
+    @property
+    def pause(self) -> Any:
+        """What stands for a result that is constant because a tape was paused."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every block that entered it was left."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether a block pauses one of its tapes."""
+
+    def place(self, value: Any, who: str = "record") -> int | None:
+        """The id of an operand, None for a constant; raises where a gradient would be lost."""
+
+    def hold(self, array: Any) -> Any:
+        """What a node may keep of somebody else's array: itself, locked or watched, or a copy."""
+
+    def new_id(self) -> int:
+        """An id that no value of this process has."""
+
+    def add(self, node: Any, data: Any) -> None:
+        """Append a node whose result is ``data``, on the general path."""
+
+    def tape_of(self, id: int) -> Any:
+        """The innermost tape that recorded ``id``."""
 
 
 class Tape(Protocol):
     """A tape, for those who need not know which; ``GradientTape`` is one."""
 
     persistent: bool
-    _recording: Any
+    _recording: Any  # a Recording, by way of ``scope.find`` alone
 
     @property
     def enabled(self) -> bool:

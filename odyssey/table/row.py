@@ -13,6 +13,7 @@ from odyssey.checks import STUMBLES, flag, function, kind_of, label, shown
 from odyssey.devices.arrays import complaint
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec, spec_of
+from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
 from odyssey.vocabulary import keyword_hint
 
@@ -316,7 +317,7 @@ class Row:
 
     def keep(
         self,
-        recording: Any,
+        recording: Recording,
         inputs: Sequence[Any],
         values: Sequence[Any],
         options: tuple[Any, ...],

@@ -18,6 +18,7 @@ from typing import Any
 
 from odyssey.errors import TapeMismatchError
 from odyssey.table.blocks import Block
+from odyssey.table.protocols import Recording, Tape
 from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
@@ -143,23 +144,26 @@ def innermost() -> Any:
     return alive[0] if alive else None
 
 
-def recording_now() -> Any:
+def recording_now() -> Recording | None:
     """Return the recording of the innermost tape that is entered, if it records now, else None."""
     top = innermost()
     return top if top is not None and not isinstance(top, Pause) and top.on else None
 
 
-def homes_of(operands: Sequence[Any]) -> list[Any]:
+def homes_of(operands: Sequence[Any]) -> list[Recording]:
     """The recordings that operands live on, each once."""
-    homes: list[Any] = []
+    homes: list[Recording] = []
     for operand in operands:
-        home = operand._recording if isinstance(operand, Value) else None
-        if home is not None and type(home) is not Mark and home not in homes:
-            homes.append(home)
+        if isinstance(operand, Value):
+            home = operand._recording
+            if not isinstance(home, Mark) and home not in homes:
+                homes.append(home)
     return homes
 
 
-def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) -> Any:
+def find(
+    who: str, operands: Sequence[Any], homes: list[Recording], tape: Tape | None = None
+) -> Recording | Mark | None:
     """Where a call is recorded: the one place that knows.
 
     In this order: a ``no_grad`` block, the tape that was passed, the tape that is entered, that of
@@ -193,7 +197,7 @@ def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) 
         chosen = top or (homes[0] if homes else _home_of_leaf(operands))
         if chosen is None:
             return None
-        on, paused = chosen.on, chosen.paused
+        on, paused = bool(chosen.on), chosen.paused
     strangers = [home for home in homes if home is not chosen]
     if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):
         raise TapeMismatchError(
@@ -205,7 +209,7 @@ def find(who: str, operands: Sequence[Any], homes: list[Any], tape: Any = None) 
     return chosen.pause if paused else None
 
 
-def follower(who: str, value: Value) -> Any:
+def follower(who: str, value: Value) -> Recording | None:
     """The recording that follows a value now, and would record an op on it; None where none does.
 
     A plain copy of such a value would lose its gradient.
@@ -213,7 +217,7 @@ def follower(who: str, value: Value) -> Any:
     where = value._recording
     if where is CONSTANT:
         return None
-    if type(where) is Mark:
+    if isinstance(where, Mark):
         home = find(who, (value,), [])
         return None if isinstance(home, Mark) else home
     top = innermost()
@@ -224,7 +228,7 @@ def follower(who: str, value: Value) -> Any:
     return where if where.on else None
 
 
-def _home_of_leaf(operands: Sequence[Any]) -> Any:
+def _home_of_leaf(operands: Sequence[Any]) -> Recording | None:
     """The recording of the tape that made a leaf by ``tape.variable``, while that tape lives."""
     for operand in operands:
         if isinstance(operand, Value) and operand._recording is LEAF:

@@ -21,6 +21,7 @@ from odyssey.devices.guard import GUARD
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen
 from odyssey.errors import DTypeError, MutationError, ShapeError
+from odyssey.table.protocols import Recording
 from odyssey.table.value import CONSTANT, Info, Symbol, Value, replacing
 
 __all__ = ["MEMORY", "Memory", "Store", "refuse_locked", "set_store", "store"]
@@ -58,7 +59,7 @@ class Store(Protocol):
             instead: What to do.
         """
 
-    def check_inside(self, recording: Any) -> None:
+    def check_inside(self, recording: Recording) -> None:
         """Raise for a recording that cannot take what is computed here."""
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
@@ -147,7 +148,7 @@ class Memory:
     def refuse_effect(self, what: str, instead: str) -> None:
         """Nothing: this is the run."""
 
-    def check_inside(self, recording: Any) -> None:
+    def check_inside(self, recording: Recording) -> None:
         """Nothing: any recording takes arrays."""
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from operator import setitem
+from operator import attrgetter, setitem
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.table.protocols import Recording
 
 __all__ = [
     "CONSTANT",
@@ -26,7 +27,13 @@ __all__ = [
     "Value",
     "array_of",
     "free_id",
+    "is_constant",
+    "is_tracked",
+    "is_trainable",
+    "is_untracked",
     "make_value",
+    "move_to",
+    "place_of",
     "replacing",
     "ticket",
     "writing",
@@ -120,7 +127,7 @@ class Value:
 
     _array: Any
     _spec: Spec
-    _recording: Any
+    _recording: Recording | Mark
     _placed: Any
     _id: int
     _info: Any
@@ -156,6 +163,35 @@ class Value:
         return isinstance(self._recording, Mark)
 
 
+# Where a Value stands: on a recording, or at one of the three marks. In C, for those who ask often.
+place_of: Callable[[Value], Any] = attrgetter("_recording")
+
+
+def is_trainable(value: Value) -> bool:
+    """Whether this is a trainable leaf."""
+    return value._recording is LEAF
+
+
+def is_constant(value: Value) -> bool:
+    """Whether no gradient flows through this."""
+    return value._recording is CONSTANT
+
+
+def is_untracked(value: Value) -> bool:
+    """Whether this came from a trainable leaf while nothing recorded."""
+    return value._recording is UNTRACKED
+
+
+def is_tracked(thing: Any) -> bool:
+    """Whether a thing is a Value, and not a constant."""
+    return isinstance(thing, Value) and thing._recording is not CONSTANT
+
+
+def move_to(value: Value, recording: Recording) -> None:
+    """Let a constant stand for a result of ``recording`` from now on."""
+    value._recording = recording
+
+
 def array_of(value: Any) -> Any:
     """The array, or Symbol, of a Value; all else as it is."""
     return value._array if isinstance(value, Value) else value
@@ -165,7 +201,12 @@ V = TypeVar("V", bound=Value)
 
 
 def make_value(
-    cls: type[V], data: Any, recording: Any, id: int, spec: Spec | None = None, info: Any = None
+    cls: type[V],
+    data: Any,
+    recording: Recording | Mark,
+    id: int,
+    spec: Spec | None = None,
+    info: Any = None,
 ) -> V:
     """Build a Value without running its class's public constructor."""
     value = cls.__new__(cls)

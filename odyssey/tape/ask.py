@@ -18,7 +18,7 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import PLAIN, ticket
+from odyssey.table.value import PLAIN, place_of, ticket
 from odyssey.tape.delivery import (
     answers_of,
     called,
@@ -42,7 +42,7 @@ from odyssey.tape.question import (
     take_up,
     unreached,
 )
-from odyssey.tape.span import Span
+from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import (
     SPARE,
     Visit,
@@ -68,12 +68,12 @@ _NAMED = (OdysseyError, FloatingPointError)
 
 def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     """See ``GradientTape.backward``."""
-    r = tape._recording
+    r = recording_of(tape)
     graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
     since = ticket()
     frozen = r.verify(since)
-    if type(output) is not Variable or output._recording is not r:
+    if type(output) is not Variable or place_of(output) is not r:
         take_up(r, output)
     # Nothing else is recorded by itself, so every result depends on a trainable leaf.
     usual = r.leaves and not (frozen or r.manual)
@@ -118,7 +118,7 @@ def gradient(
     ids, specs = sources_of(tape, "gradient", flat, unused)
     asked = {i for i in ids if i is not None}
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
-    r = tape._recording
+    r = recording_of(tape)
     since = ticket()
     r.verify(since)
     keep = tape.persistent or create_graph
@@ -191,7 +191,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
         t = checked("jvp", "tangent", spec, t, graph)
         if i is not None:
             moving[i] = add(moving[i], t) if i in moving else t
-    r = tape._recording
+    r = recording_of(tape)
     r.verify(ticket())
     # A source that is itself a result has the tangent that was asked for, not a computed one.
     given_ids = set(moving)
@@ -221,7 +221,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
 
 def _seen(tape: Span, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
     """Without the nodes that others recorded while this tape did not."""
-    r = tape._recording
+    r = recording_of(tape)
     if not tape._gaps or not r.nodes or (r.nodes[-1][1] < tape._gaps[0] and not r.manual):
         return nodes
     return filter(lambda node: tape._covers(node[1]), nodes)
@@ -257,7 +257,7 @@ def _pull(
     Returns:
         The cotangents of what no node produced.
     """
-    r = tape._recording
+    r = recording_of(tape)
     here = store()
     here.check_inside(r)
     rest = seeds  # what is left of them

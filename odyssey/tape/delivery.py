@@ -16,10 +16,10 @@ from odyssey.devices.guard import GUARD
 from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
 from odyssey.spec import Spec, fits_kind
 from odyssey.table.store import Store
-from odyssey.table.value import LEAF, Mark, Symbol, Value
+from odyssey.table.value import LEAF, Symbol, Value, is_trainable, place_of
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.recording import Recording
-from odyssey.tape.span import Span
+from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import flip
 from odyssey.variable import Variable, settled
 
@@ -134,7 +134,7 @@ def _check_sum(leaf: Value, g: Any) -> None:
     """Raise, before any gradient is touched, where the old and the new one cannot be added."""
     old = leaf._info.grad
     if isinstance(old, Variable) and isinstance(g, Variable):
-        homes = [v._recording for v in (old, g) if not isinstance(v._recording, Mark)]
+        homes = [place_of(v) for v in (old, g) if not v.is_leaf]
         if len(homes) == 2 and homes[0] is not homes[1] and not homes[0].dead:
             raise TapeMismatchError(
                 f"backward: the gradient of {leaf!r} was recorded on {homes[0]!r}, which still "
@@ -148,7 +148,7 @@ def checked_leaves(
     """Do all that may fail in a delivery, and return the cotangents of the leaves."""
     checked = {}
     for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
-        if i in rest and leaf._recording is LEAF:
+        if i in rest and is_trainable(leaf):
             g = called(hooks, i, rest[i])
             _check_result(g, leaf._spec)
             checked[i] = g = flip_recorded(g)
@@ -179,7 +179,7 @@ def deliver(
         keep: Whether the tape may be swept again.
         hooks: Those that are left for the next sweep.
     """
-    r = tape._recording
+    r = recording_of(tape)
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
     if r.watched:
@@ -194,7 +194,7 @@ def deliver(
     with GUARD:
         for i, leaf in r.leaves.items():
             g = rest.get(i)
-            if g is None or leaf._recording is not LEAF:
+            if g is None or place_of(leaf) is not LEAF:
                 continue
             plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
             if not plain or twice or strange:
@@ -235,7 +235,7 @@ def deliver_in(
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
     for i, leaf in r.leaves.items():
-        if i in rest and leaf._recording is LEAF:
+        if i in rest and is_trainable(leaf):
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
             old = here.gradient(leaf)
             parts[leaf] = g

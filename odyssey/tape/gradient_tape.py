@@ -14,7 +14,15 @@ from odyssey.ops.shape import identity
 from odyssey.spec import Array
 from odyssey.table.declare import OPS
 from odyssey.table.scope import Pause, innermost
-from odyssey.table.value import CONSTANT, LEAF, Info, Symbol, free_id, make_value
+from odyssey.table.value import (
+    LEAF,
+    Info,
+    Symbol,
+    free_id,
+    is_tracked,
+    is_trainable,
+    make_value,
+)
 from odyssey.tape import ask, manual, report
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.question import source_of
@@ -101,7 +109,7 @@ class GradientTape(Span, metaclass=_Listed):
     def _adopt(self, variable: Variable) -> Variable:
         if self._consumed or self._recording.dead:
             self._start()
-        if variable._recording is LEAF:
+        if is_trainable(variable):
             variable._own_info().home = weakref.ref(self)
             self._recording.place(variable)
         else:
@@ -125,7 +133,7 @@ class GradientTape(Span, metaclass=_Listed):
         return map_tree(self._watch_one, tree)
 
     def _watch_one(self, value: Any) -> Variable:
-        known = isinstance(value, Variable) and value._recording is not CONSTANT
+        known = is_tracked(value)
         if not known:
             data = value.data if isinstance(value, Variable) else value
             if not isinstance(data, Symbol):

@@ -12,9 +12,9 @@ from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.spec import Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.declare import OPS, REQUIRED, Row
-from odyssey.table.value import CONSTANT, NUMBERS, Value
+from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
 from odyssey.tape.recording import SEVERAL, Recording
-from odyssey.tape.span import Span
+from odyssey.tape.span import Span, recording_of
 
 __all__ = ["find_row", "record", "record_positional"]
 
@@ -39,7 +39,7 @@ def record_positional(tape: Span, op: str, /, *ids: Any, **saved: Any) -> None:
 def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
     """See ``GradientTape.record``."""
     row = find_row(op)
-    r = tape._recording
+    r = recording_of(tape)
     if not tape.enabled:
         raise TapeError(f"record: {r!r} records nothing now; enter or enable it")
     if not isinstance(inputs, (list, tuple)):
@@ -73,12 +73,12 @@ def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any])
     if result is not None:
         # Later nodes save it as it is, like any result, but this array is somebody else's.
         result._array = r.hold(result._array)
-        result._recording = r
+        move_to(result, r)
 
 
 def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
     """The id, value and spec of an input, as far as they are known."""
-    r = tape._recording
+    r = recording_of(tape)
     if not isinstance(given, Value):
         if not isinstance(given, int) or isinstance(given, bool):
             raise TapeError(
@@ -96,7 +96,7 @@ def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | No
                 )
             return made, None, r.spec_of_id(made)
         given = known
-    if given._recording is CONSTANT:  # which stays one: see ``fixed``
+    if is_constant(given):  # which stays one: see ``fixed``
         r.note(given)
         return None, given._array, given._spec
     return r.place(given), given._array, given._spec
@@ -104,7 +104,7 @@ def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | No
 
 def _output(tape: Span, row: Row, inputs: set[Any], output: Any) -> int:
     """The id of the output; raises where storing it would make a cycle or a second producer."""
-    r = tape._recording
+    r = recording_of(tape)
     id = output._id if isinstance(output, Value) else output
     if not isinstance(id, int) or isinstance(id, bool):
         raise TapeError(f"record: the output is {shown(output)}; pass a constant Variable or an id")
@@ -120,7 +120,7 @@ def _output(tape: Span, row: Row, inputs: set[Any], output: Any) -> int:
             f"record: the output {id} of {row.name} was the input of an earlier record, as a "
             "constant, so this could close a cycle; record the op that makes it first"
         )
-    if isinstance(output, Value) and output._recording is not CONSTANT:
+    if is_tracked(output):
         raise TapeError(f"record: the output {output!r} is not a constant")
     return id
 

@@ -22,9 +22,18 @@ from odyssey.errors import (
 )
 from odyssey.ops.arithmetic import add
 from odyssey.spec import Spec, fits_kind
-from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.table.value import (
+    CONSTANT,
+    LEAF,
+    UNTRACKED,
+    Symbol,
+    Value,
+    is_constant,
+    is_trainable,
+    place_of,
+)
 from odyssey.tape.recording import Recording
-from odyssey.tape.span import Span
+from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import dependencies, flip
 from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree
@@ -51,7 +60,7 @@ def refuse_consumed(tape: Span, who: str) -> None:
             f"{who}: an earlier sweep of this tape was stopped, by an error or interrupt, before "
             "it handed over a gradient, and what it had swept is gone; record again"
         )
-    if tape._recording.dead == LEFT_BEHIND:
+    if recording_of(tape).dead == LEFT_BEHIND:
         raise TapeConsumedError(
             f"{who}: the thread that recorded on this tape is not in this process, which was "
             "forked beside it; record again, or sweep before forking"
@@ -65,8 +74,8 @@ def refuse_consumed(tape: Span, who: str) -> None:
 
 def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
-    r = tape._recording
-    if type(value) is Variable and value._recording is r and tape._covers(value._id):
+    r = recording_of(tape)
+    if type(value) is Variable and place_of(value) is r and tape._covers(value._id):
         return value._id
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
@@ -74,7 +83,7 @@ def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> in
         raise TapeError(f"{who}: this tape does not know the id {shown(value)}")
     if not isinstance(value, Variable):
         raise TapeError(f"{who}: {_short(value)} is not a Variable; only Variables are on a tape")
-    where = value._recording
+    where = place_of(value)
     if where is r:
         if not tape._covers(value._id):
             raise TapeError(
@@ -111,7 +120,7 @@ def source_of(
 
     None for a constant, on which nothing depends, unless that is an error.
     """
-    r = tape._recording
+    r = recording_of(tape)
     if isinstance(source, int) and not isinstance(source, bool):
         known = r.known(source)
         source = source if known is None else known
@@ -119,7 +128,7 @@ def source_of(
         watched = r.asked(source)
         if watched != source._id and tape._covers(watched):
             return watched
-        if unused != "error" and source._recording is CONSTANT:
+        if unused != "error" and is_constant(source):
             return None
     return id_of(tape, who, source, leaf_may_be_new)
 
@@ -130,12 +139,12 @@ def sources_of(
     """Ids and specs of sources; trainable leaves may be new to the tape."""
     ids: list[int | None] = []
     specs = []
-    here = None if tape._gaps else tape._recording
+    here = None if tape._gaps else recording_of(tape)
     for source in sources:
         # The commonest ones, spelled out: a third of the time.
         info = source._info if type(source) is Variable else None
-        new = info is None and type(source) is Variable and source._recording is here
-        if new or (info is not None and source._recording is LEAF and info.watched is None):
+        new = info is None and type(source) is Variable and place_of(source) is here
+        if new or (info is not None and place_of(source) is LEAF and info.watched is None):
             ids.append(source._id)
             specs.append(source._spec)
         else:
@@ -146,14 +155,14 @@ def sources_of(
 
 def output_of(tape: Span, value: Any, unused: str) -> int | None:
     """The id of an output of a forward sweep; None for a constant, unless that is an error."""
-    if unused != "error" and isinstance(value, Variable) and value._recording is CONSTANT:
+    if unused != "error" and isinstance(value, Variable) and is_constant(value):
         return None
     return id_of(tape, "jvp", value, leaf_may_be_new=True)
 
 
 def spec_of_either(tape: Span, who: str, value: Any) -> Spec:
     """The spec of a Variable, or of what an id on this tape means."""
-    spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
+    spec = value._spec if isinstance(value, Value) else recording_of(tape).spec_of_id(value)
     if spec is None:
         raise ShapeError(f"{who}: the shape of id {value} is not known; pass its Variable")
     return spec
@@ -162,7 +171,7 @@ def spec_of_either(tape: Span, who: str, value: Any) -> Spec:
 def take_up(recording: Recording, output: Any) -> None:
     """Make trainable leaves that are outputs themselves known to a recording."""
     for value in leaves(output):
-        if isinstance(value, Variable) and value._recording is LEAF:
+        if isinstance(value, Variable) and is_trainable(value):
             recording.place(value, "backward")
 
 
@@ -182,7 +191,7 @@ def seeds_of(
 
     An output may be a source itself; where no sources are named, every trainable leaf is one.
     """
-    if tape._recording.dead == LEFT_BEHIND:
+    if recording_of(tape).dead == LEFT_BEHIND:
         raise TapeConsumedError(
             f"{who}: the thread that recorded on this tape is not in this process, which was "
             "forked beside it; record again, or sweep before forking"
@@ -190,7 +199,7 @@ def seeds_of(
     if tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        here = output._recording is tape._recording and not tape._gaps
+        here = place_of(output) is recording_of(tape) and not tape._gaps
         id = output._id if here else id_of(tape, who, output, _among(sources, output))
         own = output._spec
         if grad is None and own.shape == ():
@@ -204,7 +213,7 @@ def seeds_of(
     grads = none if grad is None else same_tree(who, "cotangents", output, grad)
     seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
-        spec = value._spec if isinstance(value, Value) else tape._recording.spec_of_id(value)
+        spec = value._spec if isinstance(value, Value) else recording_of(tape).spec_of_id(value)
         g = _seed(who, spec, given, graph)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds
@@ -259,7 +268,7 @@ def unreached(
     tape: Span, ids: list[int | None], seeds: dict[int, Any], wanted: set[int], start: int
 ) -> int | None:
     """The place of the first source that no seed depends on; a sweep over ids alone."""
-    nodes = tape._recording.nodes
+    nodes = recording_of(tape).nodes
     found = {i for i in seeds if i in wanted}
     for _, id, inputs, _, _ in islice(reversed(nodes), len(nodes) - start):
         if id in found and tape._covers(id):
@@ -269,6 +278,6 @@ def unreached(
 
 def reaches_trainable(tape: Span, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
-    r = tape._recording
-    ends = {i for i, leaf in r.leaves.items() if leaf._recording is LEAF} | r.watched.keys()
+    r = recording_of(tape)
+    ends = {i for i, leaf in r.leaves.items() if is_trainable(leaf)} | r.watched.keys()
     return not ends.isdisjoint(dependencies(r.nodes, seeds))

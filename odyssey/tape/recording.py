@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
+from odyssey.table import protocols
 from odyssey.table.scope import Pause, scopes
-from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Mark, Value, make_value, ticket
+from odyssey.table.value import (
+    CONSTANT,
+    LEAF,
+    UNTRACKED,
+    Mark,
+    Value,
+    is_trainable,
+    make_value,
+    ticket,
+)
 from odyssey.tape.nodes import BLOCK, Nodes, RawNode, block_of_ids
 from odyssey.tape.threads import NO_IDS
 
@@ -183,7 +193,7 @@ class Recording(Nodes):
         frozen = False
         versions = self.versions
         for id, leaf in tuple(self.leaves.items()):
-            if leaf._recording is not LEAF:
+            if not is_trainable(leaf):
                 frozen = True
             version = leaf._info.version
             if version == versions[id]:
@@ -234,3 +244,10 @@ class Recording(Nodes):
         self.borrowed.clear()
         self.copies.clear()
         self.careful = None
+
+
+if TYPE_CHECKING:
+
+    def _is_one(recording: Recording) -> protocols.Recording:
+        """What the rooms below ask of a recording is there; type checkers read this line."""
+        return recording

@@ -10,10 +10,15 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec
-from odyssey.table.value import CONSTANT, LEAF, UNTRACKED
+from odyssey.table.value import (
+    is_constant,
+    is_trainable,
+    is_untracked,
+    place_of,
+)
 from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.nodes import RawNode
-from odyssey.tape.span import Span
+from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable
 
@@ -69,7 +74,7 @@ def nodes_of(tape: Span) -> list[TapeNode]:
     """See ``GradientTape.nodes``."""
     if tape._consumed:
         return []
-    names = Names(tape._recording)
+    names = Names(recording_of(tape))
     return [TapeNode.read(node, names) for node in names.nodes]
 
 
@@ -78,7 +83,7 @@ def explain(tape: Span, output: Variable, source: Variable) -> str:
     for name, value in (("output", output), ("source", source)):
         if not isinstance(value, Variable):
             raise DTypeError(f"explain: the {name} is {shown(value)}, which is not a Variable")
-    r = tape._recording
+    r = recording_of(tape)
     if tape.consumed:
         return "a sweep consumed this tape; ask before it, or make the tape persistent"
     by_output = {node[1]: node for node in r.nodes}
@@ -86,7 +91,7 @@ def explain(tape: Span, output: Variable, source: Variable) -> str:
     start = r.asked(source)
     to, came = names.of_variable(output, output._id), names.of_variable(source, start)
     reached = dependents(r.nodes, [start])
-    if output._recording is r and output.id in reached:
+    if place_of(output) is r and output.id in reached:
         path = [output.id]
         while path[-1] != start:
             inputs = by_output[path[-1]][2]
@@ -100,11 +105,11 @@ def explain(tape: Span, output: Variable, source: Variable) -> str:
         if any(i in reached for i in origins):
             what = "detach()" if word == "detach" else f"{word}, computed in a pause"
             return f"broken at {what}: its result is a constant, and carries no gradient"
-    if output._recording is UNTRACKED:
+    if is_untracked(output):
         return f"{to} was computed while nothing recorded"
-    if output._recording is CONSTANT:
+    if is_constant(output):
         return f"{to} is a constant: nothing that requires a gradient went into it"
-    if source.id not in r.leaves and source._recording is LEAF:
+    if source.id not in r.leaves and is_trainable(source):
         return f"{came} was never used on this tape"
     made = by_output.get(output.id)
     last = f"; it was made by {made[0].name}" if made else ""
@@ -133,7 +138,7 @@ def memory(tape: Span) -> Memory:
     """See ``GradientTape.memory``."""
     seen: set[int] = set()
     nodes = []
-    for row, _, _, kept, _ in tape._recording.nodes:
+    for row, _, _, kept, _ in recording_of(tape).nodes:
         size = 0
         for value in chain.from_iterable(v if type(v) is tuple else (v,) for v in kept or ()):
             owner = _owner(value)
@@ -141,7 +146,7 @@ def memory(tape: Span) -> Memory:
                 seen.add(id(owner))
                 size += owner.nbytes
         nodes.append((row.name, size))
-    locked = sum(held.array.nbytes for held in tape._recording.held.values())
+    locked = sum(held.array.nbytes for held in recording_of(tape).held.values())
     return Memory(sum(size for _, size in nodes), locked, nodes)
 
 
@@ -158,7 +163,7 @@ def _owner(value: Any) -> Any:
 
 def _drawn(tape: Span) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
     """Labels by small number, the edges between them, and which of them are leaves."""
-    names = Names(tape._recording)
+    names = Names(recording_of(tape))
     numbers = names.numbers
     labels = {numbers[id]: names.typed(id) for id in names.leaves}
     leaves, edges = set(labels), []

@@ -10,6 +10,7 @@ import weakref
 from _thread import get_ident
 from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NoReturn, Self
 
 from odyssey.devices.commit import commit
@@ -29,7 +30,7 @@ from odyssey.tape.careful import Careful
 from odyssey.tape.recording import Recording
 from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
 
-__all__ = ["NoRecording", "RecordingAgain", "Span"]
+__all__ = ["NoRecording", "RecordingAgain", "Span", "recording_of"]
 
 OpenBlock = tuple[Any, Recording, bool, tuple[Any, ...], tuple[Any, ...]]
 """A block's door, its recording, whether the tape was enabled before, and the scopes outside and
@@ -317,6 +318,10 @@ class Span(Left):
             f"{self!r} is neither copied nor pickled: its nodes belong to the Variables that it "
             "met; record again, or store the gradients"
         )
+
+
+# The recording that a tape has a part of.
+recording_of: Callable[[Span], Recording] = attrgetter("_recording")
 
 
 class NoRecording(Block):

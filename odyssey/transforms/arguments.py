@@ -17,8 +17,9 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import CONSTANT, LEAF, Mark, Symbol, make_value
+from odyssey.table.value import CONSTANT, LEAF, Symbol, is_constant, make_value, place_of
 from odyssey.tape import GradientTape
+from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependents, first_after
 from odyssey.tree import leaves, map_tree, paths, unflatten
 from odyssey.variable import Variable
@@ -169,14 +170,14 @@ def _array_of(leaf: Any) -> Any:
     """The array of a float or of a constant, which nothing records; None for what is neither."""
     if type(leaf) is float:
         return np.asarray(leaf)
-    if type(leaf) is Variable and leaf._recording is CONSTANT:
+    if type(leaf) is Variable and is_constant(leaf):
         return leaf._array
     return None
 
 
 def twin_of(value: Variable) -> Variable:
     """Another Variable for the same value, which may be written to in its place."""
-    return make_value(Variable, value._array, value._recording, value._id, value._spec)
+    return make_value(Variable, value._array, place_of(value), value._id, value._spec)
 
 
 def detached(tree: Any) -> Any:
@@ -190,7 +191,7 @@ def detached(tree: Any) -> Any:
 
 
 def _is_recorded(leaf: Any) -> bool:
-    return isinstance(leaf, Variable) and leaf._recording not in (CONSTANT, LEAF)
+    return isinstance(leaf, Variable) and place_of(leaf) not in (CONSTANT, LEAF)
 
 
 # ------------------------------------------------------------------ results
@@ -224,7 +225,7 @@ def _is_independent(
     live = [out._id for out in outputs if is_live(tape, out)]
     if not live:
         return True
-    r = tape._recording
+    r = recording_of(tape)
     ids = {source._id for source in sources}
     if not (r.leaves or r.manual or r.guests) and r.watched.keys() <= ids:
         return False  # there is nothing else that anything here could depend on
@@ -247,7 +248,7 @@ def is_live(tape: GradientTape, value: Any) -> bool:
     """Whether ``value`` was recorded on ``tape``."""
     return (
         isinstance(value, Variable)
-        and value._recording is tape._recording
+        and place_of(value) is recording_of(tape)
         and tape._covers(value._id)
     )
 
@@ -270,7 +271,7 @@ def _handed_over(leaf: Any, copy: bool) -> Any:
         return leaf.data
     data = leaf._array
     if isinstance(data, np.ndarray):
-        shared = isinstance(leaf._recording, Mark) or data.base is not None
+        shared = leaf.is_leaf or data.base is not None
         if copy or shared or not data.flags.writeable:
             return data.copy()
     return data

@@ -175,7 +175,7 @@ def kept_inputs(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tup
 def home_of(who: str, values: Sequence[Any]) -> Recording | None:
     """The recording that an op on ``values`` would be recorded on; None where none records."""
     tape = next((v for v in values if isinstance(v, GradientTape)), None)
-    found = find(who, values, homes_of(values), tape)
+    found: Any = find(who, values, homes_of(values), tape)
     return None if isinstance(found, Mark) else found
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from odyssey.errors import MutationError, TapeError
 from odyssey.spec import Spec
 from odyssey.table.scope import innermost
-from odyssey.table.value import CONSTANT, LEAF, free_id, make_value
+from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.choices import Chosen, poles_among
 from odyssey.tape.nodes import RawNode
 from odyssey.tape.recording import Recording
+from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependencies, drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
@@ -116,7 +117,7 @@ class _Piece:
     def record(self, recording: Recording) -> Any:
         """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
         start, tape = free_id(), _tape_apart()
-        segment = tape._recording
+        segment = recording_of(tape)
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
         args, named = unflatten(self.tree, given)
@@ -132,7 +133,7 @@ class _Piece:
             if isinstance(value, Variable) and value._id in produced:
                 first.setdefault(value._id, place)
         sources = _sources(segment, nodes, first)
-        self.new = {i for i, v in sources.items() if v._recording is LEAF and i > start}
+        self.new = {i for i, v in sources.items() if is_trainable(v) and i > start}
         self.used = sources.keys() - self.new
         self.read = [
             (leaf, leaf._info.version)
@@ -241,7 +242,7 @@ class _Piece:
         """Run again on a tape of its own, which no other tape sees."""
         inputs, rest = kept_inputs(kept, len(self.ids))
         start, tape = free_id(), _tape_apart()
-        segment = tape._recording
+        segment = recording_of(tape)
         given = [
             make_value(Variable, data, segment, id, spec)
             for data, id, spec in zip(inputs, self.ids, self.specs, strict=True)
@@ -331,7 +332,7 @@ class _Piece:
 
 def _lent(value: Any) -> Any:
     """What the function gets for an argument: it may write to it, but not to the caller's."""
-    return twin_of(value) if isinstance(value, Variable) and value._recording is not LEAF else value
+    return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
 
 
 def _returned(value: Any, lenders: dict[int, Any]) -> Any:
@@ -343,7 +344,7 @@ def _returned(value: Any, lenders: dict[int, Any]) -> Any:
 def _tape_apart() -> GradientTape:
     """A tape that joins no other, and takes the Variables of others as inputs."""
     tape = GradientTape()
-    tape._recording.guests = {}
+    recording_of(tape).guests = {}
     tape.enable()
     return tape
 
@@ -360,7 +361,7 @@ def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[i
 
 def _nodes(tape: GradientTape) -> list[RawNode]:
     """What was recorded while ``tape`` recorded, and not only a tape inside of its block."""
-    nodes = tape._recording.nodes
+    nodes = recording_of(tape).nodes
     return [node for node in nodes if tape._covers(node[1])] if tape._gaps else nodes
 
 
@@ -374,7 +375,7 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
 
 
 def _moves(value: Any) -> bool:
-    return isinstance(value, Variable) and value._recording is not CONSTANT
+    return is_tracked(value)
 
 
 def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:

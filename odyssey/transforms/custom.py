@@ -15,9 +15,19 @@ from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
-from odyssey.table.value import CONSTANT, UNTRACKED, Mark, Symbol, Value, free_id, make_value
+from odyssey.table.value import (
+    CONSTANT,
+    UNTRACKED,
+    Symbol,
+    Value,
+    free_id,
+    is_constant,
+    is_tracked,
+    make_value,
+)
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
+from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import flip
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.reverse import vjp
@@ -92,7 +102,7 @@ class custom_vjp:
             args = self._in_order(args, named)
         values = leaves(args)
         recording = home_of(self.__name__, values)
-        tracked = any(isinstance(v, Variable) and v._recording is not CONSTANT for v in values)
+        tracked = any(is_tracked(v) for v in values)
         if recording is not None and tracked:
             if self._rules is None or None in self._rules:
                 raise TapeError(
@@ -294,7 +304,7 @@ class _Call:
             return np.zeros(spec.shape, spec.dtype)
         if not isinstance(g, (Variable, Symbol)):
             g = as_array(self.name, f"the gradient of {self.paths[place]}", g)
-        if isinstance(g, Variable) and g._recording is CONSTANT:
+        if isinstance(g, Variable) and is_constant(g):
             g = g._array
         if g.shape != spec.shape:
             raise ShapeError(
@@ -331,12 +341,12 @@ def _read_only(g: Any) -> Any:
 
 def _closed(name: str) -> PauseBlock:
     """Record nothing in a block, and refuse Variables from before it that have gradients."""
-    leaf, result = free_id(), GradientTape()._recording.new_id()
+    leaf, result = free_id(), recording_of(GradientTape()).new_id()
 
     def refuse(who: str, value: Any) -> None:
-        if not isinstance(value, Value) or value._recording is CONSTANT:
+        if not isinstance(value, Value) or is_constant(value):
             return
-        if value._id < (leaf if isinstance(value._recording, Mark) else result):
+        if value._id < (leaf if value.is_leaf else result):
             raise TapeError(
                 f"{name}: it closes over {value!r}, which its {who} uses and whose gradient would "
                 "be lost; pass it as an argument, or close over its detach()"

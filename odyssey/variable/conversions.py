@@ -20,7 +20,14 @@ from odyssey.errors import (
 from odyssey.spec import Array
 from odyssey.table.scope import Pause, follower, innermost
 from odyssey.table.store import store
-from odyssey.table.value import CONSTANT, LEAF, UNTRACKED, Symbol, Value
+from odyssey.table.value import (
+    Symbol,
+    Value,
+    is_constant,
+    is_trainable,
+    is_untracked,
+    place_of,
+)
 from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
@@ -75,15 +82,15 @@ class Conversions(Value, Operators):
 
     def _carries_gradient(self) -> bool:
         """Whether a copy of the bare data would lose a gradient."""
-        if self._recording is CONSTANT:
+        if is_constant(self):
             return False
-        if not self.is_leaf or self._recording is UNTRACKED:
+        if not self.is_leaf or is_untracked(self):
             return True
         return follower("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
         store().demand("an array is made of", self)
-        if self._recording is not CONSTANT:
+        if not is_constant(self):
             raise TapeError(f"__dlpack__: detach() {self!r} first")
         return self.data.__dlpack__(**options)
 
@@ -120,7 +127,7 @@ class Conversions(Value, Operators):
         home = follower(who, self)
         if home is None:
             return
-        if self._recording is UNTRACKED:
+        if is_untracked(self):
             raise UntrackedError(
                 f"{who}: {self!r} was computed from a trainable leaf while nothing recorded, so a "
                 "number made of it under a tape carries no gradient; pass .item() if that is meant"
@@ -185,11 +192,11 @@ class Conversions(Value, Operators):
         facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
         if self.name is not None:
             facts.append(f"name={self.name!r}")
-        if self._recording is LEAF:
+        if is_trainable(self):
             facts.append("requires_grad=True")
-        elif self._recording is UNTRACKED:
+        elif is_untracked(self):
             facts.append("untracked")
-        elif self._recording is not CONSTANT:
+        elif not is_constant(self):
             facts.append(f"op={self._op_name()}")
         return f"Variable({self._values()}, {', '.join(facts)})"
 
@@ -199,7 +206,7 @@ class Conversions(Value, Operators):
         return np.array2string(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
-        for node in reversed(self._recording.nodes):
+        for node in reversed(place_of(self).nodes):
             if node[1] == self._id:
                 return str(node[0].name)
         return "(spent)"

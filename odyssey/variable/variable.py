@@ -27,13 +27,16 @@ from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
-    UNTRACKED,
     Info,
     Mark,
     Symbol,
     Value,
     free_id,
+    is_constant,
+    is_trainable,
+    is_untracked,
     make_value,
+    place_of,
     ticket,
 )
 from odyssey.tree import leaf_type
@@ -164,23 +167,23 @@ class Variable(Conversions, Writing):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient flows through this; settable on a leaf, to freeze and thaw it."""
-        return self._recording is not CONSTANT
+        return not is_constant(self)
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
-        if self._recording is UNTRACKED or not self.is_leaf:
+        if is_untracked(self) or not self.is_leaf:
             raise TapeError(f"requires_grad: {self!r} is not a leaf; detach() it first")
         flag = checks.flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
         store().demand("requires_grad of", self)
-        if flag and self._recording is CONSTANT:
+        if flag and is_constant(self):
             check_trainable(self.dtype)
             self._own_info()
             with GUARD:
                 array = np.array(self._array, order="C")
                 commit([(setattr, self, "_array", array), (setattr, self, "_recording", LEAF)])
-        elif not flag and self._recording is LEAF:
+        elif not flag and is_trainable(self):
             # A tape may hold the leaf's array, and that of a constant can be written to.
             with GUARD:
                 array = np.array(self._array)
@@ -231,7 +234,7 @@ class Variable(Conversions, Writing):
         A trainable leaf is asked of the tape that made it, else of the one that is entered.
         """
         tape = self.tape
-        if tape is None and self._recording is LEAF and (home := find("backward", (self,), [])):
+        if tape is None and is_trainable(self) and (home := find("backward", (self,), [])):
             tape = None if isinstance(home, Mark) else home.tape_of(self._id)
         if tape is None:
             raise TapeError(
@@ -281,11 +284,11 @@ class Variable(Conversions, Writing):
                 )
             grad = grad._array
         data = np.array(self._array)
-        return data, self._recording is LEAF, self.name, grad
+        return data, is_trainable(self), self.name, grad
 
     def _refuse_unless_leaf(self, what: str) -> None:
         store().demand(f"{what} asks for the value of", self)
-        if not self.is_leaf or self._recording is UNTRACKED:
+        if not self.is_leaf or is_untracked(self):
             raise UntrackedError(
                 f"{what}: {self!r} is a result, whose history cannot be copied; detach() it first, "
                 "or pass .numpy() where only its numbers are wanted, as in a plot"
@@ -306,7 +309,7 @@ def _cast(who: str, array: Array, dtype: Any) -> Array:
 
 def settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
-    spent = isinstance(grad, Value) and getattr(grad._recording, "dead", None)
+    spent = isinstance(grad, Value) and getattr(place_of(grad), "dead", None)
     return grad._array if spent else grad
 
 

@@ -11,7 +11,7 @@ from odyssey.errors import TapeError
 from odyssey.ops.indexing import setitem
 from odyssey.table.scope import recording_now
 from odyssey.table.store import store
-from odyssey.table.value import LEAF, UNTRACKED, Mark, Value, array_of
+from odyssey.table.value import Value, array_of, is_trainable, is_untracked
 from odyssey.variable.operators import Operators
 
 __all__ = ["Writing"]
@@ -31,13 +31,13 @@ class Writing(Value, Operators):
         Raises:
             TapeError: for an intermediate. MutationError: where a tape holds the array locked.
         """
-        if not isinstance(self._recording, Mark) or self._recording is UNTRACKED:
+        if not self.is_leaf or is_untracked(self):
             raise TapeError(f"assign: {self!r} is not a leaf; build a new value with ops instead")
         store().write(self, array_of(value))
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self._recording is not LEAF:
+        if not is_trainable(self):
             store().become(self, setitem(self, value, key))
             return
         if recording_now() is not None:
@@ -75,12 +75,12 @@ class Writing(Value, Operators):
 
     def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Self:
         """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
-        if self._recording is LEAF and recording_now() is not None:
+        if is_trainable(self) and recording_now() is not None:
             raise TapeError(
                 f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "
                 "or assign() outside the tape"
             )
-        if self._recording is not LEAF:
+        if not is_trainable(self):
             result: Self = apply(self, other)
             return result
         with GUARD:
