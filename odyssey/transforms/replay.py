@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -27,9 +27,7 @@ __all__ = [
     "with_states",
 ]
 
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, type, ModuleType)
-_STANDARD: Any = random.random.__self__  # type: ignore[attr-defined]  # what the module draws from
 # Looking through a data set that somebody closes over would cost more than the function.
 _MOST = 10_000
 
@@ -43,13 +41,32 @@ def generators_of(*roots: Any) -> list[Any]:
 
 
 def _is_numpys(thing: Any) -> bool:
-    return isinstance(thing, _GENERATORS) or thing is np.random
+    # NumPy loads the module when it is first asked for, and before that there is none of its kinds.
+    return "numpy.random" in sys.modules and (thing is np.random or isinstance(thing, _kinds()))
+
+
+@cache
+def _kinds() -> tuple[type, ...]:
+    return np.random.Generator, np.random.RandomState, np.random.BitGenerator
+
+
+def _is_standard(thing: Any) -> bool:
+    """Whether this is a generator of the standard library, which need not be loaded."""
+    random = sys.modules.get("random")
+    return random is not None and isinstance(thing, random.Random)
+
+
+def _standard() -> Any:
+    """What the functions of the standard library's module draw from."""
+    import random
+
+    return random.random.__self__  # type: ignore[attr-defined]
 
 
 def is_generator(thing: Any) -> bool:
     """Whether this draws random numbers by a state: NumPy's, or the standard library's."""
-    if isinstance(thing, random.Random):
-        return not isinstance(thing, random.SystemRandom)
+    if _is_standard(thing):
+        return not isinstance(thing, sys.modules["random"].SystemRandom)
     return _is_numpys(thing)
 
 
@@ -105,7 +122,7 @@ def _parts_of_function(function: FunctionType) -> list[Any]:
         known, names = function.__globals__, set(names_in(function.__code__))
         parts += [known[name] for name in names if name in known]
         # Its state is slow to take: 40 µs, so only where it may be in use.
-        parts += [np.random, _STANDARD] if "random" in names else []
+        parts += [np.random, _standard()] if "random" in names else []
     return parts
 
 
@@ -123,7 +140,7 @@ def states_of(generators: list[Any]) -> list[Any]:
 
 
 def _state(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
+    if _is_standard(generator):
         return generator.getstate()
     if hasattr(generator, "get_state"):
         return generator.get_state(legacy=False)
@@ -144,7 +161,7 @@ def set_states(generators: list[Any], states: list[Any]) -> None:
 
 
 def _set(generator: Any, state: Any) -> None:
-    if isinstance(generator, random.Random):
+    if _is_standard(generator):
         generator.setstate(state)
     elif hasattr(generator, "set_state"):
         generator.set_state(state)
