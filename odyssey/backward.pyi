@@ -18,25 +18,14 @@ _Array: TypeAlias = NDArray[Any]
 
 TABLE: Mapping[str, Callable[..., Any]]
 
-def absolute(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``absolute`` in x."""
+def absolute(g: ArrayLike, x: ArrayLike) -> _Array: ...
 abs = absolute
-
 def add(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
-    """The gradients of ``add`` in x, y."""
-
+    """The gradients in x and y."""
 def add_along_axis(
-    g: ArrayLike,
-    indices: ArrayLike,
-    axis: int | None = -1,
-    *,
-    x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``add_along_axis`` in x."""
-
-def add_at(g: ArrayLike, key: Any, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``add_at`` in x."""
-
+    g: ArrayLike, indices: ArrayLike, axis: int | None = -1, *, x: ArrayLike = ...
+) -> _Array: ...
+def add_at(g: ArrayLike, key: Any, *, x: ArrayLike = ...) -> _Array: ...
 def add_taken(
     g: ArrayLike,
     indices: ArrayLike,
@@ -44,61 +33,32 @@ def add_taken(
     mode: str = "raise",
     *,
     x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``add_taken`` in x."""
-
-def angle(g: ArrayLike, x: ArrayLike, deg: bool = False) -> _Array:
-    """The gradients of ``angle`` in x."""
-
-def arccos(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arccos`` in x."""
+) -> _Array: ...
+def angle(g: ArrayLike, x: ArrayLike, deg: bool = False) -> _Array: ...
+def arccos(g: ArrayLike, x: ArrayLike) -> _Array: ...
 acos = arccos
-
-def arccosh(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arccosh`` in x."""
+def arccosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 acosh = arccosh
-
-def arcsin(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arcsin`` in x."""
+def arcsin(g: ArrayLike, x: ArrayLike) -> _Array: ...
 asin = arcsin
-
-def arcsinh(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arcsinh`` in x."""
+def arcsinh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 asinh = arcsinh
-
-def arctan(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arctan`` in x."""
+def arctan(g: ArrayLike, x: ArrayLike) -> _Array: ...
 atan = arctan
-
 def arctan2(g: ArrayLike, y: ArrayLike, x: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``arctan2`` in y, x."""
+    """The gradients in y and x."""
 atan2 = arctan2
-
-def arctanh(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``arctanh`` in x."""
+def arctanh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 atanh = arctanh
-
-def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``astype`` in x."""
-
+def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def binary_entropy(g: ArrayLike, p: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``binary_entropy`` in p, y."""
-
+    """The gradients in p and y."""
 def binary_entropy_with_logits(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``binary_entropy_with_logits`` in x, y."""
-
-def broadcast_to(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``broadcast_to`` in x."""
-
-def cbrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``cbrt`` in x."""
-
-def ceil(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``ceil`` in x."""
-
-def clip(g: ArrayLike, x: ArrayLike, a_min: Any = None, a_max: Any = None) -> _Array:
-    """The gradients of ``clip`` in x."""
-
+    """The gradients in x and y."""
+def broadcast_to(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def cbrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def ceil(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def clip(g: ArrayLike, x: ArrayLike, a_min: Any = None, a_max: Any = None) -> _Array: ...
 def concatenate(
     g: ArrayLike,
     x0_spec: Spec = ...,
@@ -108,20 +68,12 @@ def concatenate(
     x0: ArrayLike = ...,
     x1: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``concatenate`` in x0, x1."""
-
-def conj(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``conj`` in x."""
-
+    """The gradients in x0 and x1."""
+def conj(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def contract(g: ArrayLike, x: ArrayLike, y: ArrayLike, subscripts: str) -> tuple[_Array, _Array]:
-    """The gradients of ``contract`` in x, y."""
-
-def cos(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``cos`` in x."""
-
-def cosh(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``cosh`` in x."""
-
+    """The gradients in x and y."""
+def cos(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def cosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cross(
     g: ArrayLike,
     x: ArrayLike,
@@ -132,114 +84,55 @@ def cross(
     axisb: int = -1,
     axisc: int = -1,
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``cross`` in x, y."""
-
-def cumprod(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = None) -> _Array:
-    """The gradients of ``cumprod`` in x."""
-
+    """The gradients in x and y."""
+def cumprod(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = None) -> _Array: ...
 def cumsum(
-    g: ArrayLike,
-    x_spec: Spec = ...,
-    axis: int | None = None,
-    *,
-    x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``cumsum`` in x."""
-
-def deg2rad(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``deg2rad`` in x."""
+    g: ArrayLike, x_spec: Spec = ..., axis: int | None = None, *, x: ArrayLike = ...
+) -> _Array: ...
+def deg2rad(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 radians = deg2rad
-
 def direction(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``direction`` in x, y."""
-
+    """The gradients in x and y."""
 def divide(
-    g: ArrayLike,
-    y: ArrayLike,
-    out: ArrayLike,
-    *,
-    x: ArrayLike = ...,
+    g: ArrayLike, y: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``divide`` in x, y."""
+    """The gradients in x and y."""
 div = divide
-
-def elu(g: ArrayLike, x: ArrayLike, alpha: float = 1.0) -> _Array:
-    """The gradients of ``elu`` in x."""
-
-def erf(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``erf`` in x."""
-
-def erfc(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``erfc`` in x."""
-
-def exp(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``exp`` in x."""
-
-def exp2(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``exp2`` in x."""
-
-def expm1(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``expm1`` in x."""
-
-def fabs(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``fabs`` in x."""
-
-def fix(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``fix`` in x."""
-
-def floor(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``floor`` in x."""
-
+def elu(g: ArrayLike, x: ArrayLike, alpha: float = 1.0) -> _Array: ...
+def erf(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def erfc(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def exp(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def exp2(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def expm1(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def fabs(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def fix(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def floor(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def floor_divide(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
-    """The gradients of ``floor_divide`` in x, y."""
-
+    """The gradients in x and y."""
 def fmax(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``fmax`` in x, y."""
-
+    """The gradients in x and y."""
 def fmin(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``fmin`` in x, y."""
-
-def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array:
-    """The gradients of ``gelu`` in x."""
-
-def getitem(g: ArrayLike, x_spec: Spec = ..., key: Any = ..., *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``getitem`` in x."""
-
-def hard_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``hard_sigmoid`` in x."""
+    """The gradients in x and y."""
+def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array: ...
+def getitem(g: ArrayLike, x_spec: Spec = ..., key: Any = ..., *, x: ArrayLike = ...) -> _Array: ...
+def hard_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
 hardsigmoid = hard_sigmoid
-
-def hard_swish(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``hard_swish`` in x."""
+def hard_swish(g: ArrayLike, x: ArrayLike) -> _Array: ...
 hardswish = hard_swish
-
-def hard_tanh(g: ArrayLike, x: ArrayLike, min_val: float = -1.0, max_val: float = 1.0) -> _Array:
-    """The gradients of ``hard_tanh`` in x."""
+def hard_tanh(
+    g: ArrayLike, x: ArrayLike, min_val: float = -1.0, max_val: float = 1.0
+) -> _Array: ...
 hardtanh = hard_tanh
-
 def hypot(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``hypot`` in x, y."""
-
-def identity(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``identity`` in x."""
-
-def imag(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``imag`` in x."""
-
-def keep_where(g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``keep_where`` in x."""
-
-def leaky_relu(g: ArrayLike, x: ArrayLike, negative_slope: float = 0.01) -> _Array:
-    """The gradients of ``leaky_relu`` in x."""
-
+    """The gradients in x and y."""
+def identity(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def imag(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def keep_where(g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def leaky_relu(g: ArrayLike, x: ArrayLike, negative_slope: float = 0.01) -> _Array: ...
 def linear(
-    g: ArrayLike,
-    x: ArrayLike,
-    weight: ArrayLike,
-    bias: ArrayLike | None = None,
+    g: ArrayLike, x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None
 ) -> tuple[_Array, _Array, _Array | None]:
-    """The gradients of ``linear`` in x, weight, bias."""
-
+    """The gradients in x and weight and bias."""
 def linear_recurrence(
     g: ArrayLike,
     factors: ArrayLike,
@@ -249,37 +142,20 @@ def linear_recurrence(
     *,
     x: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``linear_recurrence`` in x, factors."""
-
-def log(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``log`` in x."""
-
-def log10(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``log10`` in x."""
-
-def log1p(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``log1p`` in x."""
-
-def log2(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``log2`` in x."""
-
-def log_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``log_sigmoid`` in x."""
+    """The gradients in x and factors."""
+def log(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def log10(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def log1p(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def log2(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def log_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
 logsigmoid = log_sigmoid
 log_expit = log_sigmoid
-
-def log_softmax(g: ArrayLike, x: ArrayLike, axis: int = -1) -> _Array:
-    """The gradients of ``log_softmax`` in x."""
-
+def log_softmax(g: ArrayLike, x: ArrayLike, axis: int = -1) -> _Array: ...
 def logaddexp(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``logaddexp`` in x, y."""
-
+    """The gradients in x and y."""
 def logaddexp2(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``logaddexp2`` in x, y."""
-
-def logit(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``logit`` in x."""
-
+    """The gradients in x and y."""
+def logit(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def logsumexp(
     g: ArrayLike,
     x: ArrayLike,
@@ -287,21 +163,12 @@ def logsumexp(
     x_spec: Spec = ...,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``logsumexp`` in x."""
-
+) -> _Array: ...
 def matmul(
-    g: ArrayLike,
-    x: ArrayLike,
-    y: ArrayLike,
-    x_spec: Spec = ...,
-    y_spec: Spec = ...,
+    g: ArrayLike, x: ArrayLike, y: ArrayLike, x_spec: Spec = ..., y_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``matmul`` in x, y."""
-
-def matrix_transpose(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``matrix_transpose`` in x."""
-
+    """The gradients in x and y."""
+def matrix_transpose(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def max(
     g: ArrayLike,
     x: ArrayLike,
@@ -309,12 +176,9 @@ def max(
     x_spec: Spec = ...,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``max`` in x."""
-
+) -> _Array: ...
 def maximum(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``maximum`` in x, y."""
-
+    """The gradients in x and y."""
 def mean(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -322,9 +186,7 @@ def mean(
     keepdims: bool = False,
     *,
     x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``mean`` in x."""
-
+) -> _Array: ...
 def min(
     g: ArrayLike,
     x: ArrayLike,
@@ -332,39 +194,23 @@ def min(
     x_spec: Spec = ...,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``min`` in x."""
-
+) -> _Array: ...
 def minimum(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``minimum`` in x, y."""
-
-def mish(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``mish`` in x."""
-
+    """The gradients in x and y."""
+def mish(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def mod(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``mod`` in x, y."""
+    """The gradients in x and y."""
 remainder = mod
-
 def multiply(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``multiply`` in x, y."""
+    """The gradients in x and y."""
 mul = multiply
-
-def nan_to_num(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``nan_to_num`` in x."""
-
-def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``negative`` in x."""
+def nan_to_num(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 neg = negative
-
 def over_length(
-    g: ArrayLike,
-    length: ArrayLike,
-    out: ArrayLike,
-    *,
-    x: ArrayLike = ...,
+    g: ArrayLike, length: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``over_length`` in x, length."""
-
+    """The gradients in x and length."""
 def piecewise_linear(
     g: ArrayLike,
     x: ArrayLike,
@@ -375,83 +221,45 @@ def piecewise_linear(
     left: float | None = None,
     right: float | None = None,
 ) -> tuple[_Array, _Array, _Array]:
-    """The gradients of ``piecewise_linear`` in x, xp, fp."""
-
+    """The gradients in x and xp and fp."""
 def power(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``power`` in x, y."""
+    """The gradients in x and y."""
 pow = power
-
 def power_log(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``power_log`` in x, y."""
-
+    """The gradients in x and y."""
 def power_share(
-    g: ArrayLike,
-    x: ArrayLike,
-    y: ArrayLike,
-    base: float = 2.718281828459045,
+    g: ArrayLike, x: ArrayLike, y: ArrayLike, base: float = 2.718281828459045
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``power_share`` in x, y."""
-
+    """The gradients in x and y."""
 def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``power_slope`` in x, y."""
-
+    """The gradients in x and y."""
 def prelu(
-    g: ArrayLike,
-    x: ArrayLike,
-    weight: ArrayLike,
-    weight_spec: Spec = ...,
+    g: ArrayLike, x: ArrayLike, weight: ArrayLike, weight_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``prelu`` in x, weight."""
-
+    """The gradients in x and weight."""
 def prod(
     g: ArrayLike,
     x: ArrayLike,
     x_spec: Spec = ...,
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``prod`` in x."""
-
-def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``rad2deg`` in x."""
+) -> _Array: ...
+def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 degrees = rad2deg
-
-def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``real`` in x."""
-
-def reciprocal(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``reciprocal`` in x."""
-
-def relu(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``relu`` in x."""
-
-def relu6(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``relu6`` in x."""
-
-def reshape(g: ArrayLike, x_spec: Spec = ..., order: str = "C", *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``reshape`` in x."""
-
-def rint(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``rint`` in x."""
-
+def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def reciprocal(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def relu(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def relu6(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def reshape(
+    g: ArrayLike, x_spec: Spec = ..., order: str = "C", *, x: ArrayLike = ...
+) -> _Array: ...
+def rint(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def roll(
-    g: ArrayLike,
-    shift: Any,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``roll`` in x."""
-
-def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``round`` in x."""
-
-def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array:
-    """The gradients of ``rsqrt`` in x."""
-
-def selu(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``selu`` in x."""
-
+    g: ArrayLike, shift: Any, axis: int | tuple[int, ...] | None = None, *, x: ArrayLike = ...
+) -> _Array: ...
+def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
+def selu(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def setitem(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -461,34 +269,17 @@ def setitem(
     x: ArrayLike = ...,
     v: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``setitem`` in x, v."""
-
-def sigmoid(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``sigmoid`` in x."""
+    """The gradients in x and v."""
+def sigmoid(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 expit = sigmoid
-
-def sign(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array:
-    """The gradients of ``sign`` in x."""
-
-def silu(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``silu`` in x."""
+def sign(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
+def silu(g: ArrayLike, x: ArrayLike) -> _Array: ...
 swish = silu
-
-def sin(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``sin`` in x."""
-
-def sinc(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``sinc`` in x."""
-
-def sine_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array:
-    """The gradients of ``sine_quotient`` in x."""
-
-def sinh(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``sinh`` in x."""
-
-def softmax(g: ArrayLike, out: ArrayLike, axis: int = -1, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``softmax`` in x."""
-
+def sin(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def sinc(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def sine_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
+def sinh(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def softmax(g: ArrayLike, out: ArrayLike, axis: int = -1, *, x: ArrayLike = ...) -> _Array: ...
 def softmax_cross_entropy(
     g: ArrayLike,
     logits: ArrayLike,
@@ -498,9 +289,7 @@ def softmax_cross_entropy(
     label_smoothing: float = 0.0,
     ignore_index: int | None = None,
     reduction: str = "mean",
-) -> _Array:
-    """The gradients of ``softmax_cross_entropy`` in logits."""
-
+) -> _Array: ...
 def softmax_cross_entropy_slope(
     g: ArrayLike,
     logits: ArrayLike,
@@ -510,27 +299,14 @@ def softmax_cross_entropy_slope(
     label_smoothing: float = 0.0,
     ignore_index: int | None = None,
     reduction: str = "mean",
-) -> _Array:
-    """The gradients of ``softmax_cross_entropy_slope`` in logits."""
-
-def softplus(g: ArrayLike, x: ArrayLike, beta: float = 1.0) -> _Array:
-    """The gradients of ``softplus`` in x."""
-
-def softsign(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``softsign`` in x."""
-
-def sort(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = -1) -> _Array:
-    """The gradients of ``sort`` in x."""
-
-def sqrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``sqrt`` in x."""
-
-def square(g: ArrayLike, x: ArrayLike) -> _Array:
-    """The gradients of ``square`` in x."""
-
+) -> _Array: ...
+def softplus(g: ArrayLike, x: ArrayLike, beta: float = 1.0) -> _Array: ...
+def softsign(g: ArrayLike, x: ArrayLike) -> _Array: ...
+def sort(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = -1) -> _Array: ...
+def sqrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def square(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def squared_error_mean(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``squared_error_mean`` in x, y."""
-
+    """The gradients in x and y."""
 def std(
     g: ArrayLike,
     x: ArrayLike,
@@ -539,13 +315,10 @@ def std(
     axis: int | tuple[int, ...] | None = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``std`` in x."""
-
+) -> _Array: ...
 def subtract(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
-    """The gradients of ``subtract`` in x, y."""
+    """The gradients in x and y."""
 sub = subtract
-
 def sum(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -553,12 +326,8 @@ def sum(
     keepdims: bool = False,
     *,
     x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``sum`` in x."""
-
-def sum_to(g: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``sum_to`` in x."""
-
+) -> _Array: ...
+def sum_to(g: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...) -> _Array: ...
 def take(
     g: ArrayLike,
     indices: ArrayLike,
@@ -567,9 +336,7 @@ def take(
     mode: str = "raise",
     *,
     x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``take`` in x."""
-
+) -> _Array: ...
 def take_along_axis(
     g: ArrayLike,
     indices: ArrayLike,
@@ -577,26 +344,13 @@ def take_along_axis(
     axis: int | None = -1,
     *,
     x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``take_along_axis`` in x."""
-
-def tan(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``tan`` in x."""
-
-def tanh(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``tanh`` in x."""
-
+) -> _Array: ...
+def tan(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def tanh(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def transpose(
-    g: ArrayLike,
-    axes: int | tuple[int, ...] | None = None,
-    *,
-    x: ArrayLike = ...,
-) -> _Array:
-    """The gradients of ``transpose`` in x."""
-
-def trunc(g: ArrayLike, *, x: ArrayLike = ...) -> _Array:
-    """The gradients of ``trunc`` in x."""
-
+    g: ArrayLike, axes: int | tuple[int, ...] | None = None, *, x: ArrayLike = ...
+) -> _Array: ...
+def trunc(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def var(
     g: ArrayLike,
     x: ArrayLike,
@@ -604,17 +358,10 @@ def var(
     axis: int | tuple[int, ...] | None = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> _Array:
-    """The gradients of ``var`` in x."""
-
+) -> _Array: ...
 def where(
-    g: ArrayLike,
-    condition: ArrayLike,
-    *,
-    x: ArrayLike = ...,
-    y: ArrayLike = ...,
+    g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
-    """The gradients of ``where`` in x, y."""
-
+    """The gradients in x and y."""
 def xlogy(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
-    """The gradients of ``xlogy`` in x, y."""
+    """The gradients in x and y."""

@@ -1,6 +1,7 @@
 """What is made from the table says what the table says: pages, stubs, ``python -m odyssey ops``."""
 
 import ast
+import importlib
 import inspect
 import os
 import re
@@ -21,7 +22,7 @@ from odyssey.errors import OdysseyError
 from odyssey.ops import OPS
 from tools import reference
 from tools.reference.__main__ import main as refer
-from tools.reference.stubs import operands_of
+from tools.reference.overloads import operands_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = describe.entries()
@@ -41,7 +42,6 @@ def test_the_files_made_from_the_table_are_fresh(kind):
 @pytest.mark.parametrize("kind", reference.FILES)
 def test_the_command_writes_the_files_and_then_none_is_stale(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tools.reference.files._root", lambda: tmp_path)
-    (tmp_path / "odyssey" / "ops").mkdir(parents=True)
     assert set(reference.stale(kind)) == set(reference.FILES[kind])
     assert refer(["--check", kind]) == 1
     capsys.readouterr()
@@ -179,32 +179,94 @@ def test_a_wrong_name_says_which_are_near(wrong, near):
 
 
 def definitions(path):
-    """The parameters of every function of a stub, once for each overload, and the other names."""
-    found, others = {}, set()
+    """The parameters of every function of a stub, once for each overload, and the other names.
+
+    What has a signature with a name has those of the protocol's ``__call__``.
+    """
+    shapes, found, others = {}, {}, set()
+    for kind in ast.parse((ROOT / SIGNATURES).read_text(encoding="utf-8")).body:
+        if isinstance(kind, ast.ClassDef):
+            calls = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
+            shapes[kind.name] = [parameters_of(call) for call in calls]
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
-            a = node.args
-            names = [*a.posonlyargs, *a.args, *([a.vararg] if a.vararg else []), *a.kwonlyargs]
-            found.setdefault(node.name, []).append([name.arg for name in names])
+            found.setdefault(node.name, []).append(parameters_of(node))
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) in shapes:
+            found[node.target.id] = shapes[ast.unparse(node.annotation)]
         elif isinstance(node, ast.Assign):
             others |= {target.id for target in node.targets}
     return found, others
 
 
-def test_the_stub_of_ops_has_every_op_with_the_parameters_of_its_reference_and_a_tape():
-    found, others = definitions("odyssey/ops/__init__.pyi")
-    assert set(found) == set(ENTRIES)
+SIGNATURES = "odyssey/table/signatures.pyi"
+
+
+def parameters_of(node):
+    """Names with how they come: by position alone, by keyword alone, or either way."""
+    a = node.args
+    rest = [(a.vararg.arg, "rest")] if a.vararg else []
+    pairs = [*((p.arg, "position") for p in a.posonlyargs), *((p.arg, "either") for p in a.args)]
+    pairs += [*rest, *((p.arg, "keyword") for p in a.kwonlyargs)]
+    # What comes by position alone has no name to those who call it.
+    return [kind if kind == "position" else (name, kind) for name, kind in pairs if name != "self"]
+
+
+KINDS = {
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: "either",
+    inspect.Parameter.KEYWORD_ONLY: "keyword",
+    inspect.Parameter.VAR_POSITIONAL: "rest",
+}
+
+
+@pytest.mark.parametrize("room", ["ops", "linalg", "losses", "nn", "special"])
+def test_the_stub_of_a_room_has_its_functions_with_the_parameters_that_they_have(room):
+    found, others = definitions(f"odyssey/{room}/__init__.pyi")
+    face = importlib.import_module(f"odyssey.{room}")
+    wanted = {name for name in face.__all__ if name in ENTRIES}
+    if room == "losses":
+        wanted = {n for n in face.__all__ if n.islower() and not re.search("grad|compute", n)}
+    if room == "ops":
+        handed_on = {name for other in OTHER_ROOMS for name in other.__all__}
+        wanted = ENTRIES.keys() - handed_on
+        assert {alias for entry in ENTRIES.values() for alias in entry.aliases} <= others
+    assert set(found) == wanted
     for name, overloads in found.items():
-        function = ENTRIES[name].function
-        wanted = [n for n in inspect.signature(function).parameters if n != "tape"]
-        assert all(overload == [*wanted, "tape"] for overload in overloads)
-    assert {alias for entry in ENTRIES.values() for alias in entry.aliases} <= others
+        if name in ENTRIES:
+            parameters = signature_of(ENTRIES[name]).parameters
+        else:
+            parameters = inspect.signature(getattr(face, name)).parameters
+        shown = [
+            (n, KINDS[p.kind]) if p.kind in KINDS else "position" for n, p in parameters.items()
+        ]
+        assert all(overload == shown for overload in overloads), name
+
+
+OTHER_ROOMS = (od.linalg, od.nn, od.special)
+
+
+@pytest.mark.parametrize("room", ["ops", "linalg", "losses", "nn", "special"])
+def test_the_stub_of_a_room_tells_what_each_function_means(room):
+    text = (ROOT / "odyssey" / room / "__init__.pyi").read_text(encoding="utf-8")
+    for name in definitions(f"odyssey/{room}/__init__.pyi")[0]:
+        function = getattr(importlib.import_module(f"odyssey.{room}"), name)
+        meaning = (function.__doc__ or "").strip().partition("\n")[0]
+        assert f'"""{meaning}"""'.replace("\\", "\\\\") in text
+
+
+@pytest.mark.parametrize("room", ["ops", "linalg", "losses", "nn", "special"])
+def test_no_stub_of_a_room_imports_a_room_that_stands_above_the_table(room):
+    tree = ast.parse((ROOT / "odyssey" / room / "__init__.pyi").read_text(encoding="utf-8"))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    rooms = {module.split(".")[1] for module in modules if module.startswith("odyssey.")}
+    allowed = {"table", "spec", room} | ({"linalg", "nn", "special"} if room == "ops" else set())
+    assert rooms <= allowed
 
 
 def test_the_stub_of_backward_has_every_function_with_the_parameters_of_its_docstring():
     found, others = definitions("odyssey/backward.pyi")
     assert set(found) == set(od.backward.TABLE)
-    for name, (parameters,) in found.items():
+    for name, (kinds,) in found.items():
+        parameters = [parameter for parameter, _ in kinds]
         documented = re.search(r"\((.*?)\)``", od.backward.TABLE[name].__doc__)[1].split(", ")
         assert parameters[: len(documented)] == documented
         assert set(parameters) <= {*documented, *OPS[name].arrays}
@@ -216,7 +278,7 @@ def test_the_stub_knows_which_parameters_are_arrays(entry):
     known = operands_of(entry)
     assert known, (
         f"{entry.name}{signature_of(entry)}: no parameter is known as an array; use a name of "
-        "tools.reference.stubs.ARRAYS, or add it there"
+        "tools.reference.overloads.ARRAYS, or add it there"
     )
 
 
@@ -224,7 +286,9 @@ PROGRAM = """
 from typing import Any, assert_type
 import numpy as np
 from numpy.typing import NDArray
+import odyssey as od
 from odyssey import GradientTape, Variable, backward, ops
+from odyssey.nn import gelu
 
 Array = NDArray[Any]
 
@@ -252,7 +316,24 @@ def check(
     assert_type(ops.concatenate([x, w]), Any)
     assert_type(ops.split(w, 2), list[Variable])
     assert_type(ops.split(x, 2), list[Array])
+    assert_type(ops.vstack([w, w]), Variable)
+    assert_type(ops.squeeze(a=w, axis=0), Variable)
+    assert_type(ops.max(either, keepdims=True), Variable | Array | Any)
+    assert_type(ops.matmul(x, w), Variable)
+    assert_type(ops.abs(w), Variable)
+    # A room and ops have the same functions.
+    assert_type(od.nn.gelu(w, approximate="tanh"), Variable)
+    assert_type(ops.gelu(x), Array)
+    assert_type(gelu(w), Variable)
+    assert_type(ops.expit(w), Variable)
+    assert_type(od.linalg.einsum("ij,jk", w, w), Variable)
+    assert_type(od.special.xlogy(x, w), Variable)
+    assert_type(od.losses.hinge(w, x), Variable)
+    assert_type(od.cross_entropy(w, [1, 2], label_smoothing=0.1), Variable)
+    assert_type(od.losses.mean_squared_error(x, x, weights=w), Variable)
+    assert_type(od.losses.mse_loss_and_grad(x, x), od.LossAndGrad)
     assert_type(backward.multiply(1.0, x, x), tuple[Array, Array])
+    assert_type(backward.exp(1.0, out=x), Array)
     assert_type(backward.sum(1.0, x=x, axis=0), Array)
     # Arrays on the left give way to Variables, as they do when the program runs.
     for both in (x @ w, x + w, x - w, x * w, x / w, x // w, x % w, x**w, x > w, x <= w):
@@ -265,13 +346,19 @@ def check(
     ops.sigmod(x)  # type: ignore[attr-defined]
     ops.exp(x, tape="here")  # type: ignore[call-overload]
     ops.softplus(x, gamma=1.0)  # type: ignore[call-overload]
+    ops.relu(x, axis=0)  # type: ignore[call-overload]
+    ops.sum(w, dim=0)  # type: ignore[call-overload]
+    ops.exp("text", x)  # type: ignore[call-overload]
+    od.nn.sigmod(x)  # type: ignore[attr-defined]
+    od.losses.huber(w, x, beta=1.0)  # type: ignore[call-overload]
+    od.nn.expit(x)  # type: ignore[attr-defined]
     backward.argmax(x)  # type: ignore[attr-defined]
 """
 
 
 def run_mypy(*arguments):
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", *arguments]
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *arguments]
     paths = os.environ | {"MYPYPATH": str(ROOT)}
     return subprocess.run(command, cwd=ROOT, env=paths, capture_output=True, text=True, check=False)
 
@@ -284,5 +371,6 @@ def test_a_program_written_with_ops_has_the_types_that_its_calls_return(tmp_path
 
 
 def test_what_a_stub_shades_is_type_checked_all_the_same():
-    done = run_mypy("odyssey/backward.py", "odyssey/ops/__init__.py")
+    rooms = [f"odyssey/{room}/__init__.py" for room in ("ops", "linalg", "losses", "nn", "special")]
+    done = run_mypy("odyssey/backward.py", *rooms)
     assert done.returncode == 0, done.stdout + done.stderr

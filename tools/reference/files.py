@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import odyssey
 from odyssey.errors import OdysseyError
+from tools.reference.backward_stub import backward_stub
 from tools.reference.markdown import markdown
-from tools.reference.stubs import backward_stub, ops_stub
+from tools.reference.stubs import room_stub, signatures_stub
 
 __all__ = ["FILES", "refresh", "stale"]
 
 FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "markdown": {"docs/ops.md": markdown},
-        "stubs": {"odyssey/ops/__init__.pyi": ops_stub, "odyssey/backward.pyi": backward_stub},
+        "stubs": {
+            "odyssey/backward.pyi": backward_stub,
+            "odyssey/table/signatures.pyi": signatures_stub,
+            **{
+                f"odyssey/{room}/__init__.pyi": partial(room_stub, room)
+                for room in ("ops", "linalg", "losses", "nn", "special")
+            },
+        },
     }
 )
 """For each kind of files, their paths in the checkout and who makes them."""
@@ -37,7 +46,7 @@ def refresh(kind: str) -> list[Path]:
     """Write the files of a kind, as ``"stubs"``, and return their paths."""
     texts = {_root() / path: make() for path, make in FILES[kind].items()}
     for path, text in texts.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return list(texts)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from odyssey.tape import GradientTape
 from odyssey.variable import Variable
 
-__all__ = ["Imports", "annotated", "shown_literal"]
+__all__ = ["WIDTH", "Imports", "annotated", "shown_literal"]
 
 # Options that NumPy's functions and ours name alike, where the table says no more than Any.
 _OPTIONS = {
@@ -19,6 +19,8 @@ _OPTIONS = {
     "dtype": ("DTypeLike", "numpy.typing"),
     "shape": ("int | Sequence[int]", "collections.abc"),
 }
+
+WIDTH = 100
 
 _FIRST_PARTY = "odyssey"
 _THIRD_PARTY = ("numpy",)
@@ -40,7 +42,7 @@ class Imports:
         groups: list[list[str]] = [[], ["import numpy as np"] if self.numpy else [], []]
         for module in sorted(self._names):
             names = sorted(self._names[module], key=_isort_key)
-            line = f"from {module} import {', '.join(names)}"
+            line = _import(module, names)
             root = module.partition(".")[0]
             groups[2 if root == _FIRST_PARTY else 1 if root in _THIRD_PARTY else 0].append(line)
         return "\n\n".join("\n".join(lines) for lines in groups if lines)
@@ -81,6 +83,13 @@ class Imports:
             return f"np.{kind.__qualname__}"
         self.add(kind.__module__, kind.__qualname__)
         return kind.__qualname__
+
+
+def _import(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
 
 
 def _isort_key(name: str) -> tuple[int, str]:

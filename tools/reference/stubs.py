@@ -1,294 +1,196 @@
-"""Type stubs of ``odyssey.ops`` and ``odyssey.backward``, whose names exist at run time only.
+"""Type stubs of the rooms of ops, whose names exist at run time only, a stub for each room.
 
-A call with a Variable gives a Variable; one with arrays gives an array. NumPy turns arrays
-without axes into scalars, and numbers stay numbers: where that may be, the result is also Any.
+Where three ops or more are called alike, their signature has a name, a protocol, and stands in
+``odyssey/table/signatures.pyi``; the others are written out.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import cache
+from importlib import import_module
 
-import numpy as np
-
-from odyssey import backward, ops
 from odyssey.describe.entries import Entry, entries, signature_of
-from odyssey.table.declare import REQUIRED, Row
-from tools.reference.hints import Imports, annotated, shown_literal
+from tools.reference.hints import Imports, annotated
+from tools.reference.layout import HEAD, definition, in_order, listed
+from tools.reference.overloads import TYPES, Overload, overloads
 
-__all__ = ["ARRAYS", "SEQUENCES", "backward_stub", "operands_of", "ops_stub"]
+__all__ = ["room_stub", "signatures_stub"]
 
-_WIDTH = 100
+_SIGNATURES = "odyssey.table.signatures"
+_ROOMS = ("linalg", "losses", "nn", "special")
 
-# NumPy's and PyTorch's names for arrays: the rows mark theirs, composites only name them.
-_NAMES = """
-A a ary arr array b bias condition f fill_value fp g indices input k key logits m mask p q query
-running_mean running_var start stop targets v value values weight x x1 x2 xp y z
-"""
-ARRAYS = frozenset(_NAMES.split())
-SEQUENCES = frozenset({"arrays", "operands", "tup"})
-
-_HEAD = '''\
-"""{title}
-
-Made from the table of ops by ``python -m tools.reference``; do not edit.
-"""
-
-{imports}
-
-{body}
-'''
+# The names of signatures, and an op that has each.
+_SHAPES = {
+    "Unary": "exp",
+    "Binary": "add",
+    "Fold": "sum",
+    "Product": "matmul",
+    "Stacking": "vstack",
+    "Loss": "mean_squared_error",
+}
+_TYPE_NAMES = ("Array", "ArrayOrScalar", "Operand", "Plain", "Scalar", "V")
 
 
-# ------------------------------------------------------------------ odyssey.ops
-
-
-def ops_stub() -> str:
-    """Return the stub of ``odyssey.ops``."""
+def signatures_stub() -> str:
+    """Return the stub of the signatures that several ops share."""
     imports = Imports()
     for module, name in (
         ("collections.abc", "Sequence"),
         ("typing", "Any"),
+        ("typing", "Protocol"),
         ("typing", "TypeAlias"),
+        ("typing", "TypeVar"),
         ("typing", "overload"),
         ("numpy.typing", "NDArray"),
-        ("odyssey.tape", "GradientTape"),
-        ("odyssey.variable", "Variable"),
+        ("odyssey.table.protocols", "Tape"),
+        ("odyssey.table.value", "Symbol"),
+        ("odyssey.table.value", "Value"),
     ):
         imports.add(module, name)
     imports.numpy = True
-    for name in ops.__all__:
-        value = getattr(ops, name)
-        own = inspect.isclass(value) or inspect.isfunction(value)
-        imports.add(value.__module__ if own else "odyssey.table.declare", name)
-    body = [
-        _list("__all__", ops.__all__),
-        "",
-        "_Scalar: TypeAlias = complex | np.generic",
-        "_Array: TypeAlias = NDArray[Any]",
-        "# No protocol, as NumPy's ArrayLike is: a Variable can become an array, and must not fit.",
-        "_Plain: TypeAlias = _Array | _Scalar | Sequence[Any]",
-        "_Operand: TypeAlias = Variable | _Plain",
-        "_ArrayOrScalar: TypeAlias = NDArray[Any] | Any",
-    ]
-    for entry in sorted(entries().values(), key=lambda entry: entry.name):
-        body += ["", *_function(entry, imports)]
-        body += [f"{alias} = {entry.name}" for alias in entry.aliases]
-    title = "The ops: ``od.ops.<name>(arrays..., options..., tape=None)``, with their types."
-    return _HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
+    body = [TYPES]
+    for shape, name in _SHAPES.items():
+        calls = list(_definitions(_entry(name), imports, "__call__", indent="    "))
+        doc = f'    """How ``{name}`` is called, and others like it."""'
+        body += ["", f"class {shape}(Protocol):", doc, "", *calls]
+    title = "How ops are called, for type checkers; no module of this name exists at run time."
+    return HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
 
 
-def operands_of(entry: Entry) -> dict[str, str]:
-    """Return the parameters that take arrays, each with its kind.
-
-    The kind is ``"array"``, ``"optional"``, ``"arrays"`` for a sequence, or ``"rest"`` for what
-    comes one by one.
-    """
-    if entry.row is not None and hasattr(entry.function, "__wrapped__"):
-        return {n: "optional" if n in entry.row.optional else "array" for n in entry.row.arrays}
-    found = {}
-    for name, parameter in signature_of(entry).parameters.items():
-        if name in SEQUENCES:
-            rest = parameter.kind is parameter.VAR_POSITIONAL
-            found[name] = "rest" if rest else "arrays"
-        elif name in ARRAYS and parameter.annotation in ("Any", "Any | None"):
-            found[name] = "optional" if parameter.default is None else "array"
-    return found
-
-
-class _Overload(NamedTuple):
-    operands: dict[str, str]  # the types of the operands
-    leaf: str  # what stands for Any in the result
-
-
-_TYPES = {
-    "Variable": {
-        "array": "Variable",
-        "optional": "Variable",
-        "arrays": "Variable | Sequence[Variable]",
-        "rest": "Variable",
-    },
-    "plain": {
-        "array": "_Plain",
-        "optional": "_Plain | None",
-        "arrays": "_Array | Sequence[_Array]",
-        "rest": "_Array",
-    },
-    "any": {
-        "array": "_Operand",
-        "optional": "_Operand | None",
-        # Checkers take a list of both kinds for one of objects.
-        "arrays": "_Operand | Sequence[object]",
-        "rest": "_Operand",
-    },
-}
+def room_stub(room: str) -> str:
+    """Return the stub of a room: of its own ops, and of ``odyssey.ops`` all others as well."""
+    imports = Imports()
+    face = import_module(f"odyssey.{room}")
+    own = {entry.name: entry for entry in _own(room)}
+    body: list[str] = []
+    for name in sorted(own):
+        body += _of_entry(own[name], imports)
+        body += _aliases(room, own[name])
+    for name in face.__all__:
+        if name not in own:
+            value = getattr(face, name)
+            known = inspect.isclass(value) or inspect.isfunction(value)
+            imports.add(value.__module__ if known else "odyssey.table.declare", name)
+    others = [entry for entry in entries().values() if entry.name not in own]
+    for entry in others if room == "ops" else ():
+        imports.add(f"odyssey.{_room_of(entry)}", "*")
+        body += _aliases(room, entry)
+    text = "\n".join(body)
+    for name in _TYPE_NAMES:
+        if any(f"{before}{name}{after}" in text for before in " [" for after in ",)]: "):
+            imports.add(_SIGNATURES, name)
+    title = (face.__doc__ or "").partition("\n")[0]
+    text = "\n".join([listed("__all__", face.__all__), "", text.lstrip("\n")])
+    return HEAD.format(title=title, imports=imports.text(), body=text)
 
 
-def _overloads(entry: Entry) -> Iterator[_Overload]:
-    kinds = operands_of(entry)
-    result = _plain_result(entry)
-    if not kinds:
-        yield _Overload({}, "Variable | _ArrayOrScalar")
-        return
-    if set(kinds.values()) & {"arrays", "rest"}:
-        # Of a sequence of both kinds no type says that a Variable is among them.
-        for like, leaf in (("Variable", "Variable"), ("plain", result), ("any", "Any")):
-            yield _Overload({name: _TYPES[like][kind] for name, kind in kinds.items()}, leaf)
-        return
-    for k, first in enumerate(kinds):
-        likes = ["plain"] * k + ["Variable"] + ["any"] * (len(kinds) - k - 1)
-        pairs = zip(kinds.items(), likes, strict=True)
-        types = {name: _TYPES[like][kind] for (name, kind), like in pairs}
-        assert types[first] == "Variable"
-        yield _Overload(types, "Variable")
-    if entry.row is not None and entry.row.elementwise:
-        yield _Overload(dict.fromkeys(kinds, "_Scalar"), "Any")
-    yield _Overload({name: _TYPES["plain"][kind] for name, kind in kinds.items()}, result)
+def _aliases(room: str, entry: Entry) -> list[str]:
+    """Other names, which ``odyssey.ops`` alone has."""
+    return [f"{alias} = {entry.name}" for alias in entry.aliases] if room == "ops" else []
 
 
-def _plain_result(entry: Entry) -> str:
-    """The type of the result on arrays: also Any where an array with axes may give a scalar."""
-    if entry.row is None:
-        several = str(signature_of(entry).return_annotation).startswith(("list", "tuple"))
-        return "_Array" if several else "_ArrayOrScalar"
-    rng = np.random.default_rng(0)
-    for case in entry.row.samples:
-        operands = case.arrays(rng)
-        result = entry.row.call(*operands, **case.options)
-        if all(np.ndim(o) for o in operands) and not isinstance(result, np.ndarray):
-            return "_ArrayOrScalar"
-    return "_Array" if entry.row.samples else "_ArrayOrScalar"
+def _room_of(entry: Entry) -> str:
+    """The room whose face has an op; where none has it, it is an attribute of ``ops`` alone."""
+    room = entry.module.split(".")[1]
+    return room if entry.name in import_module(f"odyssey.{room}").__all__ else "ops"
 
 
-def _function(entry: Entry, imports: Imports) -> Iterator[str]:
-    overloads = list(_overloads(entry))
-    for k, overload in enumerate(overloads):
-        if len(overloads) > 1:
-            yield "@overload"
-        docstring = f'    """{entry.meaning}"""'.replace("\\", "\\\\") if k == 0 else ""
-        yield from _definition(
-            entry.name,
-            _parameters(entry, overload, imports),
-            _result(entry, overload, imports),
-            docstring,
+def _own(room: str) -> Iterator[Entry]:
+    yield from (entry for entry in entries().values() if _room_of(entry) == room)
+    if room == "losses":
+        face = import_module("odyssey.losses")
+        yield from (_entry(name) for name in face.__all__ if _is_loss(getattr(face, name)))
+
+
+def _is_loss(function: object) -> bool:
+    return inspect.isfunction(function) and function.__annotations__["return"] == "Any"
+
+
+def _entry(name: str) -> Entry:
+    """The entry of an op, or one made for a loss, which is a function that takes no tape."""
+    if name in entries():
+        return entries()[name]
+    function = getattr(import_module("odyssey.losses"), name)
+    return Entry(name, (), function.__module__, function, None)
+
+
+def _of_entry(entry: Entry, imports: Imports) -> Iterator[str]:
+    meaning = entry.meaning.replace("\\", "\\\\")
+    shape = _shapes().get(_key(entry))
+    if shape:
+        imports.add(_SIGNATURES, shape)
+        yield from (f"{entry.name}: {shape}", f'"""{meaning}"""')
+    else:
+        yield from ("", *_definitions(entry, imports, entry.name, meaning))
+
+
+@cache
+def _shapes() -> dict[object, str]:
+    return {_key(_entry(name)): shape for shape, name in _SHAPES.items()}
+
+
+def _key(entry: Entry) -> object:
+    """What two ops have in common that are called alike; what comes by position has no name."""
+    ways = []
+    for way in overloads(entry):
+        parameters = _parameters(entry, way, Imports())
+        names = [p for p in _signature(entry).values() if p.kind is p.POSITIONAL_ONLY]
+        by_position = [text.partition(": ")[2] for text in parameters[: len(names)]]
+        ways.append((*by_position, *parameters[len(names) :], _result(entry, way, Imports())))
+    return tuple(ways)
+
+
+# ------------------------------------------------------------------ one op, written out
+
+
+def _signature(entry: Entry) -> dict[str, inspect.Parameter]:
+    function = entry.function
+    of_table = entry.name in entries()
+    signature = signature_of(entry) if of_table else inspect.signature(function)
+    return dict(signature.parameters)
+
+
+def _definitions(
+    entry: Entry, imports: Imports, name: str, docstring: str = "", *, indent: str = ""
+) -> Iterator[str]:
+    ways = list(overloads(entry))
+    for k, way in enumerate(ways):
+        if len(ways) > 1:
+            yield f"{indent}@overload"
+        yield from definition(
+            name,
+            [*(["self"] if indent else []), *_parameters(entry, way, imports)],
+            _result(entry, way, imports),
+            "" if k else docstring,
+            indent=indent,
         )
 
 
-def _parameters(entry: Entry, overload: _Overload, imports: Imports) -> list[str]:
-    texts = []
-    for p in signature_of(entry).parameters.values():
-        if p.name in overload.operands:
-            hint = overload.operands[p.name]
-            p = p.replace(default=p.empty if hint == "Variable" else p.default)
+def _parameters(entry: Entry, way: Overload, imports: Imports) -> list[str]:
+    typed = []
+    for p in _signature(entry).values():
+        if p.name in way.operands:
+            hint = way.operands[p.name]
+            p = p.replace(default=p.empty if hint == "V" else p.default)
         elif p.name == "tape":
-            hint = "GradientTape | None"
+            imports.add("odyssey.table.protocols", "Tape")
+            hint = "Tape | None"
         else:
             hint = annotated(entry.function, p, imports)
-        texts.append((p, hint))
-    return _in_order(texts)
+        typed.append((p, hint))
+    if len(list(overloads(entry))) > 1:
+        imports.add("typing", "overload")
+    return in_order(typed)
 
 
-def _in_order(typed: list[tuple[inspect.Parameter, str]]) -> list[str]:
-    """Parameters as text, with the ``/`` and ``*`` between their kinds."""
-    texts: list[str] = []
-    star = False
-    for k, (p, hint) in enumerate(typed):
-        if p.kind is p.VAR_POSITIONAL:
-            texts.append(f"*{p.name}: {hint}")
-            star = True
-            continue
-        if p.kind is p.KEYWORD_ONLY and not star:
-            texts.append("*")
-            star = True
-        default = "" if p.default is p.empty else f" = {shown_literal(p.default)}"
-        texts.append(f"{p.name}: {hint}{default}")
-        following = typed[k + 1][0].kind if k + 1 < len(typed) else None
-        if p.kind is p.POSITIONAL_ONLY and following is not p.POSITIONAL_ONLY:
-            texts.append("/")
-    return texts
-
-
-def _result(entry: Entry, overload: _Overload, imports: Imports) -> str:
+def _result(entry: Entry, way: Overload, imports: Imports) -> str:
     """The annotated result with the overload's type in the place of Any."""
     returns = signature_of(entry).return_annotation
     if entry.row is not None or returns in ("Any", inspect.Signature.empty):
-        return overload.leaf
+        if way.leaf == "Any":
+            imports.add("typing", "Any")
+        return way.leaf
     hint = imports.rendered(imports.evaluated(returns, entry.function))
-    return hint.replace("Any", overload.leaf)
-
-
-# ------------------------------------------------------------------ odyssey.backward
-
-
-def backward_stub() -> str:
-    """Return the stub of ``odyssey.backward``."""
-    imports = Imports()
-    for module, name in (
-        ("collections.abc", "Callable"),
-        ("collections.abc", "Mapping"),
-        ("typing", "Any"),
-        ("typing", "TypeAlias"),
-        ("numpy.typing", "ArrayLike"),
-        ("numpy.typing", "NDArray"),
-    ):
-        imports.add(module, name)
-    body = [
-        _list("__all__", backward.__all__),
-        "",
-        "_Array: TypeAlias = NDArray[Any]",
-        "",
-        "TABLE: Mapping[str, Callable[..., Any]]",
-    ]
-    for name in sorted(backward.TABLE):
-        row = ops.OPS[name]
-        body += ["", *_backward(row, imports), *(f"{alias} = {name}" for alias in row.aliases)]
-    title = "The backward functions of all ops, ``od.backward.<op>(g, ...)``, with their types."
-    return _HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
-
-
-def _backward(row: Row, imports: Imports) -> Iterator[str]:
-    options = inspect.signature(inspect.unwrap(row.reference)).parameters
-    defaults = dict(zip(row.options, row.defaults, strict=True))
-    texts = ["g: ArrayLike"]
-    optional = False
-    for name in row.asks:
-        hint, none = "ArrayLike", name in row.optional
-        if none:
-            hint, optional = "ArrayLike | None", True
-        elif name.endswith("_spec") and name not in row.options:
-            imports.add("odyssey.spec", "Spec")
-            hint, optional = "Spec", True  # read from the operand where that is given by name
-        elif name in row.options:
-            hint = annotated(row.reference, options[name], imports)
-            optional = optional or defaults[name] is not REQUIRED
-        default = defaults.get(name, None if none else REQUIRED)
-        shown = "..." if default is REQUIRED else shown_literal(default)
-        texts.append(f"{name}: {hint} = {shown}" if optional else f"{name}: {hint}")
-    unasked = [f"{name}: ArrayLike = ..." for name in row.arrays if name not in row.asks]
-    texts += ["*", *unasked] if unasked else []
-    results = [name for name, rule in row.vjp.items() if rule]
-    kinds = ["_Array | None" if name in row.optional else "_Array" for name in results]
-    docstring = f'    """The gradients of ``{row.name}`` in {", ".join(results)}."""'
-    returns = kinds[0] if len(results) == 1 else f"tuple[{', '.join(kinds)}]"
-    yield from _definition(row.name, texts, returns, docstring)
-
-
-# ------------------------------------------------------------------ layout
-
-
-def _definition(name: str, parameters: list[str], returns: str, docstring: str) -> Iterator[str]:
-    line = f"def {name}({', '.join(parameters)}) -> {returns}:"
-    end = "" if docstring else " ..."
-    if len(line + end) <= _WIDTH:
-        yield line + end
-    else:
-        yield f"def {name}("
-        yield from (f"    {parameter}," for parameter in parameters)
-        yield f") -> {returns}:{end}"
-    if docstring:
-        yield docstring
-
-
-def _list(name: str, values: list[str]) -> str:
-    return "\n".join([f"{name} = [", *(f'    "{value}",' for value in values), "]"])
+    return hint.replace("Any", way.leaf)
