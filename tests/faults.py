@@ -37,10 +37,14 @@ def interrupt(n, event="line"):
     def enter(frame, what, arg):
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
-        frame.f_trace_opcodes = event == "opcode"
+        if event == "opcode":
+            frame.f_trace = here  # first: CPython 3.13 overlooks the flag of a frame without one
+            frame.f_trace_opcodes = True
         return here
 
     before = sys.gettrace()
+    if event == "opcode":
+        sys._getframe().f_trace_opcodes = True  # CPython 3.12 asks whether any frame has it
     sys.settrace(enter)
     try:
         yield fired
