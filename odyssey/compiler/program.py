@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import MissingGradientError, ShapeError
-from odyssey.graph.graph import Graph, Ref, State
+from odyssey.graph.graph import Filled, Graph, Ref, State
 from odyssey.spec import spec_of
 from odyssey.table.value import array_of
 
@@ -40,16 +40,24 @@ def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         if state.id >= 0:
             slots[state.id] = _read(state)
     for row, operands, options, id, _ in graph.instructions:
-        values = [slots[o.id] if isinstance(o, Ref) else o for o in operands]
+        values = [_value(slots, o) for o in operands]
         slots[id] = row.kernel(*values, *options)
-    outputs = [np.array(slots[o.id]) if isinstance(o, Ref) else o for o in graph.outputs]
+    outputs = [
+        np.array(_value(slots, o)) if isinstance(o, (Ref, Filled)) else o for o in graph.outputs
+    ]
     left: dict[str, Any] = {
-        state.label: np.array(slots[state.update.id])
+        state.label: np.array(_value(slots, state.update))
         for state in graph.states
         if state.update is not None
     }
-    left |= {State(v, "grad", -1, v._spec).label: None for v in graph.clears}
+    left |= dict.fromkeys(graph.clears)
     return outputs, left
+
+
+def _value(slots: dict[int, Any], operand: Any) -> Any:
+    if isinstance(operand, Ref):
+        return slots[operand.id]
+    return operand.array() if isinstance(operand, Filled) else operand
 
 
 def _read(state: State) -> Any:

@@ -18,6 +18,7 @@ __all__ = [
     "duplicate",
     "frozen",
     "is_shared",
+    "is_uniform",
     "same_bits",
     "spot",
 ]
@@ -98,6 +99,19 @@ def same_bits(x: Array, y: Array) -> bool:
         return bool((x == y).all())
     pieces = range(0, len(x), rows)
     return all(bool((x[k : k + rows] == y[k : k + rows]).all()) for k in pieces)
+
+
+def is_uniform(array: Array) -> bool:
+    """Whether an array is one number over and over, in rows or broadcast.
+
+    >>> is_uniform(np.ones((2, 3))), is_uniform(np.array([0.0, -0.0]))
+    (True, False)
+    """
+    if not array.flags.c_contiguous:
+        longer = zip(array.shape, array.strides, strict=True)
+        return not any(stride for length, stride in longer if length > 1)
+    flat = array.reshape(-1)
+    return not flat.size or same_bits(flat, np.broadcast_to(flat[:1], flat.shape))
 
 
 def digest(array: Array) -> bytes:

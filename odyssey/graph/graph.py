@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.spec import Spec
+from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
 
-__all__ = ["Graph", "Instruction", "Ref", "State"]
+__all__ = ["Filled", "Graph", "Instruction", "Ref", "State"]
 
 
 class Ref(NamedTuple):
@@ -22,10 +22,25 @@ class Ref(NamedTuple):
         return f"%{self.id}"
 
 
-class Instruction(NamedTuple):
-    """One call of an op: its operands are Refs, numbers or None; the result is number ``id``.
+class Filled(NamedTuple):
+    """A number of a certain dtype as an operand, repeated to a shape: seeds, zeros and the like."""
 
-    Where nothing reads the result, the call can be left out, unless its row is ``ordered``.
+    number: np.generic
+    shape: Shape
+
+    def __repr__(self) -> str:
+        return f"{self.number.item()!r}: {Spec(self.shape, self.number.dtype)}"
+
+    def array(self) -> Array:
+        """What it stands for, as an array of its own."""
+        return np.full(self.shape, self.number)
+
+
+class Instruction(NamedTuple):
+    """One call of an op; the result is number ``id``.
+
+    Its operands are Refs, Filled, Python's numbers, which adopt the dtype of others, or None. Where
+    nothing reads the result, the call can be left out, unless its row is ``ordered``.
     """
 
     row: Row
@@ -44,23 +59,19 @@ class Instruction(NamedTuple):
 class State:
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
 
-    ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``.
+    ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``; ``label`` is what the
+    Variable is called, and the field where it is not the data.
     """
 
-    __slots__ = ("field", "id", "spec", "update", "variable")
+    __slots__ = ("field", "id", "label", "spec", "update", "variable")
 
-    def __init__(self, variable: Variable, field: str, id: int, spec: Spec) -> None:
+    def __init__(self, variable: Variable, field: str, id: int, spec: Spec, label: str) -> None:
         self.variable = variable
         self.field = field
         self.id = id
         self.spec = spec
-        self.update: Ref | None = None
-
-    @property
-    def label(self) -> str:
-        """The Variable's name, and the field where it is not the data."""
-        name = self.variable.name or f"variable{self.variable.id}"
-        return name if self.field == "data" else f"{name}.{self.field}"
+        self.label = label
+        self.update: Ref | Filled | None = None
 
 
 class Graph:
@@ -69,10 +80,10 @@ class Graph:
     Attributes:
         inputs: Numbers and specs of the array arguments, in order.
         states: Variables that the function captured: what it reads, and what it leaves in them.
-        constants: Arrays that the function captured.
+        constants: Arrays that the function captured, each once.
         instructions: In order of execution.
-        outputs: The leaves of the result: Refs, or values that no input reaches.
-        clears: Leaves whose gradient the function leaves at None.
+        outputs: The leaves of the result: Refs, Filled, or values that no input reaches.
+        clears: Labels of the gradients that the function leaves at None.
     """
 
     __slots__ = ("clears", "constants", "inputs", "instructions", "outputs", "states")
@@ -83,12 +94,12 @@ class Graph:
         self.constants: dict[int, Any] = {}
         self.instructions: list[Instruction] = []
         self.outputs: list[Any] = []
-        self.clears: list[Variable] = []
+        self.clears: list[str] = []
 
     def __str__(self) -> str:
         head = ", ".join(f"%{id}: {spec}" for id, spec in self.inputs)
         lines = [f"graph({head}):"]
-        lines += [f"  state %{s.id}: {s.spec} = {s.label}" for s in self.states]
+        lines += [f"  state %{s.id}: {s.spec} = {s.label}" for s in self.states if s.id >= 0]
         lines += [
             f"  constant %{id}: {Spec(np.shape(a), np.asarray(a).dtype)}"
             for id, a in self.constants.items()

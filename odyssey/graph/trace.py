@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
+from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
 
 from odyssey.devices.arrays import as_array
-from odyssey.devices.ownership import duplicate
+from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
-from odyssey.graph.graph import Graph, Instruction, Ref, State
+from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
+from odyssey.graph.names import captured_names
 from odyssey.ops.shape import astype, broadcast_to
-from odyssey.spec import spec_of
+from odyssey.spec import Array, spec_of
 from odyssey.table.scope import Boundary, enter
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
@@ -83,6 +85,9 @@ class Trace:
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._constants: dict[Any, tuple[Array, Ref]] = {}
+        self._labels: dict[int, str] = {}
+        self._names: dict[int, str] = {}
 
     # -------------------------------------------------------------- refusals
 
@@ -154,9 +159,21 @@ class Trace:
             return Ref(value.id)
         if value is None or type(value) in NUMBERS:
             return value
-        id = self._number()
-        self.graph.constants[id] = duplicate(as_array("compile", "a constant", value))
-        return Ref(id)
+        return self._constant(as_array("compile", "a constant", value))
+
+    def _constant(self, array: Array) -> Ref | Filled:
+        """An array as an operand: one number, if it is no more, else a copy that is stored once."""
+        if is_uniform(array):
+            return Filled(array.dtype.type(array.flat[0] if array.size else 0), array.shape)
+        place = address(array)
+        known = self._constants.get(place)
+        # The function may have written to it since.
+        if known is not None and same_bits(self.graph.constants[known[1].id], array):
+            return known[1]
+        ref = Ref(self._number())
+        self.graph.constants[ref.id] = duplicate(array)
+        self._constants[place] = (array, ref)  # which keeps the array, and so its place
+        return ref
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:
         """Append a call of ``row``; its shape rule says what comes out."""
@@ -198,10 +215,22 @@ class Trace:
 
     def _state(self, variable: Any, field: str, spec: Any) -> TracedArray:
         symbol = self.symbol(spec)
-        state = State(variable, field, symbol.id, spec)
+        state = State(variable, field, symbol.id, spec, self._label(variable, field))
         self._states[variable._id, field] = state
         self.graph.states.append(state)
         return symbol
+
+    def _label(self, variable: Any, field: str) -> str:
+        """What a Variable is called: by its name, or as the function spells it; no two alike."""
+        if variable._id not in self._labels:
+            name = variable.name or self._names.get(variable._id) or "unnamed"
+            taken = set(self._labels.values())
+            apart = (f"{name}#{k}" for k in count(2))
+            self._labels[variable._id] = (
+                name if name not in taken else next(other for other in apart if other not in taken)
+            )
+        name = self._labels[variable._id]
+        return name if field == "data" else f"{name}.{field}"
 
     def become(self, variable: Any, result: Any) -> None:
         """Note what a constant becomes; those that the function made change themselves."""
@@ -256,6 +285,7 @@ class Trace:
         set_store(self)
         enter(Boundary())
         np.seterr(all="ignore")  # the run will warn
+        self._names = _names(fn)
         args, named = map_tree(self.argument, (args, named))
         result = fn(*args, **named)
         self.finish(leaves(result))
@@ -263,7 +293,7 @@ class Trace:
 
     def close(self) -> None:
         """Let go of the values, which point here."""
-        for held in (self._states, self._current, self._grads, self._made):
+        for held in (self._states, self._current, self._grads, self._made, self._constants):
             held.clear()
 
     def finish(self, outputs: list[Any]) -> None:
@@ -284,13 +314,22 @@ class Trace:
     def _finish_grad(self, variable: Variable, left: Any) -> None:
         state = self._states.get((variable._id, "grad"))
         if left is None:
-            self.graph.clears.append(variable)
+            self.graph.clears.append(self._label(variable, "grad"))
             return
         if state is None:
-            state = self._states[variable._id, "grad"] = State(variable, "grad", -1, variable._spec)
+            label = self._label(variable, "grad")
+            state = State(variable, "grad", -1, variable._spec, label)
+            self._states[variable._id, "grad"] = state
             self.graph.states.append(state)
         ref = self._ref(array_of(left))
         state.update = ref if ref != Ref(state.id) else None
+
+
+def _names(fn: Any) -> dict[int, str]:
+    try:
+        return captured_names(fn)
+    except Exception:  # of an object that does not let itself be looked at
+        return {}
 
 
 def _spec(value: Any) -> Any:

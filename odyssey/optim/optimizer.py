@@ -202,9 +202,9 @@ class Optimizer:
         states = iter(self._state)
         started = []
         for group in self.groups:
-            for p in group.params:
+            for p, path in zip(group.params, group.paths, strict=True):
                 new = {
-                    name: Variable(value, name=f"{p.name or p.id}.{name}")
+                    name: Variable(value, name=f"{p.name or path or 'params'}.{name}")
                     for name, value in group.rule().init([p])[0].items()
                 }
                 started.append(new | next(states))
@@ -353,7 +353,8 @@ class Optimizer:
     ) -> Plan:
         """The calls that write into the arrays that are there, which compiled steps refer to."""
         plan: Plan = []
-        for p, state, values, rule in zip(self.params, self._state, saved, rules, strict=True):
+        places = zip(self.params, self._paths, self._state, saved, rules, strict=True)
+        for p, path, state, values, rule in places:
             if not {"steps", *rule.slots} <= values.keys():
                 values = rule.init([p])[0] | values
             plan += [(state.pop, name, None) for name in state.keys() - values.keys()]
@@ -363,7 +364,7 @@ class Optimizer:
                     plan.append((setitem, state[name]._array, ..., array))
                 else:
                     array = take(value, np.int64 if name == "steps" else p.dtype)
-                    new = Variable(array, name=f"{p.name or p.id}.{name}")
+                    new = Variable(array, name=f"{p.name or path or 'params'}.{name}")
                     plan.append((setitem, state, name, new))
         return plan
 
