@@ -9,16 +9,16 @@ import pytest
 import odyssey as od
 from odyssey.errors import OdysseyError
 from odyssey.ops import COMPOSITES, OPS
-from odyssey.table import declare
+from odyssey.table import declare, published
 
 
 @pytest.fixture
 def open_table(monkeypatch):
     """The table as it is while families are imported, put back afterwards."""
-    monkeypatch.setattr(declare, "_SEAL", [])
+    monkeypatch.setattr(published, "_SEAL", [])
     for name in ("_ROWS", "_COMPOSITES", "_NAMES"):
-        monkeypatch.setattr(declare, name, dict(getattr(declare, name)))
-    monkeypatch.setattr(declare, "FAMILIES", set(declare.FAMILIES))
+        monkeypatch.setattr(published, name, dict(getattr(published, name)))
+    monkeypatch.setattr(published, "FAMILIES", set(published.FAMILIES))
 
 
 def family(name):
@@ -38,20 +38,20 @@ def test_the_table_is_sealed_after_the_import_and_cannot_be_written_to():
 def test_rows_of_families_are_ours_wherever_they_lie_and_later_ones_are_not(open_table):
     space = family("another")
     declare.publish(space)
-    assert declare._ROWS["another"] is space["another"].row
+    assert published._ROWS["another"] is space["another"].row
     assert not space["another"].row.foreign
-    declare._SEAL.append(True)
+    published._SEAL.append(True)
     assert family("another")["another"].row.foreign
     assert not any(row.foreign for row in OPS.values())
 
 
 @pytest.mark.parametrize("name", ["exp", "sub", "remainder", "vstack"])
 def test_two_ops_of_one_name_are_refused(open_table, name):
-    known = dict(declare._NAMES)
+    known = dict(published._NAMES)
     assert name in known
     with pytest.raises(OdysseyError, match=f"publish: two ops are called '{name}'"):
         declare.publish(family(name))
-    assert known == declare._NAMES
+    assert known == published._NAMES
 
 
 def test_every_name_and_alias_is_an_attribute_of_ops():

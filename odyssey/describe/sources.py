@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from odyssey.table.declare import PASS
-from odyssey.table.rules import FAMILIES
+from odyssey.table.twins import FAMILIES
 
 __all__ = ["helpers_of", "rule_text"]
 

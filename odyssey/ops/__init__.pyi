@@ -15,8 +15,9 @@ from odyssey.special import *
 from odyssey.table.declare import COMPOSITES, OPS, op
 from odyssey.table.meaning import Kernel
 from odyssey.table.protocols import Tape
-from odyssey.table.row import PASS, Row
+from odyssey.table.row import Row
 from odyssey.table.scope import no_grad
+from odyssey.table.signature import PASS
 from odyssey.table.signatures import (
     Array,
     ArrayOrScalar,

@@ -13,7 +13,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import Rule
-from odyssey.table.row import parameters_of
+from odyssey.table.signature import parameters_of
 from odyssey.table.store import Store, store
 from odyssey.table.value import is_trainable
 from odyssey.tree import paths

@@ -23,8 +23,8 @@ from odyssey.optim.groups import Group, counted, defaults_of, groups_of
 from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
-from odyssey.table.row import REQUIRED
 from odyssey.table.scope import no_grad
+from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import is_trainable
 from odyssey.variable import Variable

@@ -20,15 +20,12 @@ numbers too. Gradients of broadcast operands are summed back, and cast, by the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from types import MappingProxyType
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, kind_of
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.checks import flag, function, label, shown
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import general, giving_way
@@ -39,19 +36,28 @@ from odyssey.table.guards import (
     refusing_complex,
 )
 from odyssey.table.meaning import Kernel, check_meaning, read_meaning
-from odyssey.table.row import (
+from odyssey.table.published import (
+    COMPOSITES,
+    FOREIGN,
+    OPS,
+    composite,
+    publish,
+    seal,
+    sealed,
+)
+from odyssey.table.row import Row
+from odyssey.table.rules import check_choice, picking
+from odyssey.table.samples import Reject, Sample
+from odyssey.table.shape_rules import by_running, refusing
+from odyssey.table.signature import (
     PASS,
     REQUIRED,
-    Row,
+    Layout,
     Rule,
     asked,
-    check_declaration,
-    parameters_of,
+    by_position,
     takes_residual,
 )
-from odyssey.table.rules import FAMILIES, bare, picking, read_choice
-from odyssey.table.samples import Reject, Sample
-from odyssey.vocabulary import keyword_hint
 
 __all__ = [
     "COMPOSITES",
@@ -69,18 +75,6 @@ __all__ = [
     "seal",
     "sealed",
 ]
-
-_ROWS: dict[str, Row] = {}
-OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
-"""Every built-in op by name; read-only, and sealed once the families are imported."""
-
-FOREIGN: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
-"""Ops from outside by name, the latest of each: for ``od.backward`` alone, and no longer than their
-owner keeps them."""
-
-_COMPOSITES: dict[str, Callable[..., Any]] = {}
-COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
-"""Every built-in function that is made of ops, by name; likewise."""
 
 
 def op(
@@ -174,35 +168,9 @@ def op(
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
         foreign = sealed()
         if foreign:
-            check_declaration(reference, given)
+            _check(reference, given)
             check_meaning(given)
-        row = Row()
-        row.foreign = foreign
-        row.reference, row.module = _by_position(reference), reference.__module__
-        row.kernel = kernel or ufunc or row.reference
-        row.forward = forward
-        if foreign:
-            row.kernel = in_own_memory(reference.__name__, row.kernel)
-            row.forward = forward and forward_in_own_memory(row, forward, real)
-        row.holders, row.plans = [], {}
-        row.prepare = prepare
-        row.name, row.aliases, row.doc = reference.__name__, tuple(aliases), reference.__doc__ or ""
-        row.elementwise, row.linear, row.ufunc = elementwise, linear, ufunc
-        row.masks, row.moves = bool(masks), bool(moves)
-        row.numpy, row.kinks = tuple(numpy), kinks
-        row.samples, row.rejects = tuple(samples), tuple(rejects)
-        _read_signature(row)
-        read_meaning(row, given)
-        _read_rules(row, vjp or {}, jvp or {})
-        read_choice(row, masks or moves)
-        uses_specs = any(name.endswith("_spec") for needs in row.needs for name in needs)
-        row.closed = (elementwise if closed is None else closed) and not uses_specs
-        row.closed = row.closed and not row.unruled
-        row.infer = infer or _infer_by_running(row)
-        if real:
-            row.kernel = refusing_complex(row, row.kernel)
-            row.infer = refusing_complex(row, row.infer)
-        row.forwards = {row.kernel: row.forward}
+        row = _read(reference, given, foreign)
         row.call = _callable(row)
         if foreign:
             FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
@@ -211,225 +179,148 @@ def op(
     return declare
 
 
-def composite(
-    *,
-    numpy: Sequence[Any] = (),
-    aliases: Sequence[str] = (),
-    samples: Sequence[Sample] = (),
-    rejects: Sequence[Reject] = (),
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function made of ops, which needs no rule of its own, beside the table's ops.
-
-    Args:
-        numpy: NumPy functions whose calls on Variables mean this function.
-        aliases: Short names for it.
-        samples: Cases to test it on, as those of a row.
-        rejects: Cases that must fail, with their messages.
-    """
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = [n for n, d in (function.__kwdefaults__ or {}).items() if isinstance(d, bool)]
-
-        @wraps(function)
-        def made(*args: Any, **named: Any) -> Any:
-            for name in flags:
-                if name in named:
-                    named[name] = flag(function.__name__, name, named[name])
-            try:
-                return function(*args, **named)
-            except (OdysseyError, FloatingPointError):
-                raise
-            except STUMBLES as error:
-                raise _misuse(function, error, named) from error
-
-        made.numpy, made.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
-        made.samples, made.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
-        return made
-
-    return declare
-
-
-def _misuse(
-    function: Callable[..., Any], error: Exception, named: Mapping[str, Any]
-) -> OdysseyError:
-    """The error to raise where a composite stumbled over its arguments."""
-    import inspect
-
-    name = function.__name__
-    came = f"{error}{keyword_hint(named)}"
-    return kind_of(error)(f"{name}: {came}; the signature is {name}{inspect.signature(function)}")
-
-
-# Every public name, aliases among them, and what it means; the ops get them when they are sealed.
-_NAMES: dict[str, Callable[..., Any]] = {}
-_SEAL: list[bool] = []
-
-
-def publish(namespace: dict[str, Any]) -> None:
-    """Enter the ops and composites of a module of this package, a family, into their tables.
-
-    Raises:
-        OdysseyError: for a name that another op has, and once the table is sealed.
-    """
-    if sealed():
-        raise OdysseyError(
-            f"publish: the table is sealed, {namespace['__name__']} came too late; an op from "
-            "outside is called as it is, without a name in the table"
-        )
-    FAMILIES.add(namespace["__name__"])
-    for value in list(namespace.values()):
-        if getattr(value, "__module__", None) != namespace["__name__"]:
-            continue
-        row = getattr(value, "row", None)
-        if row is not None:
-            _enter((row.name, *row.aliases), row.call)
-            _ROWS[row.name] = row
-        elif hasattr(value, "aliases"):
-            _enter((value.__name__, *value.aliases), value)
-            _COMPOSITES[value.__name__] = value
-
-
-def _enter(names: Sequence[str], function: Callable[..., Any]) -> None:
-    for name in names:
-        if _NAMES.setdefault(name, function) is not function:
-            raise OdysseyError(f"publish: two ops are called {name!r}; choose another name")
-
-
-def seal() -> Mapping[str, Callable[..., Any]]:
-    """Close the table: rows that are declared from now on are from outside; return all names."""
-    for row in _ROWS.values():
-        row.bare = bare(row)
-    _SEAL.append(True)
-    return _NAMES
-
-
-def sealed() -> bool:
-    """Whether all families are in the table, and it takes no more."""
-    return bool(_SEAL)
-
-
 # ------------------------------------------------------------------ reading a declaration
 
 
-def _read_signature(row: Row) -> None:
-    parameters = parameters_of(row.reference)
-    arrays = [p for p in parameters if p.kind == "array"]
-    options = [p for p in parameters if p.kind != "array"]
-    if not arrays:
-        raise OdysseyError(
-            f"op {row.name}: no array parameters; write the arrays before a '/', "
-            f"as in def {row.name}(x, /)"
-        )
-    row.arrays = tuple(p.name for p in arrays)
-    row.optional = frozenset(p.name for p in arrays if p.default is None)
-    row.options = tuple(p.name for p in options)
-    row.flags = tuple(k for k, p in enumerate(options) if isinstance(p.default, bool))
-    row.positional = sum(p.kind == "option" for p in options)
-    row.defaults = tuple(p.default for p in options)
-    row.required = REQUIRED in row.defaults
+def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
+    """The row that a reference and the arguments of ``op`` declare."""
+    layout = Layout.read(reference)
+    reference = by_position(reference)
+    linear, masks, moves = given["linear"], given["masks"], given["moves"]
+    facts: dict[str, Any] = {
+        name: given[name]
+        for name in ("elementwise", "linear", "prepare", "ufunc", "numpy", "aliases")
+    }
+    facts |= {name: given[name] for name in ("kinks", "samples", "rejects")}
+    facts |= read_meaning(layout, given)
+    facts |= _rules(layout, given, foreign)
+    facts |= _choice(layout, given, facts, foreign)
+    kernel, forward = given["kernel"] or given["ufunc"] or reference, given["forward"]
+    if foreign:
+        kernel = in_own_memory(layout, kernel)
+        forward = forward and forward_in_own_memory(layout, forward, given["real"])
+    infer = given["infer"]
+    if infer is None:
+        infer = by_running(layout, reference) if given["elementwise"] else refusing(layout)
+    if given["real"]:
+        kernel = refusing_complex(layout.name, kernel)
+        infer = refusing_complex(layout.name, infer)
+    return Row(
+        layout,
+        **facts,
+        masks=bool(masks),
+        moves=bool(moves) or (linear and not foreign),
+        foreign=foreign,
+        reference=reference,
+        kernel=kernel,
+        forward=forward,
+        infer=infer,
+    )
 
 
-def _by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """Let keyword-only options be passed as kernels are called: in order, after the arrays."""
-    parameters = parameters_of(reference)
-    named = [p.name for p in parameters if p.kind == "named"]
-    if not named:
-        return reference
-    first = len(parameters) - len(named)
+def _rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
+    """What is read from ``vjp`` and ``jvp``."""
+    vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
+    _check_names(layout, vjp, jvp, given["forward"])
+    arrays, options = layout.arrays, set(layout.options)
+    elementwise = given["elementwise"]
+    reverse = {name: vjp.get(name) for name in arrays}
+    forward = {name: jvp.get(name, reverse[name] if elementwise else None) for name in arrays}
+    wishes = [asked(rule) if (rule := reverse[name]) else () for name in arrays]
+    needs = [frozenset(wished) - options for wished in wishes]
+    for name, kept in zip(arrays, needs, strict=True):
+        rule = forward[name]
+        if rule is None or rule is reverse[name]:
+            continue
+        more = set(asked(rule)) - kept - options
+        if more.difference(layout.specs):
+            raise OdysseyError(
+                f"op {layout.name}: the forward rule of {name!r} asks for "
+                f"{', '.join(sorted(more))}, which its reverse rule does not keep"
+            )
+    pulls = [picking(layout, reverse[name]) for name in arrays]
+    pushes = [
+        pull if forward[name] is reverse[name] else picking(layout, forward[name])
+        for name, pull in zip(arrays, pulls, strict=True)
+    ]
+    if foreign:
+        pulls = [checking(layout, k, pull) for k, pull in enumerate(pulls)]
+        pushes = [checking(layout, k, push, True) for k, push in enumerate(pushes)]
+    uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
+    closed = elementwise if given["closed"] is None else given["closed"]
+    return {
+        "vjp": reverse,
+        "jvp": forward,
+        "needs": needs,
+        "pulls": pulls,
+        "pushes": None if given["linear"] and not jvp else pushes,
+        "closed": closed and not uses_specs and None not in pulls,
+    }
 
-    @wraps(reference)
-    def positional(*values: Any) -> Any:
-        return reference(*values[:first], **dict(zip(named, values[first:], strict=True)))
 
-    return positional
-
-
-def _read_rules(row: Row, vjp: Mapping[str, Any], jvp: Mapping[str, Any]) -> None:
-    known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
+def _check_names(
+    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], forward: Any
+) -> None:
+    """Refuse rules that name what the row does not have."""
+    known = {*layout.kept, *layout.specs}
     for rules in (vjp, jvp):
         for name, rule in rules.items():
-            wrong = [name] if name not in row.arrays else []
+            wrong = [name] if name not in layout.arrays else []
             wrong += [asked for asked in (asked(rule) if rule else ()) if asked not in known]
-            wrong += ["residual"] if rule and takes_residual(rule) and not row.forward else []
+            wrong += ["residual"] if rule and takes_residual(rule) and not forward else []
             if wrong:
                 raise OdysseyError(
-                    f"op {row.name}: the rule of {name!r} names {', '.join(wrong)}; "
+                    f"op {layout.name}: the rule of {name!r} names {', '.join(wrong)}; "
                     f"known are {', '.join(sorted(known))}"
                 )
-    row.vjp = {name: vjp.get(name) for name in row.arrays}
-    row.jvp = {name: _forward_rule(row, name, jvp) for name in row.arrays}
-    row.needs = tuple(
-        frozenset(asked(rule)) - set(row.options) if (rule := row.vjp[name]) else frozenset()
-        for name in row.arrays
-    )
-    for name, needs in zip(row.arrays, row.needs, strict=True):
-        rule = row.jvp[name]
-        more = set(asked(rule)) - needs - set(row.options) if rule else set()
-        if more - {f"{array}_spec" for array in row.arrays}:
-            raise OdysseyError(
-                f"op {row.name}: the forward rule of {name!r} asks for {', '.join(sorted(more))}, "
-                "which its reverse rule does not keep"
-            )
-    row.pulls = tuple(picking(row, row.vjp[name]) for name in row.arrays)
-    row.pushes = tuple(picking(row, row.jvp[name]) for name in row.arrays)
-    row.unruled = tuple(k for k, pull in enumerate(row.pulls) if pull is None)
-    # Rows that choose are told apart, so that the sweep learns of them.
-    row.short = 0 if len(row.arrays) > 2 else -len(row.arrays) if row.masks else len(row.arrays)
-    row.spelled = 0 if row.unruled else row.short
-    if row.foreign:
-        places = range(len(row.arrays))
-        row.pulls = tuple(checking(row, k, row.pulls[k]) for k in places)
-        row.pushes = tuple(checking(row, k, row.pushes[k], True) for k in places)
-    row.bare = row.pulls
-    if row.linear and not jvp:
-        first = len(row.arrays) + 1
-        last = first + len(row.options)
-        row.pushes = (
-            lambda t, kept, specs: row.call(
-                t, **dict(zip(row.options, (kept or ())[first:last], strict=True))
-            ),
-        )
 
 
-def _forward_rule(row: Row, name: str, jvp: Mapping[str, Any]) -> Rule | None:
-    rule: Rule | None = jvp.get(name, row.vjp[name] if row.elementwise else None)
-    return rule
+def _choice(
+    layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
+) -> dict[str, Any]:
+    """What the row does to the marks of what was chosen; see ``masks`` and ``moves`` of ``op``."""
+    masks = given["masks"]
+    rules = masks or given["moves"]
+    kept = frozenset().union(*facts["needs"])
+    # What only chooses has finite slopes; those of rows from outside are not known.
+    only_chooses = masks is True and not foreign
+    by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
+    found = {"poles": given["elementwise"] and by_value and not only_chooses}
+    if isinstance(rules, Mapping):
+        check_choice(layout, rules, kept)
+        chosen = [picking(layout, rules.get(name)) for name in layout.arrays]
+        found |= {"chosen": chosen, "chosen_forward": chosen}
+    return found
 
 
-def _infer_by_running(row: Row) -> Callable[..., Spec]:
-    """The shape and dtype rule of an elementwise op: broadcast, and run on ones for the dtype."""
-
-    def infer(*specs: Any) -> Spec:
-        operands, options = specs[: len(row.arrays)], specs[len(row.arrays) :]
-        shapes = [spec.shape for spec in operands if isinstance(spec, Spec)]
-        try:
-            shape = np.broadcast_shapes(*shapes)
-        except (ValueError, RuntimeError):  # the latter for more axes than NumPy broadcasts
-            came = ", ".join(
-                f"{name} {spec.shape}"
-                for name, spec in zip(row.arrays, operands, strict=True)
-                if isinstance(spec, Spec)
-            )
-            raise ShapeError(
-                f"{row.name}: shapes do not broadcast, {came}; "
-                "from the right, sizes must be equal or one of them 1"
-            ) from None
-        ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in operands]
-        try:
-            with np.errstate(all="ignore"):  # 1 may be where a function has no value
-                return Spec(shape, row.reference(*ones, *options).dtype)
-        except TypeError as error:
-            raise DTypeError(f"{row.name}: {error}; came {', '.join(map(str, operands))}") from None
-
-    if not row.elementwise:
-
-        def refuse(*specs: Any) -> Spec:
-            raise OdysseyError(
-                f"{row.name}: cannot be traced, the row has no infer=; declare one in op(...)"
-            )
-
-        return refuse
-    return infer
+def _check(reference: Any, given: Mapping[str, Any]) -> None:
+    """Refuse what cannot declare an op, before anything is made of it."""
+    function("op", reference)
+    for name in ("elementwise", "linear", "real"):
+        flag("op", name, given[name])
+    with_rules = ["vjp", "jvp"]
+    for name in ("masks", "moves"):
+        if isinstance(given[name], Mapping):
+            with_rules.append(name)
+        else:
+            flag("op", name, given[name])
+    if given["closed"] is not None:
+        flag("op", "closed", given["closed"])
+    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "scalar"):
+        if given[name] is not None:
+            function(f"op: {name}", given[name])
+    for name in with_rules:
+        rules = {} if given[name] is None else given[name]
+        if not isinstance(rules, Mapping):
+            raise DTypeError(f"op: {name}={shown(rules)}; pass a dictionary of rules by array")
+        for array, rule in rules.items():
+            if rule is not None:
+                function(f"op: {name}[{shown(array)}]", rule)
+    for name in ("numpy", "aliases", "samples", "rejects"):
+        if not isinstance(given[name], (list, tuple)):
+            raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
+    for alias in given["aliases"]:
+        label("op: aliases", alias)
 
 
 def operator_of(function: Any) -> Callable[..., Any]:

@@ -11,19 +11,55 @@ import numpy as np
 from odyssey.devices.arrays import plain_result
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.table.row import PASS, Row, Rule
+from odyssey.table.signature import PASS, Layout, Rule
 from odyssey.table.value import NUMBERS, Symbol, Value
 
-__all__ = ["checking", "forward_in_own_memory", "in_own_memory", "refusing_complex"]
+__all__ = ["checking", "counted", "forward_in_own_memory", "in_own_memory", "refusing_complex"]
 
 
-def in_own_memory(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def counted(
+    layout: Layout, make: Callable[[Any], tuple[Any, ...]], function: Callable[..., Any], who: str
+) -> Callable[..., tuple[Any, ...]]:
+    """Let a kernel or a shape rule of several results raise unless it gives so many."""
+    count = len(layout.results)
+
+    @wraps(function)
+    def several(*values: Any) -> tuple[Any, ...]:
+        found = function(*values)
+        if not isinstance(found, (tuple, list)) or len(found) != count:
+            came = len(found) if isinstance(found, (tuple, list)) else type(found).__name__
+            raise OdysseyError(
+                f"op {layout.name}: {who} gave {came}; wanted is a tuple of {count}: "
+                f"{', '.join(layout.results)}"
+            )
+        return make(found)
+
+    return several
+
+
+def in_own_memory(layout: Layout, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-    return lambda *args: apart(plain_result(name, kernel(*args)), args)
+    if not layout.cotangents:
+        return lambda *args: apart(plain_result(layout.name, kernel(*args)), args)
+
+    def several(*args: Any) -> Any:
+        found = kernel(*args)
+        return _each_apart(layout, found, args) if isinstance(found, (tuple, list)) else found
+
+    return several
+
+
+def _each_apart(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any]:
+    """Results that share memory neither with ``others`` nor with one another."""
+    own: list[Any] = []
+    for k, part in enumerate(found):
+        who = f"{layout.name}: {layout.results[k]}" if k < len(layout.results) else layout.name
+        own.append(apart(plain_result(who, part), (*others, *own)))
+    return own
 
 
 def forward_in_own_memory(
-    row: Row, forward: Callable[..., Any], real: bool
+    layout: Layout, forward: Callable[..., Any], real: bool
 ) -> Callable[..., tuple[Any, Any] | None]:
     """The same for a ``forward``: what it leaves must be its own too."""
 
@@ -32,35 +68,52 @@ def forward_in_own_memory(
         if pair is None:
             return None
         out, residual = pair
-        if real and out.dtype.kind == "c":
+        outs = tuple(out) if layout.cotangents else (out,)
+        if real and any(part.dtype.kind == "c" for part in outs):
             return None  # the kernel says why it refuses this
         parts = residual if type(residual) is tuple else (residual,)
         known = (np.ndarray, np.generic, *NUMBERS, type(None))
         if not all(isinstance(part, known) for part in parts):
             raise OdysseyError(
-                f"op {row.name}: forward left {type(residual).__name__} {residual!r}; the residual "
-                "must be an array, a number or a tuple of them"
+                f"op {layout.name}: forward left {type(residual).__name__} {residual!r}; the "
+                "residual must be an array, a number or a tuple of them"
             )
-        own = tuple([apart(part, (*args, out)) for part in parts])
-        return apart(out, args), own if type(residual) is tuple else own[0]
+        own = tuple([apart(part, (*args, *outs)) for part in parts])
+        out = _each_apart(layout, outs, args) if layout.cotangents else apart(out, args)
+        return out, own if type(residual) is tuple else own[0]
 
     return alone
 
 
-def checking(row: Row, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
+def checking(layout: Layout, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
     """A rule of somebody else, whose result is checked, and copied where it is a saved array.
 
     Gradients share memory with nothing.
 
     Args:
-        row: The op.
+        layout: What the op takes and gives.
         place: Which of its operands the rule is of.
         rule: As a sweep calls it.
         forward: Whether it is a forward rule.
     """
     if rule is None or rule is PASS:
         return rule
-    who = f"{row.name}: the {'forward ' if forward else ''}rule of {row.arrays[place]}"
+    who = f"{layout.name}: the {'forward ' if forward else ''}rule of {layout.arrays[place]}"
+
+    def several(t: Any, kept: Any, specs: Any) -> Any:
+        moved = rule(t, kept, specs)
+        return moved.of({j: one(moved.parts[j], kept, specs[-1].parts[j]) for j in moved.parts})
+
+    def one(r: Any, kept: Any, wide: Any) -> Any:
+        """A tangent of one of several results."""
+        if not isinstance(r, (Value, Symbol)):
+            r = plain_result(who, r)
+        if wide.shape != r.shape:
+            _check_broadcast(who, r.shape, wide.shape, r.shape)
+        return r.copy() if any(r is value for value in kept or ()) else r
+
+    if forward and layout.cotangents:
+        return several
 
     def checked(g: Any, kept: Any, specs: Any) -> Any:
         r = rule(g, kept, specs)
@@ -87,17 +140,18 @@ def _check_broadcast(who: str, came: Any, wide: Any, narrow: Any) -> None:
         )
 
 
-def refusing_complex(row: Row, function: Callable[..., Any]) -> Callable[..., Any]:
+def refusing_complex(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel or a shape rule of real numbers raise where complex ones come out."""
 
     @wraps(function)
     def refusing(*values: Any) -> Any:
         result = function(*values)
-        if result.dtype.kind == "c":
-            raise DTypeError(
-                f"{row.name}: has no meaning for complex numbers, {result.dtype} came; "
-                "take the real part or the absolute value first"
-            )
+        for part in result if isinstance(result, tuple) else (result,):
+            if part.dtype.kind == "c":
+                raise DTypeError(
+                    f"{name}: has no meaning for complex numbers, {part.dtype} came; "
+                    "take the real part or the absolute value first"
+                )
         return result
 
     return refusing

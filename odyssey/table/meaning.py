@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from odyssey.checks import flag, function, shown
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.table.row import Row, parameters_of
+from odyssey.table.signature import Layout, parameters_of
 
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
@@ -67,31 +67,31 @@ def check_meaning(given: Mapping[str, Any]) -> None:
         raise DTypeError(f"op: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
 
 
-def read_meaning(row: Row, given: Mapping[str, Any]) -> None:
-    """Take over what is declared of a row's meaning, and check that it fits the row."""
-    row.scalar, row.equals = given["scalar"], given["equals"]
-    row.primitive, row.ordered = given["primitive"], given["ordered"]
-    row.kernels = tuple(given["kernels"])
-    names = [*row.arrays, *row.options]
+def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is declared of a row's meaning, if it fits what the row takes."""
+    facts = {name: given[name] for name in ("scalar", "equals", "primitive", "ordered", "kernels")}
+    names = [*layout.arrays, *layout.options]
     for what in ("scalar", "equals"):
         if given[what] is not None:
             found = _names_of(given[what])
             if found != names:
                 raise OdysseyError(
-                    f"op {row.name}: {what} takes ({', '.join(found)}); it must take the row's "
+                    f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "
                     f"arrays and options, ({', '.join(names)})"
                 )
-    if row.primitive is None:
-        return
-    if row.primitive not in PRIMITIVES:
+    primitive = given["primitive"]
+    if primitive is None:
+        return facts
+    if primitive not in PRIMITIVES:
         raise OdysseyError(
-            f"op {row.name}: primitive={row.primitive!r}; choose one of {', '.join(PRIMITIVES)}"
+            f"op {layout.name}: primitive={primitive!r}; choose one of {', '.join(PRIMITIVES)}"
         )
-    if row.scalar or row.equals:
+    if given["scalar"] or given["equals"]:
         raise OdysseyError(
-            f"op {row.name}: a row with {'scalar' if row.scalar else 'equals'} is no primitive; "
-            "drop primitive="
+            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'equals'} is no "
+            "primitive; drop primitive="
         )
+    return facts
 
 
 def _names_of(given: Callable[..., Any]) -> list[str]:

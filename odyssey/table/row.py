@@ -5,35 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, flag, function, kind_of, label, shown
+from odyssey.checks import STUMBLES, flag, kind_of, shown
 from odyssey.devices.arrays import complaint
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import spec_of
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
+from odyssey.table.signature import REQUIRED, Layout, Rule
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["PASS", "REQUIRED", "Row", "Rule", "asked", "check_declaration", "parameters_of"]
-
-Rule = Callable[..., Any]
-
-
-def PASS(g: Any) -> Any:
-    """The rule of an operand whose derivative is one."""
-    return g
-
-
-class _Required:
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-REQUIRED = _Required()
-"""What stands for the default of an option that must be given."""
+__all__ = ["Row"]
 
 # Options that their owner may write to while a tape keeps them.
 _OPEN = frozenset({list, dict, set, np.ndarray})
@@ -41,110 +26,29 @@ _OPEN = frozenset({list, dict, set, np.ndarray})
 _MOST_PLANS = 64
 
 
-class Parameter(NamedTuple):
-    """One parameter of a declared function: ``kind`` is "array", "option" or "named"."""
-
-    name: str
-    kind: str
-    default: Any
-
-
-_RESIDUAL = Parameter("residual", "option", None)
-
-
-def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
-    """Return the parameters of ``function``; arrays are the positional-only ones.
-
-    Read from the code object: ``inspect.signature`` would triple the package's import time. A
-    function that was given a ``__signature__``, or has no code of its own, is asked by inspect.
-    """
-    function = getattr(function, "__wrapped__", function)
-    code = getattr(function, "__code__", None)
-    if code is None or hasattr(function, "__signature__"):
-        return _inspected(function)
-    names = code.co_varnames[: code.co_argcount]
-    defaults = getattr(function, "__defaults__", None) or ()
-    values = (*[REQUIRED] * (len(names) - len(defaults)), *defaults)
-    count = code.co_posonlyargcount
-    kinds = ["array"] * count + ["option"] * (len(names) - count)
-    found = [Parameter(*row) for row in zip(names, kinds, values, strict=True)]
-    given = getattr(function, "__kwdefaults__", None) or {}
-    for name in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]:
-        found.append(Parameter(name, "named", given.get(name, REQUIRED)))
-    return found
-
-
-def _inspected(function: Callable[..., Any]) -> list[Parameter]:
-    import inspect
-
-    kinds = {
-        inspect.Parameter.POSITIONAL_ONLY: "array",
-        inspect.Parameter.POSITIONAL_OR_KEYWORD: "option",
-        inspect.Parameter.KEYWORD_ONLY: "named",
-    }
-    return [
-        Parameter(p.name, kinds[p.kind], REQUIRED if p.default is p.empty else p.default)
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in kinds
-    ]
-
-
-def _code_of(function: Callable[..., Any]) -> Any:
-    """The code object that tells the parameters of a function; None where inspect has to."""
-    function = getattr(function, "__wrapped__", function)
-    return None if hasattr(function, "__signature__") else getattr(function, "__code__", None)
-
-
-def asked(rule: Rule) -> tuple[str, ...]:
-    """The names of a rule's parameters after the cotangent, but for its residual."""
-    code = _code_of(rule)
-    if code is None:
-        names = tuple(p.name for p in parameters_of(rule))
-    else:  # a thousand rules are read at import: without a Parameter for each name
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return names[1:-1] if takes_residual(rule) else names[1:]
-
-
-def takes_residual(rule: Rule) -> bool:
-    """Whether a rule's last parameter is ``residual=None``: what the op's ``forward`` left."""
-    code = _code_of(rule)
-    if code is not None and "residual" not in code.co_varnames:
-        return False
-    return parameters_of(rule)[-1:] == [_RESIDUAL]
-
-
-def check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
-    """Refuse what cannot declare an op, before anything is made of it."""
-    function("op", reference)
-    for name in ("elementwise", "linear", "real"):
-        flag("op", name, given[name])
-    with_rules = ["vjp", "jvp"]
-    for name in ("masks", "moves"):
-        if isinstance(given[name], Mapping):
-            with_rules.append(name)
-        else:
-            flag("op", name, given[name])
-    if given["closed"] is not None:
-        flag("op", "closed", given["closed"])
-    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "scalar"):
-        if given[name] is not None:
-            function(f"op: {name}", given[name])
-    for name in with_rules:
-        rules = {} if given[name] is None else given[name]
-        if not isinstance(rules, Mapping):
-            raise DTypeError(f"op: {name}={shown(rules)}; pass a dictionary of rules by array")
-        for array, rule in rules.items():
-            if rule is not None:
-                function(f"op: {name}[{shown(array)}]", rule)
-    for name in ("numpy", "aliases", "samples", "rejects"):
-        if not isinstance(given[name], (list, tuple)):
-            raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
-    for alias in given["aliases"]:
-        label("op: aliases", alias)
+def _refuse(*given: Any) -> Any:
+    raise AssertionError("this row is of no op: it has no meaning, and no shape rule")
 
 
 class Row:
-    """One op: its meaning, its derivative, its kernels, and the cases that test it."""
+    """One op: its meaning, its derivative, its kernels, and the cases that test it.
+
+    Also the node of a call of something else is of a row, which has rules and no meaning. The
+    constructor takes what was declared, as ``op`` explains it, and what was read from it:
+
+    Args:
+        layout: Operands, results and options, by name.
+        needs: What each array's reverse rule keeps.
+        pulls: Reverse rules as called by the sweep.
+        pushes: Forward rules as called by the sweep; None for the op itself, of a linear op.
+        chosen: Reverse rules of what was chosen, see ``masks`` of ``op``; None for ``pulls``.
+        chosen_forward: Forward rules of it; None for ``pushes``.
+        poles: Whether its slopes depend on values, and so may be infinite.
+        hand_on: How the call of a Python function hands on what was chosen.
+        foreign: Whether it was declared outside this package.
+        several: Makes the result of a call of the results of an op that has several; else None.
+        parts: The rows of the nodes of several results.
+    """
 
     __slots__ = (
         "aliases",
@@ -154,6 +58,7 @@ class Row:
         "chosen",
         "chosen_forward",
         "closed",
+        "cotangents",
         "defaults",
         "doc",
         "elementwise",
@@ -169,6 +74,7 @@ class Row:
         "kernel",
         "kernels",
         "kinks",
+        "layout",
         "linear",
         "masks",
         "module",
@@ -179,6 +85,7 @@ class Row:
         "optional",
         "options",
         "ordered",
+        "parts",
         "plans",
         "poles",
         "positional",
@@ -189,8 +96,10 @@ class Row:
         "reference",
         "rejects",
         "required",
+        "results",
         "samples",
         "scalar",
+        "several",
         "short",
         "spelled",
         "ufunc",
@@ -198,61 +107,95 @@ class Row:
         "vjp",
     )
 
-    # What was declared.
-    name: str
-    aliases: tuple[str, ...]
-    doc: str
-    module: str
-    reference: Callable[..., Any]
-    kernel: Callable[..., Any]
-    forward: Callable[..., tuple[Any, Any] | None] | None
-    prepare: Callable[..., tuple[Any, ...]] | None
-    infer: Callable[..., Spec]
-    scalar: Callable[..., Any] | None
-    equals: Callable[..., Any] | None
-    primitive: str | None
-    ordered: bool
-    kernels: tuple[Any, ...]  # of Kernel
-    ufunc: np.ufunc | None
-    numpy: tuple[Any, ...]
-    elementwise: bool
-    linear: bool
-    masks: bool
-    moves: bool
-    kinks: str
-    samples: tuple[Sample, ...]
-    rejects: tuple[Reject, ...]
-    vjp: dict[str, Rule | None]
-    jvp: dict[str, Rule | None]
+    call: Callable[..., Any]  # how users call it; given by who declares it
 
-    # What was read from it.
-    arrays: tuple[str, ...]
-    optional: frozenset[str]  # arrays that may be None
-    options: tuple[str, ...]
-    defaults: tuple[Any, ...]
-    flags: tuple[int, ...]  # options that are on or off
-    positional: int  # how many options may be given by position
-    required: bool  # whether an option has no default
-    needs: tuple[frozenset[str], ...]  # what each array's reverse rule keeps
-    pulls: tuple[Rule | None, ...]  # reverse rules as called by the sweep
-    bare: tuple[Rule | None, ...]  # the same on plain arrays, with kernels for ops
-    pushes: tuple[Rule | None, ...]  # forward rules as called by the sweep
-    chosen: tuple[Rule | None, ...]  # reverse rules of what was chosen, see ``masks`` of ``op``
-    chosen_forward: tuple[Rule | None, ...]  # forward rules of it
-    poles: bool  # its slopes depend on values, and so may be infinite
-    hand_on: Callable[..., Any] | None  # how the call of a Python function hands on what was chosen
-    unruled: tuple[int, ...]  # arrays that are not differentiable
-    short: int  # how many arrays it has, 0 if more than two; below 0 if it chooses
-    spelled: int  # the same, but 0 if one is not differentiable
-    closed: bool  # floating operands of one spec give a result of that spec
-    foreign: bool  # declared outside this package
-    call: Callable[..., Any]
-    plans: dict[tuple[type, ...], tuple[list[int], list[int]]]  # see keep
-    forwards: dict[Any, Any]  # by the declared kernel its forward; other kernels have none
-    holders: list[Callable[[Any], None]]  # tell those that call the kernel without asking here
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        pulls: Sequence[Rule | None],
+        pushes: Sequence[Rule | None] | None,
+        needs: Sequence[frozenset[str]] | None = None,
+        vjp: Mapping[str, Rule | None] | None = None,
+        jvp: Mapping[str, Rule | None] | None = None,
+        chosen: Sequence[Rule | None] | None = None,
+        chosen_forward: Sequence[Rule | None] | None = None,
+        elementwise: bool = False,
+        linear: bool = False,
+        closed: bool = False,
+        masks: bool = False,
+        moves: bool = False,
+        poles: bool = False,
+        hand_on: Callable[..., Any] | None = None,
+        foreign: bool = False,
+        reference: Callable[..., Any] = _refuse,
+        kernel: Callable[..., Any] = _refuse,
+        forward: Callable[..., tuple[Any, Any] | None] | None = None,
+        infer: Callable[..., Any] = _refuse,
+        prepare: Callable[..., tuple[Any, ...]] | None = None,
+        scalar: Callable[..., Any] | None = None,
+        equals: Callable[..., Any] | None = None,
+        primitive: str | None = None,
+        ordered: bool = False,
+        kernels: Sequence[Any] = (),
+        ufunc: np.ufunc | None = None,
+        several: Callable[[Any], tuple[Any, ...]] | None = None,
+        parts: Sequence[Row] = (),
+        numpy: Sequence[Any] = (),
+        aliases: Sequence[str] = (),
+        kinks: str = "",
+        samples: Sequence[Sample] = (),
+        rejects: Sequence[Reject] = (),
+    ) -> None:
+        count = len(layout.arrays)
+        self.layout = layout
+        # Of the layout, spelled out for those who ask at each call.
+        self.name = layout.name
+        self.arrays, self.results, self.options = layout.arrays, layout.results, layout.options
+        self.optional, self.cotangents = layout.optional, layout.cotangents
+        self.defaults, self.flags = layout.defaults, layout.flags
+        self.positional = layout.positional
+        self.required = REQUIRED in layout.defaults  # whether an option has no default
+        self.doc = getattr(reference, "__doc__", None) or ""
+        self.module = reference.__module__
+        self.reference, self.kernel, self.forward = reference, kernel, forward
+        # By the declared kernel its forward; other kernels have none.
+        self.forwards: dict[Any, Any] = {kernel: forward}
+        # Tell those that call the kernel without asking here.
+        self.holders: list[Callable[[Any], None]] = []
+        self.infer, self.prepare, self.ufunc = infer, prepare, ufunc
+        self.scalar, self.equals, self.primitive = scalar, equals, primitive
+        self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
+        self.several, self.parts = several, tuple(parts)
+        self.elementwise, self.linear, self.masks, self.moves = elementwise, linear, masks, moves
+        self.closed = closed  # floating operands of one spec give a result of that spec
+        self.poles, self.hand_on, self.foreign = poles, hand_on, foreign
+        self.vjp, self.jvp = dict(vjp or {}), dict(jvp or {})
+        self.needs = tuple(needs or [frozenset()] * count)
+        self.pulls = tuple(pulls)
+        self.bare = self.pulls  # the same on plain arrays; of the table's rows, with twins
+        self.pushes = (self._itself,) if pushes is None else tuple(pushes)
+        self.chosen = self.pulls if chosen is None else tuple(chosen)
+        self.chosen_forward = self.pushes if chosen_forward is None else tuple(chosen_forward)
+        # Arrays that are not differentiable.
+        self.unruled = tuple([k for k, pull in enumerate(self.pulls) if pull is None])
+        # How many arrays it has, 0 if more than two; below 0 if it chooses, so that the sweep
+        # learns of it. ``spelled`` is the same, but 0 if one is not differentiable.
+        few = 0 if count > 2 or self.cotangents or hand_on is not None else count
+        self.short = -few if masks else few
+        self.spelled = 0 if self.unruled else self.short
+        self.plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
+        self.numpy, self.aliases, self.kinks = tuple(numpy), tuple(aliases), kinks
+        self.samples, self.rejects = tuple(samples), tuple(rejects)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def _itself(self, t: Any, kept: Any, specs: Any) -> Any:
+        """The forward rule of a linear op."""
+        first = len(self.arrays) + 1
+        options = (kept or ())[first : first + len(self.options)]
+        return self.call(t, **dict(zip(self.options, options, strict=True)))
 
     def use(self, kernel: Callable[..., Any]) -> None:
         """Run another kernel from now on."""
@@ -344,9 +287,9 @@ class Row:
         return tuple(kept)
 
     def _plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:
-        """Which arrays, and the result, a node does not save; and which it saves of constants."""
+        """Which arrays and results a node does not save; and which it saves of constants."""
         wanted = frozenset().union(*compress(self.needs, tracked))
-        saved = [name in wanted for name in (*self.arrays, "out")]
+        saved = [name in wanted for name in (*self.arrays, *self.results)]
         dropped = [k for k, save in enumerate(saved) if not save]
         return dropped, [k for k, on in enumerate(tracked) if saved[k] and not on]
 
@@ -378,8 +321,8 @@ class Row:
 
         Arrays that may be absent are among them: whether one is, decides about its gradient.
         """
-        specs = [f"{name}_spec" for name in self.arrays]
-        order = [*self.arrays, "out", *specs, *self.options]
-        wanted = {name for rule in self.vjp.values() if rule for name in asked(rule)}
+        order = [*self.arrays, *self.results, *self.layout.specs, *self.options]
+        rules = [rule for rule in self.vjp.values() if rule]
+        wanted = {name for rule in rules for name in self.layout.wishes(rule)}
         wanted |= self.optional
         return tuple(name for name in order if name in wanted)

@@ -1,35 +1,26 @@
-"""How a sweep calls a rule: with what it asks for and, on plain arrays, with kernels for ops.
-
-A sweep runs a rule on arrays far more often than on Variables or Symbols, and to find out that
-it was given arrays takes an op as long as a small kernel takes. So a rule has a twin: the same
-code, whose globals hold the kernels in the place of the ops.
-"""
+"""How a sweep calls a rule: with what it asks for, picked out of what the node kept."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from operator import itemgetter
-from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from odyssey.errors import OdysseyError
-from odyssey.table.row import PASS, Row, Rule, asked, takes_residual
-from odyssey.table.value import NUMBERS
+from odyssey.table.signature import PASS, Layout, Rule, asked, takes_residual
+from odyssey.table.wires import Wire
 
-__all__ = ["FAMILIES", "bare", "picking", "read_choice"]
-
-# The modules whose rows are in the table.
-FAMILIES: set[str] = set()
+__all__ = ["check_choice", "gathering", "picking", "spreading"]
 
 
-def picking(row: Row, rule: Rule | None) -> Rule | None:
+def picking(layout: Layout, rule: Rule | None) -> Rule | None:
     """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
     if rule is None or rule is PASS:
         return rule
-    positions = {name: k for k, name in enumerate((*row.arrays, "out", *row.options))}
-    of_specs = {f"{name}_spec": k for k, name in enumerate(row.arrays)}
+    positions = {name: k for k, name in enumerate(layout.kept)}
+    of_specs = {name: k for k, name in enumerate(layout.specs)}
     names, count = asked(rule), len(positions)
     # Out of what was saved and the specs, as one tuple.
     pick = _picker([positions.get(n, count + of_specs.get(n, 0)) for n in names])
@@ -68,121 +59,73 @@ def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda values: tuple([values[k] for k in positions])
 
 
-def read_choice(row: Row, given: bool | Mapping[str, Rule | None]) -> None:
-    """Find out what the row does to the marks of what was chosen; see ``op``."""
-    if isinstance(given, Mapping):
-        for name, rule in given.items():
-            wrong = {name} - set(row.arrays)
-            needs = asked(rule) if rule else ()
-            wrong |= {n for n in needs if n not in row.options and n not in _kept_by(row)}
-            if wrong:
-                raise OdysseyError(
-                    f"op {row.name}: the rule of what was chosen of {name!r} names "
-                    f"{', '.join(sorted(wrong))}, which its reverse rule does not keep"
-                )
-        rules = tuple(picking(row, given.get(name)) for name in row.arrays)
-        row.chosen = row.chosen_forward = rules
-    else:
-        row.chosen, row.chosen_forward = row.pulls, row.pushes
-    row.moves = row.moves or (row.linear and not row.foreign)
-    by_value = not _kept_by(row).isdisjoint((*row.arrays, "out"))
-    # What only chooses has finite slopes; those of rows from outside are not known.
-    only_chooses = row.masks and given is True and not row.foreign
-    row.poles = row.elementwise and by_value and not only_chooses
-    row.hand_on = None
+# ------------------------------------------------------------------ several results
 
 
-def _kept_by(row: Row) -> frozenset[str]:
-    return frozenset().union(*row.needs)
+def gathering(layout: Layout, rule: Rule | None) -> Rule | None:
+    """The same for a reverse rule ``rule(g_<result>, ..., name, ...)`` of a row of several results.
 
-
-# ------------------------------------------------------------------ twins
-
-
-def bare(row: Row) -> tuple[Rule | None, ...]:
-    """The reverse rules of a row as a sweep over plain arrays calls them."""
-    return tuple(_bare(row, name, pull) for name, pull in zip(row.arrays, row.pulls, strict=True))
-
-
-def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
-    rule = row.vjp[name]
-    if type(rule) is not FunctionType or rule is PASS or pull is None:
-        return pull
-    twin = _twin(rule)
-    fast = picking(row, twin)
-    assert fast is not None
-    others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
-    if not others:
-        return fast
-    # An operand may be a Python number, and a kernel that is given nothing else would return one
-    # of NumPy's, which is not weak in its promotion.
-    if len(others) == 1:
-        k = others[0]
-        if len(asked(rule)) == 1:
-            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
-        if asked(rule) == (row.arrays[k], f"{name}_spec"):
-            own = row.arrays.index(name)
-            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(
-                g, kept[k], specs[own]
-            )
-
-    def choosing(g: Any, kept: Any, specs: Any) -> Any:
-        for k in others:
-            if type(kept[k]) in NUMBERS:
-                return pull(g, kept, specs)
-        return fast(g, kept, specs)
-
-    return choosing
-
-
-def _twin(function: FunctionType) -> Callable[..., Any]:
-    scope = _scope_of(function.__globals__["__name__"])
-    name, defaults = function.__name__, function.__defaults__
-    twin = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
-
-
-_SCOPES: dict[str, dict[str, Any]] = {}
-
-
-def _scope_of(module: str) -> dict[str, Any]:
-    """The globals of a module's twins: kernels for ops, twins for the helpers of rules.
-
-    Taken once, when the ops are all imported: what is rebound in the module later stays unseen.
+    A cotangent that did not arrive is zeros.
     """
-    if module in _SCOPES:
-        return _SCOPES[module]
-    scope = _SCOPES[module] = dict(vars(sys.modules[module]))
-    for name, value in list(scope.items()):
-        row = getattr(value, "row", None)
-        if isinstance(row, Row) and not (row.optional or row.foreign or row.prepare):
-            if row.options:
-                scope[name] = _straight(row)
-            else:
-                scope[name] = row.kernel
-                row.holders.append(partial(scope.__setitem__, name))
-        elif _is_helper(value):
-            scope[name] = _twin(value)
-    return scope
+    if rule is None:
+        return None
+    names = asked(rule, 0)
+    wanted = [layout.cotangents.index(name) for name in names if name in layout.cotangents]
+    places = {name: k for k, name in enumerate((*layout.kept, *layout.specs))}
+    count = len(layout.kept)
+    pick = _picker([places[name] for name in names[len(wanted) :]])
+    residual = takes_residual(rule)
+
+    def pull(g: Wire, kept: Any, specs: Any) -> Any:
+        parts, known = g.parts, specs[-1].parts
+        given = [parts[j] if j in parts else _zeros(known[j]) for j in wanted]
+        others = pick((*kept[:count], *specs))
+        if residual:
+            return rule(*given, *others, kept[count] if len(kept) > count else None)
+        return rule(*given, *others)
+
+    return pull
 
 
-def _straight(row: Row) -> Callable[..., Any]:
-    """An op with options: its kernel, where all are given in order; else they are to be bound."""
-    count = len(row.arrays) + len(row.options)
-
-    def call(*args: Any, **named: Any) -> Any:
-        if named or len(args) != count:
-            return row.call(*args, **named)
-        return row.kernel(*args)
-
-    return call
+def _zeros(spec: Any) -> Any:
+    return np.zeros(spec.shape, spec.dtype)
 
 
-def _is_helper(value: Any) -> bool:
-    """Whether this is a plain function of a family, and not a composite."""
-    if type(value) is not FunctionType or hasattr(value, "aliases"):
-        return False
-    if "tape" in value.__code__.co_varnames:  # which it passes on to ops
-        return False
-    return value.__globals__["__name__"] in FAMILIES
+def spreading(layout: Layout, rule: Rule | None) -> Rule | None:
+    """The same for a forward rule, which returns a tangent for each result, or None for zeros."""
+    push = picking(layout, rule)
+    if push is None:
+        return None
+    count = len(layout.results)
+
+    def spread(t: Any, kept: Any, specs: Any) -> Wire:
+        moved = push(t, kept, specs)
+        if not isinstance(moved, (tuple, list)) or len(moved) != count:
+            what = f"{len(moved)}" if isinstance(moved, (tuple, list)) else type(moved).__name__
+            raise OdysseyError(
+                f"op {layout.name}: a forward rule returned {what}; wanted is a tuple of "
+                f"{count} tangents, of {', '.join(layout.results)}"
+            )
+        return Wire({j: part for j, part in enumerate(moved) if part is not None})
+
+    return spread
+
+
+# ------------------------------------------------------------------ what was chosen
+
+
+def check_choice(
+    layout: Layout, given: bool | Mapping[str, Rule | None], kept: frozenset[str]
+) -> None:
+    """Refuse rules of what was chosen that ask for what a node does not keep; see ``op``."""
+    if not isinstance(given, Mapping):
+        return
+    for name, rule in given.items():
+        wrong = {name} - set(layout.arrays)
+        needs = asked(rule) if rule else ()
+        wrong |= {n for n in needs if n not in layout.options and n not in kept}
+        if wrong:
+            raise OdysseyError(
+                f"op {layout.name}: the rule of what was chosen of {name!r} names "
+                f"{', '.join(sorted(wrong))}, which its reverse rule does not keep"
+            )

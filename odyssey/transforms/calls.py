@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import spec_of
 from odyssey.table.row import Row
 from odyssey.table.scope import find, homes_of
+from odyssey.table.signature import Layout
 from odyssey.table.store import store
 from odyssey.table.value import Mark, make_value
+from odyssey.table.wires import Wire, WireSpec
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.variable import Variable
 
-__all__ = ["Rule", "Wire", "data_of", "home_of", "kept_inputs", "record_call"]
+__all__ = ["Rule", "data_of", "home_of", "kept_inputs", "record_call"]
 
 Rule = Callable[[dict[int, Any], tuple[Any, ...], dict[int, Any]], list[Any]]
 """``rule(parts, kept, chosen)``: from the parts of some results to all inputs, or the other way.
@@ -31,29 +31,20 @@ of its answers, or nothing.
 """
 
 
-class Wire:
-    """What a sweep passes between the node of a call and those of its results."""
+class Answers(Wire):
+    """A Wire that gathers the parts of all results, or inputs, and answers for all at once."""
 
-    # ``chosen``: the masks of the parts, by number; once there are answers, of these.
-    __slots__ = ("_answers", "_compute", "chosen", "parts")
-
-    # For the sweep, which compares them with the spec on the nodes.
-    shape = ()
-    dtype = np.dtype(np.float64)
+    # ``chosen``: the masks of the parts; once there are answers, of these.
+    __slots__ = ("_answers", "_compute")
 
     def __init__(self, parts: dict[int, Any], compute: Callable[..., Any] | None = None) -> None:
-        self.parts = parts
-        self.chosen: dict[int, Any] = {}
+        super().__init__(parts)
         self._compute = compute
         self._answers: list[Any] | None = None
 
-    def __add__(self, other: Wire) -> Wire:
-        parts = dict(self.parts)
-        for k, part in other.parts.items():
-            parts[k] = parts[k] + part if k in parts else part
-        wire = Wire(parts, self._compute)
-        wire.chosen = self.chosen | other.chosen
-        return wire
+    def of(self, parts: dict[int, Any]) -> Answers:
+        """A wire like this one, with other parts."""
+        return Answers(parts, self._compute)
 
     def answer(self, k: int, compute: Callable[..., Any] | None = None) -> Any:
         """Answer number ``k`` of what is computed, once, from all parts."""
@@ -64,20 +55,16 @@ class Wire:
         return self._answers[k]
 
 
-class _WireSpec(Spec):
-    """The spec of a Wire, which has the form of a number for the sweep, and for nobody else."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "results"
-
-
-_WIRE = _WireSpec((), Wire.dtype)
+_WIRE = WireSpec()
 
 
 def _row(
-    name: str, arrays: Iterable[str], pulls: Iterable[Any], pushes: Iterable[Any], number: int = -1
+    layout: Layout,
+    pulls: Iterable[Any],
+    pushes: Iterable[Any],
+    number: int = -1,
+    chooses: bool = False,
+    poles: bool = False,
 ) -> Row:
     def hand_on(k: int, g: Any, r: Any, chosen: Any) -> Any:
         """See ``step`` of the tape's choices: a Wire takes masks up, and answers with masks."""
@@ -87,42 +74,45 @@ def _row(
             r.chosen = dict.fromkeys(r.parts, chosen)
         return None
 
-    row = Row()
-    row.name, row.arrays, row.options = name, tuple(arrays), ()
-    row.pulls, row.pushes = tuple(pulls), tuple(pushes)
-    row.unruled, row.short, row.spelled = (), 0, 0
-    row.elementwise = row.linear = row.closed = row.masks = row.moves = row.poles = False
-    row.chosen = row.chosen_forward = (None,) * len(row.arrays)
-    row.hand_on = hand_on
-    # Its rules may fail in the middle of a sweep, which must then lose nothing.
-    row.foreign = True
-    return row
+    nothing = [None] * len(layout.arrays)
+    return Row(
+        layout,
+        pulls=list(pulls),
+        pushes=list(pushes),
+        chosen=nothing,
+        chosen_forward=nothing,
+        masks=chooses,
+        poles=poles,
+        hand_on=hand_on,
+        foreign=True,  # its rules may fail in the middle of a sweep, which must then lose nothing
+    )
 
 
-def _call_row(name: str, count: int, others: int, pull: Rule, push: Rule) -> Row:
+def _call_row(
+    name: str, count: int, others: int, pull: Rule, push: Rule, chooses: bool, poles: bool
+) -> Row:
     """The row of the node that stands for the call, with a Wire as its result."""
 
     def pulling(k: int) -> Any:
         return lambda g, kept, specs: g.answer(k, lambda *given: pull(given[0], kept, given[1]))
 
     def pushing(k: int) -> Any:
-        return lambda t, kept, specs: Wire({k: t}, lambda *given: push(given[0], kept, given[1]))
+        return lambda t, kept, specs: Answers({k: t}, lambda *given: push(given[0], kept, given[1]))
 
     numbers = range(count)
-    arrays = [f"x{k}" for k in numbers]
-    row = _row(f"{name}.call", arrays, map(pulling, numbers), map(pushing, numbers))
-    row.options = tuple(f"kept{k}" for k in range(others))
-    return row
+    arrays, options = [f"x{k}" for k in numbers], [f"kept{k}" for k in range(others)]
+    layout = Layout(f"{name}.call", arrays, options)
+    return _row(layout, map(pulling, numbers), map(pushing, numbers), -1, chooses, poles)
 
 
-def _result_row(name: str, j: int) -> Row:
+def _result_row(name: str, j: int, chooses: bool) -> Row:
     """The row of the node of result number ``j``."""
     return _row(
-        name,
-        ["call"],
-        [lambda g, kept, specs: Wire({j: g})],
+        Layout(name, ["call"]),
+        [lambda g, kept, specs: Answers({j: g})],
         [lambda t, kept, specs: t.answer(j)],
         j,
+        chooses,
     )
 
 
@@ -151,8 +141,7 @@ def record_call(
         poles: Whether slopes inside of it may be infinite.
     """
     ids = tuple([recording.place(value, name) for value in inputs])
-    row = _call_row(name, len(ids), len(kept), pull, push)
-    row.masks, row.poles = chooses, poles
+    row = _call_row(name, len(ids), len(kept), pull, push, chooses, poles)
     call = recording.new_id()
     saved = (*[data_of(value) for value in inputs], None, *kept)
     specs = (*[value._spec for value in inputs], _WIRE)
@@ -160,8 +149,7 @@ def record_call(
     made = []
     for j, data in enumerate(results):
         id, spec = recording.new_id(), spec_of(data)
-        result = _result_row(name, j)
-        result.masks = chooses
+        result = _result_row(name, j, chooses)
         recording.add((result, id, (call,), (), (_WIRE, spec)), data)
         made.append(make_value(Variable, data, recording, id, spec))
     return made

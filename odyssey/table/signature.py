@@ -1,0 +1,211 @@
+"""What the parameters of a declared function say: a row's operands and options, a rule's wishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+from odyssey.errors import OdysseyError
+
+__all__ = [
+    "PASS",
+    "REQUIRED",
+    "Layout",
+    "Rule",
+    "asked",
+    "by_position",
+    "parameters_of",
+    "takes_residual",
+]
+
+Rule = Callable[..., Any]
+
+
+def PASS(g: Any) -> Any:
+    """The rule of an operand whose derivative is one."""
+    return g
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED = _Required()
+"""What stands for the default of an option that must be given."""
+
+
+class Parameter(NamedTuple):
+    """One parameter of a declared function: ``kind`` is "array", "option" or "named"."""
+
+    name: str
+    kind: str
+    default: Any
+
+
+_RESIDUAL = Parameter("residual", "option", None)
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the parameters of ``function``; arrays are the positional-only ones.
+
+    Read from the code object: ``inspect.signature`` would triple the package's import time. A
+    function that was given a ``__signature__``, or has no code of its own, is asked by inspect.
+    """
+    function = getattr(function, "__wrapped__", function)
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__signature__"):
+        return _inspected(function)
+    names = code.co_varnames[: code.co_argcount]
+    defaults = getattr(function, "__defaults__", None) or ()
+    values = (*[REQUIRED] * (len(names) - len(defaults)), *defaults)
+    count = code.co_posonlyargcount
+    kinds = ["array"] * count + ["option"] * (len(names) - count)
+    found = [Parameter(*row) for row in zip(names, kinds, values, strict=True)]
+    given = getattr(function, "__kwdefaults__", None) or {}
+    for name in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]:
+        found.append(Parameter(name, "named", given.get(name, REQUIRED)))
+    return found
+
+
+def _inspected(function: Callable[..., Any]) -> list[Parameter]:
+    import inspect
+
+    kinds = {
+        inspect.Parameter.POSITIONAL_ONLY: "array",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD: "option",
+        inspect.Parameter.KEYWORD_ONLY: "named",
+    }
+    return [
+        Parameter(p.name, kinds[p.kind], REQUIRED if p.default is p.empty else p.default)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in kinds
+    ]
+
+
+def by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Let keyword-only options be passed as kernels are called: in order, after the arrays."""
+    parameters = parameters_of(reference)
+    named = [p.name for p in parameters if p.kind == "named"]
+    if not named:
+        return reference
+    first = len(parameters) - len(named)
+
+    @wraps(reference)
+    def positional(*values: Any) -> Any:
+        return reference(*values[:first], **dict(zip(named, values[first:], strict=True)))
+
+    return positional
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _code_of(function: Callable[..., Any]) -> Any:
+    """The code object that tells the parameters of a function; None where inspect has to."""
+    function = getattr(function, "__wrapped__", function)
+    return None if hasattr(function, "__signature__") else getattr(function, "__code__", None)
+
+
+def asked(rule: Rule, first: int = 1) -> tuple[str, ...]:
+    """The names of a rule's parameters, from the one after the cotangent, but for its residual."""
+    code = _code_of(rule)
+    if code is None:
+        names = tuple(p.name for p in parameters_of(rule))
+    else:  # a thousand rules are read at import: without a Parameter for each name
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if "residual" not in code.co_varnames:
+            return names[first:]
+    return names[first:-1] if takes_residual(rule) else names[first:]
+
+
+def takes_residual(rule: Rule) -> bool:
+    """Whether a rule's last parameter is ``residual=None``: what the op's ``forward`` left."""
+    code = _code_of(rule)
+    if code is not None and "residual" not in code.co_varnames:
+        return False
+    return parameters_of(rule)[-1:] == [_RESIDUAL]
+
+
+# ------------------------------------------------------------------ operands, results, options
+
+
+class Layout:
+    """What a row takes and gives, by name, in the order in which a node keeps it.
+
+    Attributes:
+        name: Of the op.
+        arrays: Its operands.
+        optional: Those that may be None.
+        results: What it gives; ``("out",)`` for the one result that has no name of its own.
+        cotangents: What reverse rules call the cotangents of several results; none for one.
+        options: Its options.
+        defaults: Theirs.
+        flags: Positions of options that are on or off.
+        positional: How many options may be given by position.
+        kept: What a node has a place for, but for a residual.
+        specs: What rules call the shape and dtype of each operand.
+    """
+
+    __slots__ = (
+        "arrays",
+        "cotangents",
+        "defaults",
+        "flags",
+        "kept",
+        "name",
+        "optional",
+        "options",
+        "positional",
+        "results",
+        "specs",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        options: Sequence[str] = (),
+        results: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.arrays = tuple(arrays)
+        self.results = tuple(results) or ("out",)
+        self.cotangents = tuple([f"g_{result}" for result in results])
+        self.options = tuple(options)
+        self.optional: frozenset[str] = frozenset()
+        self.defaults: tuple[Any, ...] = ()
+        self.flags: tuple[int, ...] = ()
+        self.positional = 0
+        self.kept = (*self.arrays, *self.results, *self.options)
+        self.specs = tuple([f"{array}_spec" for array in arrays])
+
+    @classmethod
+    def read(cls, reference: Callable[..., Any], results: Sequence[str] = ()) -> Layout:
+        """Read the parameters of an op's meaning.
+
+        Raises:
+            OdysseyError: where none of them is an array.
+        """
+        parameters = parameters_of(reference)
+        arrays = [p for p in parameters if p.kind == "array"]
+        options = [p for p in parameters if p.kind != "array"]
+        name = reference.__name__
+        if not arrays:
+            raise OdysseyError(
+                f"op {name}: no array parameters; write the arrays before a '/', "
+                f"as in def {name}(x, /)"
+            )
+        layout = cls(name, [p.name for p in arrays], [p.name for p in options], results)
+        layout.optional = frozenset(p.name for p in arrays if p.default is None)
+        layout.flags = tuple(k for k, p in enumerate(options) if isinstance(p.default, bool))
+        layout.positional = sum(p.kind == "option" for p in options)
+        layout.defaults = tuple(p.default for p in options)
+        return layout
+
+    def wishes(self, rule: Rule) -> tuple[str, ...]:
+        """What a reverse rule asks for besides cotangents."""
+        if not self.cotangents:
+            return asked(rule)
+        return tuple([name for name in asked(rule, 0) if name not in self.cotangents])

@@ -1,0 +1,115 @@
+"""Twins of reverse rules, for sweeps over plain arrays: kernels stand for the ops.
+
+A sweep runs a rule on arrays far more often than on Variables or Symbols, and to find out that
+it was given arrays takes an op as long as a small kernel takes. So a rule has a twin: the same
+code, whose globals hold the kernels in the place of the ops.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from odyssey.table.row import Row
+from odyssey.table.rules import picking
+from odyssey.table.signature import PASS, Rule, asked
+from odyssey.table.value import NUMBERS
+
+__all__ = ["FAMILIES", "bare"]
+
+# The modules whose rows are in the table.
+FAMILIES: set[str] = set()
+
+
+def bare(row: Row) -> tuple[Rule | None, ...]:
+    """The reverse rules of a row as a sweep over plain arrays calls them."""
+    if row.cotangents:  # few, and long at work
+        return row.pulls
+    return tuple(_bare(row, name, pull) for name, pull in zip(row.arrays, row.pulls, strict=True))
+
+
+def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
+    rule = row.vjp[name]
+    if type(rule) is not FunctionType or rule is PASS or pull is None:
+        return pull
+    twin = _twin(rule)
+    fast = picking(row.layout, twin)
+    assert fast is not None
+    others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
+    if not others:
+        return fast
+    # An operand may be a Python number, and a kernel that is given nothing else would return one
+    # of NumPy's, which is not weak in its promotion.
+    if len(others) == 1:
+        k = others[0]
+        if len(asked(rule)) == 1:
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
+        if asked(rule) == (row.arrays[k], f"{name}_spec"):
+            own = row.arrays.index(name)
+            return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(
+                g, kept[k], specs[own]
+            )
+
+    def choosing(g: Any, kept: Any, specs: Any) -> Any:
+        for k in others:
+            if type(kept[k]) in NUMBERS:
+                return pull(g, kept, specs)
+        return fast(g, kept, specs)
+
+    return choosing
+
+
+def _twin(function: FunctionType) -> Callable[..., Any]:
+    scope = _scope_of(function.__globals__["__name__"])
+    name, defaults = function.__name__, function.__defaults__
+    twin = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
+_SCOPES: dict[str, dict[str, Any]] = {}
+
+
+def _scope_of(module: str) -> dict[str, Any]:
+    """The globals of a module's twins: kernels for ops, twins for the helpers of rules.
+
+    Taken once, when the ops are all imported: what is rebound in the module later stays unseen.
+    """
+    if module in _SCOPES:
+        return _SCOPES[module]
+    scope = _SCOPES[module] = dict(vars(sys.modules[module]))
+    for name, value in list(scope.items()):
+        row = getattr(value, "row", None)
+        if isinstance(row, Row) and not (row.optional or row.foreign or row.prepare):
+            if row.options:
+                scope[name] = _straight(row)
+            else:
+                scope[name] = row.kernel
+                row.holders.append(partial(scope.__setitem__, name))
+        elif _is_helper(value):
+            scope[name] = _twin(value)
+    return scope
+
+
+def _straight(row: Row) -> Callable[..., Any]:
+    """An op with options: its kernel, where all are given in order; else they are to be bound."""
+    count = len(row.arrays) + len(row.options)
+
+    def call(*args: Any, **named: Any) -> Any:
+        if named or len(args) != count:
+            return row.call(*args, **named)
+        return row.kernel(*args)
+
+    return call
+
+
+def _is_helper(value: Any) -> bool:
+    """Whether this is a plain function of a family, and not a composite."""
+    if type(value) is not FunctionType or hasattr(value, "aliases"):
+        return False
+    if "tape" in value.__code__.co_varnames:  # which it passes on to ops
+        return False
+    return value.__globals__["__name__"] in FAMILIES
