@@ -32,7 +32,9 @@ def import_extra(module: str, distribution: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the extra is there, but broken: show how
+        checkout = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+        what = '-e ".[examples]"' if checkout else '"odyssey[examples]"'
         raise SystemExit(
             f"python -m odyssey: this command needs {distribution}, which is not installed; "
-            'install it with: pip install -e ".[examples]"'
+            f"install it with: pip install {what}"
         ) from error
