@@ -50,7 +50,7 @@ class Lowered:
     graph: Graph
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
-        trial = _Trial(fn, args, named)
+        trial = _Trial(fn, args, named, anyway=True)
         if trial.error is not None:
             raise trial.error
         self.graph = trial.graph
@@ -157,7 +157,14 @@ class _Trial:
         error: What else went wrong than meeting what no graph can hold, or None.
     """
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        anyway: bool = False,
+    ):
+        self._anyway = anyway  # also where not all can be undone
         tracing = Trace()
         self.graph = tracing.graph
         self.result: Any = None
@@ -179,7 +186,7 @@ class _Trial:
         except Exception as error:  # of an object that does not let itself be looked at
             self.error = error
             return
-        if not around.tried:
+        if not (around.traced if self._anyway else around.tried):
             self.error = TapeError(
                 "lower: the function reaches an iterator, or a tape, which tracing would change; "
                 "pass it what it takes from them as arguments"

@@ -7,8 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache, partial
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -17,19 +26,28 @@ from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 
 __all__ = [
+    "FURTHEST",
     "generators_of",
     "is_generator",
+    "named_by",
     "names_in",
+    "of_users",
     "reachable",
     "same_states",
     "set_states",
+    "slot_value",
+    "slots_of",
     "states_of",
     "with_states",
 ]
 
-_OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, type, ModuleType)
+_OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, ModuleType)
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Looking through a data set that somebody closes over would cost more than the function.
-_MOST = 10_000
+FURTHEST = 10_000
+
+# Whose classes and modules hold nothing of the user's.
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "odyssey"}
 
 
 def generators_of(*roots: Any) -> list[Any]:
@@ -71,10 +89,12 @@ def is_generator(thing: Any) -> bool:
 
 
 def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator[Any]:
-    """Yield what a function is given and what it is made of, each thing once.
+    """Yield what a function is given and what it is made of, each thing once, numbers left out.
 
-    Looks into containers, closures, defaults, the globals that a function names, bound methods,
-    ``functools.partial`` and the attributes of objects; not into this package and NumPy.
+    Looks into containers, closures, defaults, the globals that a function names, and the attributes
+    that it names of modules, bound methods, ``functools.partial``, the attributes and slots of
+    objects and of their classes; not into this package, NumPy, and classes of Python's own. It ends
+    after ``FURTHEST`` things.
 
     Args:
         roots: Where to begin.
@@ -82,9 +102,9 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
     """
     waiting = list(roots)
     seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
-    while waiting and len(seen) < _MOST:
+    while waiting and len(seen) < FURTHEST:
         thing = waiting.pop()
-        if id(thing) in seen or thing is None:
+        if type(thing) in _ATOMS or id(thing) in seen:
             continue
         seen[id(thing)] = thing
         if but is not None and but(thing):
@@ -96,34 +116,90 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
 
 
 def _parts(thing: Any) -> list[Any]:
-    if isinstance(thing, dict):
-        return list(thing.values())
-    if isinstance(thing, (list, tuple, set, frozenset, deque)):
-        return list(thing)
     if isinstance(thing, FunctionType):
         return _parts_of_function(thing)
+    if isinstance(thing, type):
+        return [*vars(thing).values(), *thing.__bases__] if of_users(thing) else []
     if isinstance(thing, MethodType):
         return [thing.__func__, thing.__self__]
     if isinstance(thing, BuiltinMethodType):
         return [thing.__self__]
     if isinstance(thing, partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
-    return list(getattr(thing, "__dict__", {}).values())
+    kind = type(thing)
+    held = [slot_value(slot, thing) for slot in slots_of(kind)]
+    return [*_members(thing), *getattr(thing, "__dict__", {}).values(), *held, kind]
+
+
+def _members(thing: Any) -> list[Any]:
+    if isinstance(thing, (dict, MappingProxyType)):
+        return list(thing.values())
+    if isinstance(thing, (list, tuple, set, frozenset, deque)):
+        return list(thing)
+    if isinstance(thing, property):
+        return [thing.fget, thing.fset]
+    if isinstance(thing, (staticmethod, classmethod)):
+        return [thing.__func__]
+    if isinstance(thing, memoryview):
+        return [thing.obj]
+    return [thing()] if isinstance(thing, ref) else []
+
+
+def of_users(thing: type | ModuleType) -> bool:
+    """Whether a class or module is neither Python's own, nor NumPy's, nor of this package."""
+    home = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
+    return str(home).partition(".")[0] not in _LIBRARIES
+
+
+def slots_of(kind: type) -> list[Any]:
+    """The descriptors of all ``__slots__`` of a user's class."""
+    makers = [base for base in kind.__mro__ if "__slots__" in vars(base) and of_users(base)]
+    return [v for m in makers for v in vars(m).values() if type(v) is MemberDescriptorType]
+
+
+def slot_value(slot: Any, thing: Any, default: Any = None) -> Any:
+    """What stands in a slot, or ``default`` where nothing does."""
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return default
 
 
 def _parts_of_function(function: FunctionType) -> list[Any]:
     parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    parts += function.__dict__.values()
+    parts += _closed_over(function)
+    if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
+        for room, names in named_by(function):
+            parts += [room[name] for name in names if name in room]
+        # Its state is slow to take: 40 µs, so only where it may be in use.
+        parts += [np.random, _standard()] if "random" in names_in(function.__code__) else []
+    return parts
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    found = []
     for cell in function.__closure__ or ():
         try:
-            parts.append(cell.cell_contents)
+            found.append(cell.cell_contents)
         except ValueError:  # a name that was not bound yet
             continue
-    if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        known, names = function.__globals__, set(names_in(function.__code__))
-        parts += [known[name] for name in names if name in known]
-        # Its state is slow to take: 40 µs, so only where it may be in use.
-        parts += [np.random, _standard()] if "random" in names else []
-    return parts
+    return found
+
+
+def named_by(function: FunctionType) -> list[tuple[dict[str, Any], set[str]]]:
+    """The names that a function's code may look up, and where: globals, and modules."""
+    names = set(names_in(function.__code__))
+    found: dict[int, dict[str, Any]] = {}
+    rooms = [function.__globals__]
+    rooms += [vars(m) for m in _closed_over(function) if isinstance(m, ModuleType)]
+    while rooms:
+        room = rooms.pop()
+        if id(room) not in found:
+            found[id(room)] = room
+            things = [room[name] for name in names if name in room]
+            rooms += [vars(m) for m in things if isinstance(m, ModuleType) and of_users(m)]
+    return [(room, names) for room in found.values()]
 
 
 def names_in(code: CodeType) -> Iterator[str]:
