@@ -110,8 +110,8 @@ def g_of(rng):
 
 
 DECLARED = ("vjp", "jvp", "elementwise", "closed", "linear", "masks", "real", "ufunc", "kernel",
-            "forward", "infer", "prepare", "scalar", "numpy", "aliases", "kinks", "samples",
-            "rejects")  # fmt: skip
+            "forward", "infer", "prepare", "canonical", "scalar", "numpy", "aliases", "kinks",
+            "samples", "rejects")  # fmt: skip
 
 
 def declared(x, **named):

@@ -16,6 +16,7 @@ from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
 from odyssey.graph.names import captured_names
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
+from odyssey.table.canonical import plain_options
 from odyssey.table.scope import Boundary, enter
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
@@ -183,7 +184,10 @@ class Trace:
                 "the compiled function, or keep it in a Variable, by assign"
             )
         specs = [v.spec if isinstance(v, Symbol) else _spec(v) for v in values]
+        options = plain_options(row, options)
         spec = row.infer(*specs, *options)
+        if row.canonical is not None:
+            options = row.canonical(*specs, *options)
         operands = tuple(self._ref(v) for v in values)
         result: TracedArray = self.symbol(spec)
         self.graph.instructions.append(Instruction(row, operands, options, result.id, spec))

@@ -7,6 +7,7 @@ to an operand, its diagonals and sums, is done to it alone and first.
 from __future__ import annotations
 
 import math
+import string
 from functools import lru_cache
 from typing import Any
 
@@ -49,6 +50,16 @@ def _contract_spec(x: Spec, y: Spec, subscripts: str) -> Spec:
                     f"the axes {letter!r} differ in length"
                 )
     return Spec(tuple(lengths[c] for c in out), np.result_type(x.dtype, y.dtype))
+
+
+def _spelled_letters(x: Any, y: Any, subscripts: str) -> tuple[str]:
+    """Letters in the order of the alphabet, as axes come."""
+    names: dict[str, str] = {}
+    alphabet = iter(string.ascii_letters)
+    for letter in filter(str.isalpha, subscripts):
+        if letter not in names:
+            names[letter] = next(alphabet)
+    return ("".join(names.get(c, c) for c in subscripts),)
 
 
 def _contract(x: Any, y: Any, subscripts: str) -> Any:
@@ -96,6 +107,7 @@ def _for_y(subscripts: str) -> str:
 
 
 @op(
+    canonical=_spelled_letters,
     infer=_contract_spec,
     vjp={
         "x": lambda g, y, subscripts: contract(g, y, _for_x(subscripts)),

@@ -53,6 +53,12 @@ def _cross_spec(x: Spec, y: Spec, axisa: Any, axisb: Any, axisc: Any, axis: None
     return Spec((*batch[:k], 3, *batch[k:]), dtype)
 
 
+def _spelled_axes(
+    x: Any, y: Any, axisa: int, axisb: int, axisc: int, axis: None
+) -> tuple[Any, ...]:
+    return axisa % x.ndim, axisb % y.ndim, axisc % max(x.ndim, y.ndim), None
+
+
 def _cross(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> Any:
     # np.cross takes 1.3 times as long for two vectors, and those of 2 components in older versions.
     a = np.moveaxis(x, _along("x", x.shape, axisa), 0)
@@ -75,6 +81,7 @@ def _rule_y(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) ->
     kernel=_cross,
     numpy=[np.cross],
     prepare=_one_axis,
+    canonical=_spelled_axes,
     infer=_cross_spec,
     vjp={"x": _rule_x, "y": _rule_y},
     jvp={

@@ -26,6 +26,12 @@ def _class_axis(logits: Any, axis: int) -> int:
     return normalize_axes("cross_entropy", axis, len(logits.shape))[0]
 
 
+def _spelled(
+    logits: Any, targets: Any, axis: int, smoothing: Any, ignore_index: Any, reduction: str
+) -> tuple[Any, ...]:
+    return _class_axis(logits, axis), float(smoothing), ignore_index, reduction
+
+
 def _target_spec(logits: Any, targets: Any, axis: int) -> bool:
     """Whether targets are class numbers, not probabilities; raises where they are neither."""
     k = _class_axis(logits, axis)
@@ -227,6 +233,7 @@ _ENTROPY_REJECTS = (
 @op(
     real=True,
     forward=_with_exponentials,
+    canonical=_spelled,
     infer=_entropy_spec,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
@@ -293,6 +300,7 @@ def _slope_rule(
 
 @op(
     real=True,
+    canonical=_spelled,
     infer=_slope_spec,
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
@@ -329,7 +337,13 @@ def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Sp
     return Spec(shape, logits_spec.dtype)
 
 
-@op(infer=_mass_spec)
+@op(
+    canonical=lambda targets, logits_spec, *options: (
+        logits_spec,
+        *_spelled(logits_spec, targets, *options),
+    ),
+    infer=_mass_spec,
+)
 def softmax_cross_entropy_mass(
     targets: Any,
     /,

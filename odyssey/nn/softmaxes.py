@@ -10,6 +10,7 @@ from odyssey.ops.arithmetic import mul, sub
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import normalize_axes
 from odyssey.spec import Spec
+from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -58,6 +59,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
 
 @op(
     real=True,
+    canonical=folded,
     infer=_axis_checked("softmax"),
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
@@ -72,6 +74,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 
 @op(
     real=True,
+    canonical=folded,
     infer=_axis_checked("log_softmax"),
     vjp={
         "x": lambda g, x, axis: sub(g, mul(softmax(x, axis), sum(g, axis, keepdims=True))),

@@ -207,6 +207,19 @@ def _rolled_spec(x: Spec, shift: Any, axis: Any) -> Spec:
     return x
 
 
+def _spelled_shifts(x: Any, shift: Any, axis: Any) -> tuple[Any, Any]:
+    """Shifts forward by less than a length, one for each axis that moves, in order."""
+    if axis is None and x.ndim != 1:
+        total = sum(shift) if isinstance(shift, tuple) else shift
+        return total % max(x.size, 1), None
+    steps = [0] * x.ndim
+    shifts, axes = (v if isinstance(v, tuple) else (v,) for v in (shift, axis or 0))
+    for s, k in np.broadcast(shifts, axes):
+        steps[k] = (steps[k] + int(s)) % max(x.shape[k], 1)
+    moving = tuple(k for k, s in enumerate(steps) if s)
+    return tuple(steps[k] for k in moving), moving
+
+
 def _opposite(shift: Any) -> Any:
     return tuple(-s for s in shift) if isinstance(shift, tuple) else -shift
 
@@ -215,6 +228,7 @@ def _opposite(shift: Any) -> Any:
     linear=True,
     numpy=[np.roll],
     prepare=_shifts,
+    canonical=_spelled_shifts,
     infer=_rolled_spec,
     vjp={"x": lambda g, shift, axis: roll(g, _opposite(shift), axis)},
     samples=[

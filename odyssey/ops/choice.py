@@ -241,6 +241,13 @@ def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
     return Spec(shape, np.result_type(x.dtype, *bounds))
 
 
+def _spelled_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> tuple[Any, ...]:
+    """Python's numbers that bound floating ones are floating too, which changes no value."""
+    whole = x.dtype.kind != "f"
+    bounds = (b if whole or type(b) is not int else float(b) for b in (a_min, a_max))
+    return (*bounds, None, None)
+
+
 def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     if a_min is not None:
         g = keep_where(g, greater_equal(x, a_min))
@@ -255,6 +262,7 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     masks=True,
     numpy=[np.clip],
     prepare=_bounds,
+    canonical=_spelled_bounds,
     infer=_clip_spec,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside",

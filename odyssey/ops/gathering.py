@@ -14,6 +14,7 @@ from odyssey.ops.choice import equal
 from odyssey.ops.scatter import added_rows, in_range, put_under
 from odyssey.ops.shape import astype, expand_dims, normalize_axes
 from odyssey.spec import Spec
+from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -39,6 +40,11 @@ def _check_indices(who: str, indices: Any) -> None:
         raise DTypeError(f"{who}: the indices have dtype {dtype}; pass integers")
 
 
+def _spelled_by_spec(x: Any, indices: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
+    """For what writes into an array of ``spec``, the last option."""
+    return one_axis(axis, rest[-1].ndim), *rest
+
+
 _SHUFFLED = np.array([[3, 0], [0, -1]])
 _SPEC = Spec((4, 3), np.dtype(np.float64))
 
@@ -56,6 +62,7 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     numpy=[np.take],
     kernel=_take,
     prepare=_taking,
+    canonical=lambda x, indices, axis, mode: (one_axis(axis, x.ndim), mode),
     infer=_taken_spec,
     vjp={
         "x": lambda g, indices, x_spec, axis, mode: add_taken(
@@ -87,6 +94,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
 @op(
     moves=True,
     prepare=_taking,
+    canonical=_spelled_by_spec,
     infer=lambda x, indices, axis, mode, spec: Spec(spec.shape, x.dtype),
     vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
     jvp={
@@ -187,6 +195,7 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
     moves=True,
     numpy=[np.take_along_axis],
     kernel=_take_along,
+    canonical=lambda x, indices, axis: (one_axis(axis, x.ndim),),
     infer=_along_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
     jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
@@ -209,6 +218,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 
 @op(
     moves=True,
+    canonical=_spelled_by_spec,
     infer=lambda x, indices, axis, spec: Spec(spec.shape, x.dtype),
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
     jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},

@@ -16,7 +16,7 @@ from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.ops.choice import keep_where
 from odyssey.ops.gathering import add_at_key, add_where_taken
 from odyssey.ops.shape import reshape
-from odyssey.spec import Spec
+from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -70,6 +70,58 @@ def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
     return (plain_key(key), *rest)
 
 
+def spelled_key(shape: Shape, key: Any) -> Any:
+    """The one spelling of an index into an array of ``shape``, for graphs.
+
+    Whole numbers and bounds of slices count from the front, ``...`` and what it leaves out behind
+    the rest is not written, nor the tuple around a single part.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    given = sum(map(_axes_read, parts))
+    advanced = any(isinstance(part, (np.ndarray, bool, np.bool_)) for part in parts)
+    spelled: list[Any] = []
+    for part in parts:
+        if part is Ellipsis:
+            # Between arrays it tells them apart, though it stands for no axis.
+            spelled += [slice(None)] * (len(shape) - given) or [part] * advanced
+            continue
+        n = shape[sum(map(_axes_read, spelled)) :][: _axes_read(part)]
+        spelled.append(_spelled_part(part, *n) if len(n) == 1 else part)
+    if spelled and spelled[-1] is Ellipsis:
+        spelled.pop()
+    kept = any(part is Ellipsis for part in spelled)  # which would take their place
+    while spelled and not kept and _reads_all(spelled[-1]):
+        spelled.pop()
+    return spelled[0] if len(spelled) == 1 else tuple(spelled)
+
+
+def _reads_all(part: Any) -> bool:
+    return isinstance(part, slice) and part == slice(None)
+
+
+def _axes_read(part: Any) -> int:
+    """How many axes of an array a part of an index reads."""
+    if part is None or part is Ellipsis or isinstance(part, (bool, np.bool_)):
+        return 0
+    return part.ndim if isinstance(part, np.ndarray) and part.dtype.kind == "b" else 1
+
+
+def _spelled_part(part: Any, n: int) -> Any:
+    """A part that reads one axis of length ``n``."""
+    if isinstance(part, slice):
+        places = range(n)[part]
+        step = places.step if len(places) > 1 else 1
+        start, last = (places[0], places[-1]) if places else (0, -1)
+        if (start, last, step) == (0, n - 1, 1):
+            return slice(None)
+        return slice(start, last + 1 if step > 0 else last - 1 if last else None, step)
+    if isinstance(part, np.ndarray):
+        if part.dtype.kind == "b":
+            return part
+        return np.where(part < 0, part + np.intp(n), part).astype(np.intp)
+    return operator.index(part) % n
+
+
 def _picked(spec: Spec, key: Any, who: str) -> Spec:
     """The spec of ``x[key]``, found on a stand-in that repeats one element and holds no data."""
     stand_in = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
@@ -84,6 +136,7 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 @op(
     linear=True,
     prepare=_prepare,
+    canonical=lambda x, key: (spelled_key(x.shape, key),),
     infer=lambda x, key: _picked(x, key, "getitem"),
     vjp={"x": lambda g, x_spec, key: add_at(g, key, x_spec)},
     samples=_KEYS,
@@ -105,6 +158,7 @@ def _only_slices(key: Any) -> bool:
 @op(
     linear=True,
     prepare=_prepare,
+    canonical=lambda x, key, spec: (spelled_key(spec.shape, key), spec),
     infer=lambda x, key, spec: Spec(spec.shape, x.dtype),
     vjp={"x": lambda g, key: getitem(g, key)},
     samples=[
@@ -184,6 +238,7 @@ def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
 @op(
     moves=True,
     prepare=_prepare,
+    canonical=lambda x, v, key: (spelled_key(x.shape, key),),
     infer=_setitem_spec,
     vjp={
         "x": lambda g, key: setitem(g, 0, key),

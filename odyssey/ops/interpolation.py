@@ -149,6 +149,7 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 @op(
     kernel=_lines,
     prepare=_beyond,
+    canonical=lambda x, xp, fp, *ends: tuple(float(v) if type(v) is int else v for v in ends),
     infer=_lines_spec,
     vjp={
         "x": _slope,

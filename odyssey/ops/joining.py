@@ -18,6 +18,7 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape, shape_of
 from odyssey.spec import Spec
+from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -42,6 +43,13 @@ def _joined_spec(*specs_and_axis: Any) -> Spec:
     if len({(len(s), s[:k], s[k + 1 :]) for s in shapes}) > 1:
         raise ShapeError(f"concatenate: shapes {shapes} differ on another axis than {axis}")
     return Spec((*shapes[0][:k], sum(s[k] for s in shapes), *shapes[0][k + 1 :]), dtype)
+
+
+def _spelled_axis(*specs_and_axis: Any) -> tuple[Any]:
+    *specs, axis = specs_and_axis
+    if axis is None and any(spec.ndim != 1 for spec in specs):
+        return (None,)
+    return (one_axis(axis, specs[0].ndim),)
 
 
 def _place(specs: Sequence[Spec], axis: int | None) -> tuple[slice, ...]:
@@ -74,6 +82,7 @@ def _two(x0: Any, x1: Any, /, axis: int | None = 0) -> Any:
 _two.__name__ = "concatenate"
 _PAIR = op(
     moves=True,
+    canonical=_spelled_axis,
     infer=_joined_spec,
     vjp={
         "x0": lambda g, axis, x0_spec: _pull_part(g, axis, x0_spec),
@@ -130,6 +139,7 @@ def _joiner(count: int) -> Any:
     specs = [f"{name}_spec" for name in arrays]
     return op(
         moves=True,
+        canonical=_spelled_axis,
         infer=_joined_spec,
         vjp={n: named(pulling(), ["g", "axis", *specs[: k + 1]]) for k, n in enumerate(arrays)},
         jvp={n: named(pushing(k), ["t", "axis", *specs]) for k, n in enumerate(arrays)},

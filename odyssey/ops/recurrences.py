@@ -15,6 +15,7 @@ from odyssey.ops.joining import concatenate
 from odyssey.ops.reductions import folded_axes
 from odyssey.ops.shape import normalize_axes, reshape
 from odyssey.spec import Spec
+from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -97,6 +98,7 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
 @op(
     kernel=_recurrence,
     prepare=_one_axis,
+    canonical=lambda x, factors, axis, reverse: (axis % x.ndim, reverse),
     infer=_recurrence_spec,
     vjp={
         "x": lambda g, factors, axis, reverse: linear_recurrence(
@@ -176,6 +178,7 @@ def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
 
 @op(
     numpy=[np.cumprod],
+    canonical=lambda x, axis: (one_axis(axis, x.ndim),),
     infer=_cumprod_spec,
     vjp={"x": _cumprod_rule},
     jvp={"x": _cumprod_forward},

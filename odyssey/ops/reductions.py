@@ -12,6 +12,7 @@ from odyssey.ops.arithmetic import div, mul
 from odyssey.ops.choice import equal, keep_where, logical_and, logical_or, not_equal
 from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
 from odyssey.spec import Shape, Spec
+from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -77,6 +78,7 @@ def _sum_dtype(dtype: Any) -> Any:
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     numpy=[np.sum],
+    canonical=folded,
     infer=_infer("sum", _sum_dtype),
     vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
@@ -91,6 +93,7 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     linear=True,
     kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
     numpy=[np.mean],
+    canonical=folded,
     infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype, lone=False),
     vjp={
         "x": lambda g, x_spec, axis, keepdims: spread(
@@ -168,6 +171,7 @@ _EXTREMA: dict[str, Any] = {
     real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.max, np.amax],
+    canonical=folded,
     infer=_extremum_infer("max"),
     rejects=[_NO_AXIS, reject((0, 2), match="and so no max")],
     **_EXTREMA,
@@ -181,6 +185,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     numpy=[np.min, np.amin],
+    canonical=folded,
     infer=_extremum_infer("min"),
     rejects=[_NO_AXIS, reject((0, 2), match="and so no min")],
     **_EXTREMA,
@@ -204,6 +209,10 @@ def _index_spec(name: str) -> Any:
     return infer
 
 
+def _one(x: Any, axis: Any, keepdims: bool) -> tuple[Any, ...]:
+    return one_axis(axis, x.ndim), keepdims
+
+
 _PLACES = (
     sample((2, 3)),
     sample((2, 3), axis=1),
@@ -217,6 +226,7 @@ _PLACES = (
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     numpy=[np.argmax],
+    canonical=_one,
     infer=_index_spec("argmax"),
     samples=_PLACES,
     rejects=[
@@ -233,6 +243,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     numpy=[np.argmin],
+    canonical=_one,
     infer=_index_spec("argmin"),
     samples=_PLACES,
     rejects=[_NO_AXIS, reject((0, 2), match="and so no argmin")],
@@ -249,6 +260,7 @@ def _truth(dtype: Any) -> Any:
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     numpy=[np.any],
+    canonical=folded,
     infer=_infer("any", _truth),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
@@ -261,6 +273,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     numpy=[np.all],
+    canonical=folded,
     infer=_infer("all", _truth),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
@@ -336,6 +349,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     linear=True,
     kernel=_sum_to,
     prepare=_shape_option,
+    canonical=lambda x, shape: (shape,),
     infer=_sum_to_spec,
     vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
     samples=[

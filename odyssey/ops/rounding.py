@@ -57,6 +57,7 @@ def fix(x: Any, /) -> Any:
     masks=True,
     vjp=_FLAT,
     kinks=_STEPS,
+    canonical=lambda x, decimals: (int(decimals),),
     samples=[*singles(), sample((2, 3), decimals=2), sample((3,), decimals=-1, low=-40, high=40)],
 )
 def round(x: Any, /, decimals: int = 0) -> Any:

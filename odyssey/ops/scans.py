@@ -13,6 +13,7 @@ from odyssey.ops.joining import concatenate
 from odyssey.ops.reductions import count, folded_axes, reduced_shape, spread, sum
 from odyssey.ops.shape import reshape, transpose
 from odyssey.spec import Spec
+from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -49,6 +50,7 @@ def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
 @op(
     linear=True,
     numpy=[np.cumsum],
+    canonical=lambda x, axis: (one_axis(axis, x.ndim),),
     infer=_cumsum_spec,
     vjp={"x": _cumsum_rule},
     samples=[
@@ -128,6 +130,7 @@ def _prod_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
 @op(
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
     numpy=[np.prod],
+    canonical=folded,
     infer=_prod_spec,
     vjp={
         "x": lambda g, x, x_spec, axis, keepdims: mul(

@@ -65,6 +65,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 
 @op(
     linear=True,
+    canonical=lambda x, dtype: (native_dtype(dtype),),
     infer=_astype_spec,
     vjp={"x": PASS},
     samples=[sample((2, 3), dtype=np.float64), sample((), dtype=np.float64)],
@@ -102,6 +103,13 @@ def _reshape_spec(x: Spec, shape: Any, order: str) -> Spec:
     return Spec(full, x.dtype)
 
 
+def _spelled_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
+    full = _reshaped(x.size, shape)
+    assert full is not None, "the shape rule let it pass"
+    # From one axis to one axis there is but one order.
+    return full, "C" if x.ndim <= 1 and len(full) <= 1 else order
+
+
 def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
         raise ShapeError(f"reshape: order is {order!r}; 'C' is row-major, 'F' is column-major")
@@ -112,6 +120,7 @@ def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     linear=True,
     numpy=[np.reshape],
     prepare=_ordered,
+    canonical=_spelled_shape,
     infer=_reshape_spec,
     vjp={"x": lambda g, x_spec, order: reshape(g, x_spec.shape, order)},
     samples=[
@@ -135,6 +144,11 @@ def _inverse(axes: Any) -> Any:
     return None if axes is None else tuple(np.argsort([a % len(axes) for a in axes]).tolist())
 
 
+def _spelled_order(x: Spec, axes: Any) -> tuple[Shape]:
+    ndim = x.ndim
+    return (tuple(range(ndim))[::-1] if axes is None else tuple(a % ndim for a in axes),)
+
+
 def _transpose_spec(x: Spec, axes: Any) -> Spec:
     if axes is None:
         return Spec(x.shape[::-1], x.dtype)
@@ -147,6 +161,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
 @op(
     linear=True,
     numpy=[np.transpose],
+    canonical=_spelled_order,
     infer=_transpose_spec,
     vjp={"x": lambda g, axes: transpose(g, _inverse(axes))},
     samples=[
@@ -195,6 +210,7 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
 @op(
     linear=True,
     numpy=[np.broadcast_to],
+    canonical=lambda x, shape: (shape if isinstance(shape, tuple) else (shape,),),
     infer=_broadcast_spec,
     # The sweep sums the cotangent back to the operand's shape.
     vjp={"x": PASS},

@@ -12,6 +12,7 @@ from odyssey.ops.gathering import add_along_axis, take_along_axis
 from odyssey.ops.reductions import folded_axes
 from odyssey.ops.shape import normalize_axes
 from odyssey.spec import Spec
+from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
@@ -58,6 +59,7 @@ _UNFIT = [
 @op(
     numpy=[np.argsort],
     prepare=_one_order("argsort"),
+    canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=_places_spec,
     samples=[*_AXES, sample(np.array([2.0, 1.0, 2.0, 1.0])), sample(())],
     rejects=_UNFIT,
@@ -88,6 +90,7 @@ def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> S
     moves=True,
     numpy=[np.sort],
     prepare=_one_order("sort"),
+    canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=_sorted_spec,
     vjp={
         "x": lambda g, x, x_spec, axis: add_along_axis(g, argsort(x, axis), axis=axis, spec=x_spec)

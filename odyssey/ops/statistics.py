@@ -14,6 +14,7 @@ from odyssey.ops.complex_numbers import conj, real
 from odyssey.ops.elementary import exp
 from odyssey.ops.reductions import count, mean, reduced_shape, spread, sum
 from odyssey.spec import Spec
+from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample
 
@@ -39,6 +40,11 @@ def _freedom(who: str) -> Any:
         return axis, given, keepdims, None
 
     return prepare
+
+
+def _spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
+    ddof = int(ddof) if float(ddof).is_integer() else ddof
+    return *folded(x, axis), ddof, keepdims, None
 
 
 def _moment_infer(name: str) -> Any:
@@ -91,6 +97,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     kernel=_var,
     numpy=[np.var],
     prepare=_freedom("var"),
+    canonical=_spelled_moment,
     infer=_moment_infer("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
@@ -174,6 +181,7 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     kernel=_std,
     numpy=[np.std],
     prepare=_freedom("std"),
+    canonical=_spelled_moment,
     infer=_moment_infer("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
@@ -231,6 +239,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
 
 @op(
     kernel=_logsumexp,
+    canonical=folded,
     infer=_logsumexp_spec,
     vjp={"x": _logsumexp_rule},
     jvp={"x": _logsumexp_forward},

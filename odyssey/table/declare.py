@@ -92,6 +92,7 @@ def op(
     forward: Callable[..., tuple[Any, Any] | None] | None = None,
     infer: Callable[..., Spec] | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
+    canonical: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
     equals: Callable[..., Any] | None = None,
     primitive: str | None = None,
@@ -136,6 +137,8 @@ def op(
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
             Derived for elementwise ops.
         prepare: ``prepare(*options) -> options``: checks the options and makes them immutable.
+        canonical: ``canonical(*specs, *options) -> options``: one spelling for one meaning, as a
+            graph writes it; run when tracing, after ``infer``.
         scalar: The op on numbers, the options behind them, for generated kernels; may name
             ``math`` and ``T``, the dtype.
         equals: The same meaning, derivatives included, written with other ops: a function with the
@@ -189,7 +192,7 @@ def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool
     linear, masks, moves = given["linear"], given["masks"], given["moves"]
     facts: dict[str, Any] = {
         name: given[name]
-        for name in ("elementwise", "linear", "prepare", "ufunc", "numpy", "aliases")
+        for name in ("elementwise", "linear", "prepare", "canonical", "ufunc", "numpy", "aliases")
     }
     facts |= {name: given[name] for name in ("kinks", "samples", "rejects")}
     facts |= read_meaning(layout, given)
@@ -306,7 +309,7 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
             flag("op", name, given[name])
     if given["closed"] is not None:
         flag("op", "closed", given["closed"])
-    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "scalar"):
+    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "canonical", "scalar"):
         if given[name] is not None:
             function(f"op: {name}", given[name])
     for name in with_rules:

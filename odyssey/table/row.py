@@ -55,6 +55,7 @@ class Row:
         "arrays",
         "bare",
         "call",
+        "canonical",
         "chosen",
         "chosen_forward",
         "closed",
@@ -133,6 +134,7 @@ class Row:
         forward: Callable[..., tuple[Any, Any] | None] | None = None,
         infer: Callable[..., Any] = _refuse,
         prepare: Callable[..., tuple[Any, ...]] | None = None,
+        canonical: Callable[..., tuple[Any, ...]] | None = None,
         scalar: Callable[..., Any] | None = None,
         equals: Callable[..., Any] | None = None,
         primitive: str | None = None,
@@ -163,7 +165,8 @@ class Row:
         self.forwards: dict[Any, Any] = {kernel: forward}
         # Tell those that call the kernel without asking here.
         self.holders: list[Callable[[Any], None]] = []
-        self.infer, self.prepare, self.ufunc = infer, prepare, ufunc
+        self.infer, self.prepare, self.canonical = infer, prepare, canonical
+        self.ufunc = ufunc
         self.scalar, self.equals, self.primitive = scalar, equals, primitive
         self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
         self.several, self.parts = several, tuple(parts)

@@ -1,0 +1,54 @@
+"""One meaning, one spelling: how a graph writes down the options of a call.
+
+``axis=-1``, ``axis=1`` and ``axis=[np.int64(1)]`` sum a matrix alike. Eager calls take options as
+they come, which costs nothing; a graph, where calls that mean the same are to be found, writes
+each meaning in one way. A row says by ``canonical`` how, for it depends on the shapes.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from odyssey.table.row import Row
+
+__all__ = ["folded", "one_axis", "plain_options"]
+
+
+def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Options without NumPy's scalars and lists, but for those that elements are compared with.
+
+    The type of such a number counts: it may make the result one of higher precision.
+    """
+    return options if row.elementwise else tuple(map(_plain, options))
+
+
+def _plain(option: Any) -> Any:
+    """Whole numbers and truth values as Python's, lists as tuples; anything else as it is."""
+    if isinstance(option, np.bool_):
+        return bool(option)
+    if isinstance(option, np.integer):
+        return int(option)
+    if type(option) is list or type(option) is tuple:
+        return tuple(map(_plain, option))
+    return option
+
+
+def folded(x: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
+    """Options that begin with the axes that an op folds away: all of them, in order."""
+    ndim = x.ndim
+    axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return (tuple(sorted(index(k) % ndim for k in axes)) if ndim else (), *rest)
+
+
+def one_axis(axis: Any, ndim: int) -> Any:
+    """One axis, from the front; None, which puts all elements on one, only where it matters."""
+    if ndim == 0:
+        return None
+    if axis is None:
+        return 0 if ndim == 1 else None
+    # What is not a number stays, for the kernel to refuse.
+    return axis % ndim if isinstance(axis, int) else axis
