@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scalar_cases
 
 from odyssey.errors import DeviceError, DTypeError, ShapeError
 from odyssey.kernels import T, cpu_loop, cpu_softmax, elementwise, softmax
@@ -124,13 +125,21 @@ def test_float32_loop_holds_no_double_precision_instruction(name):
         assert "double" not in text
 
 
-def test_float32_loops_of_the_op_table_hold_no_double_precision_instruction():
-    from odyssey.ops import OPS
-
-    loops = {n: cpu_loop(row.scalar, np.float32) for n, row in OPS.items() if row.scalar}
-    assert loops
-    texts = {name: "".join(loop.inspect_llvm().values()) for name, loop in loops.items()}
-    assert [name for name, text in texts.items() if "double" in text] == []
+def test_float32_loops_of_the_op_table_are_the_kernels_and_hold_no_double_precision_instruction():
+    float32, double = np.dtype(np.float32), []
+    once = {row.name: (row, options) for row, options in scalar_cases.CASES.values()}
+    for name, (row, options) in once.items():
+        found = scalar_cases.kernel_values(row, options, float32)
+        if found is None:  # of integers
+            continue
+        operands, wanted = found
+        out = np.empty_like(wanted)
+        loop = cpu_loop(row.scalar, [float32] * len(operands), wanted.dtype, options)
+        loop(*operands, out)
+        scalar_cases.assert_is_kernel(row, out, wanted, operands)
+        if "double" in "".join(loop.inspect_llvm().values()):
+            double.append(name)
+    assert double == []
 
 
 def test_loops_are_built_once_for_a_scalar_and_a_dtype():

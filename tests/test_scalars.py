@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import scalar_cases
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, cpu_loop, select
-from odyssey.kernels.scalars import Term, program
+from odyssey.kernels.scalars import Program, Term, program
+from odyssey.ops import OPS
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="numba, which compiles loops, is missing")
@@ -142,3 +144,80 @@ def test_a_loop_refuses_dtypes_and_options_that_kernels_do_not_have(arguments, m
     scalar = (lambda x, y, o: x) if options else (lambda x, y: x)
     with pytest.raises(DTypeError, match=match):
         cpu_loop(scalar, *arguments)
+
+
+# ------------------------------------------------------------------ the scalars of the table
+
+
+def test_every_elementwise_row_has_a_scalar():
+    assert [row.name for row in OPS.values() if row.elementwise and not row.scalar] == []
+
+
+@pytest.mark.parametrize("case", scalar_cases.CASES)
+def test_a_scalar_asks_no_number_for_its_truth(case, monkeypatch):
+    row, options = scalar_cases.CASES[case]
+    asked = []
+    monkeypatch.setattr(Program, "ask", lambda self, term: asked.append(term) or True)
+    for dtype in ("float32", "float64", "int64", "bool"):
+        program(row.scalar, len(row.arrays), options, dtype)
+    assert asked == []
+
+
+@pytest.mark.parametrize("dtype", scalar_cases.DTYPES, ids=str)
+@pytest.mark.parametrize("case", scalar_cases.CASES)
+def test_a_scalar_is_the_kernel_at_special_numbers_of_every_dtype(case, dtype):
+    row, options = scalar_cases.CASES[case]
+    found = scalar_cases.kernel_values(row, options, dtype)
+    if found is None:
+        return
+    operands, wanted = found
+    computed = scalar_cases.computed_in(wanted, dtype)
+    got = scalar_cases.by_numpy(row.scalar, operands, options, computed)
+    got = np.broadcast_to(got, wanted.shape).astype(wanted.dtype)
+    scalar_cases.assert_is_kernel(row, got, wanted, operands)
+
+
+def test_every_scalar_is_compared_in_a_floating_dtype_or_on_bits():
+    bits = {"bitwise_and", "bitwise_or", "bitwise_xor", "invert"}
+    for row, options in scalar_cases.CASES.values():
+        dtype = np.dtype("int64" if row.name in bits else "float64")
+        assert scalar_cases.kernel_values(row, options, dtype) is not None
+
+
+def test_a_wrong_scalar_is_noticed():
+    row, options = scalar_cases.CASES["maximum"]
+    operands, wanted = scalar_cases.kernel_values(row, options, np.dtype("float64"))
+    forgetful = lambda x, y: select(x > y, x, y)  # noqa: E731  # of NaN in x
+    got = scalar_cases.by_numpy(forgetful, operands, options, wanted.dtype)
+    with pytest.raises(AssertionError):
+        scalar_cases.assert_is_kernel(row, got, wanted, operands)
+
+
+def compile_and_compare(row, options, dtype):
+    """The CPU loop of a scalar agrees with the kernel; returns it."""
+    operands, wanted = scalar_cases.kernel_values(row, options, dtype)
+    loop = cpu_loop(row.scalar, [dtype] * len(operands), wanted.dtype, options)
+    out = np.empty_like(wanted)
+    loop(*operands, out)
+    scalar_cases.assert_is_kernel(row, out, wanted, operands)
+    return loop
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+@pytest.mark.parametrize(
+    "name", ["where", "greater", "isinf", "clip", "sign", "rint", "gelu", "maximum", "power"]
+)
+def test_loops_of_scalars_agree_with_kernels(name, dtype):
+    case = next(case for case in scalar_cases.CASES.values() if case[0].name == name)
+    if scalar_cases.kernel_values(*case, np.dtype(dtype)) is not None:
+        compile_and_compare(*case, np.dtype(dtype))
+
+
+@needs_numba
+@pytest.mark.soak
+@pytest.mark.parametrize("dtype", scalar_cases.DTYPES, ids=str)
+@pytest.mark.parametrize("case", scalar_cases.CASES)
+def test_loops_of_every_scalar_agree_with_kernels(case, dtype):
+    if scalar_cases.kernel_values(*scalar_cases.CASES[case], dtype) is not None:
+        compile_and_compare(*scalar_cases.CASES[case], dtype)

@@ -1,10 +1,10 @@
 """One scalar function, written once, becomes a loop for the CPU and a kernel for the GPU.
 
 What a scalar is, `odyssey.kernels.scalars` says. It is called once, on symbols, for the dtypes of
-a loop, and what it wrote down is compiled: elements come in as they are, and what it returns is
-cast to the dtype of the result where it is stored. Constants are written `T(0.5)`: a bare `0.5` is
-a float64, and float32 arithmetic next to it becomes float64 too, which the builders refuse where
-it reaches the result.
+a loop, and what it wrote down is compiled. Elements come in as they are, but integers as floating
+numbers where it computes in these; what it returns is cast to the dtype of the result. Constants
+are written `T(0.5)`: a bare `0.5` is a float64, and float32 arithmetic next to it becomes float64
+too, which the builders refuse where it reaches the result.
 
 Floating-point policy: IEEE, no fast-math. 1/0 is inf, log(0) is -inf, nothing is raised. The GPU
 may contract a product and a sum into one rounding; the CPU does not.
@@ -69,6 +69,12 @@ class Signature(NamedTuple):
         if self.result.kind != "b":
             return self.result
         return np.result_type(*self.inputs)
+
+    @property
+    def taken(self) -> tuple[np.dtype[Any], ...]:
+        """What the scalar gets: integers as floating numbers, where it computes in these."""
+        floating = self.computed.kind == "f"
+        return tuple(self.computed if floating and d.kind == "i" else d for d in self.inputs)
 
 
 def bind(function: Callable[..., Any], dtype: DTypeLike, **names: Any) -> Callable[..., Any]:
@@ -214,7 +220,7 @@ def _cpu_loop(scalar: Scalar, kinds: Signature) -> Loop:
     # with the signature given, a float64 array cannot slip into a float32 program.
     readable = [types.Array(numba.from_dtype(d), 1, "C", readonly=True) for d in kinds.inputs]
     writable = types.Array(numba.from_dtype(kinds.result), 1, "C")
-    loop = _from_source(_CPU_SOURCE, len(readable), {"scalar": _compiled(scalar, kinds)})
+    loop = _from_source(_CPU_SOURCE, kinds, {"scalar": _compiled(scalar, kinds)})
     made = types.void(*readable, writable)
     compiled: Loop = numba.njit([made], error_model="numpy", nogil=True)(loop)
     return compiled
@@ -239,7 +245,7 @@ def _cuda_loop(scalar: Scalar, kinds: Signature) -> Loop:
 
 def _cuda_kernel(scalar: Scalar, kinds: Signature) -> Loop:
     names = {"scalar": _compiled(scalar, kinds), **cuda.kernel_globals()}
-    return _from_source(_CUDA_SOURCE, len(kinds.inputs), names)
+    return _from_source(_CUDA_SOURCE, kinds, names)
 
 
 def compile_scalar(scalar: Scalar, dtype: np.dtype[Any]) -> Any:
@@ -265,7 +271,7 @@ def _compiled(scalar: Scalar, kinds: Signature) -> Any:
     scope: dict[str, Any] = {"math": math, "T": numba.from_dtype(dtype)}
     exec(text, scope)
     compiled = numba.njit(error_model="numpy", nogil=True)(scope["function"])
-    compiled.compile(tuple(map(numba.from_dtype, kinds.inputs)))
+    compiled.compile(tuple(map(numba.from_dtype, kinds.taken)))
     result = compiled.nopython_signatures[-1].return_type
     if kinds.result == np.float32 and result.name == "float64":
         raise DTypeError(
@@ -288,12 +294,17 @@ def _arity(scalar: Scalar, options: int) -> int:
     return count
 
 
-def _from_source(source: str, arity: int, names: dict[str, Any]) -> Loop:
+def _from_source(source: str, kinds: Signature, names: dict[str, Any]) -> Loop:
     # Text, because numba has no star-call over the elements of several arrays.
-    inputs = [f"x{k}" for k in range(arity)]
+    inputs = [f"x{k}" for k in range(len(kinds.inputs))]
+    elements = [
+        f"{x}[i]" if given == taken else f"T({x}[i])"
+        for x, given, taken in zip(inputs, kinds.inputs, kinds.taken, strict=True)
+    ]
+    names["T"] = numba_module().from_dtype(kinds.computed)
     text = source.format(
         names=", ".join(inputs),
-        elements=", ".join(f"{x}[i]" for x in inputs),
+        elements=", ".join(elements),
         equal_sizes=" == ".join([f"{x}.size" for x in inputs] + ["out.size"]),
     )
     exec(text, names)

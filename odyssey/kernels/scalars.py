@@ -214,8 +214,8 @@ class _Typed:
             limits = np.finfo(program.dtype)
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)
             self.max = float(limits.max)
-        elif self.kind == "i":
-            self.max = int(np.iinfo(program.dtype).max)
+        else:
+            self.max = int(np.iinfo(program.dtype).max) if self.kind == "i" else 1
 
     def __call__(self, value: Any) -> Term:
         return self._program.write("T", value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from odyssey.kernels import T, select
 from odyssey.nn.activations import sigmoid
 from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
 from odyssey.ops.elementary import log
@@ -38,6 +40,10 @@ def _binary_y_rule(g: Any, p: Any) -> Any:
     return mul(g, sub(no, yes))
 
 
+def _clipped(logarithm: Any) -> Any:
+    return select(logarithm < T(-100), T(-100), logarithm)
+
+
 _PROBABLE = (
     sample((2, 3), (2, 3), low=0.1, high=0.9),
     sample((3,), (3,), low=0.1, high=0.9),
@@ -48,6 +54,7 @@ _PROBABLE = (
 @op(
     real=True,
     elementwise=True,
+    scalar=lambda p, y: -(y * _clipped(math.log(p)) + (T(1) - y) * _clipped(math.log(T(1) - p))),
     vjp={"p": _binary_p_rule, "y": _binary_y_rule},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
     samples=_PROBABLE,
@@ -63,6 +70,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
+    scalar=lambda x, y: select(x < T(0), T(0), x) - x * y + math.log1p(math.exp(-abs(x))),
     vjp={
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),
         "y": lambda g, x: neg(mul(g, x)),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.complex_numbers import absolute
 from odyssey.ops.elementary import tanh
@@ -51,12 +51,15 @@ def _sigmoid(x: Any) -> Any:
     return out
 
 
+def _sigmoid_scalar(x: Any) -> Any:
+    e = math.exp(-abs(x))
+    return select(x > T(0), T(1), e) / (T(1) + e)
+
+
 @op(
     elementwise=True,
     aliases=["expit"],
-    scalar=lambda x: (
-        T(1) / (T(1) + math.exp(-x)) if x > T(0) else math.exp(x) / (T(1) + math.exp(x))
-    ),
+    scalar=lambda x: _sigmoid_scalar(x),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
     kinks="exact to the rounding of 1: 0 where the result has rounded to 0 or 1",
     samples=singles(),
@@ -70,7 +73,7 @@ def sigmoid(x: Any, /) -> Any:
 @op(
     elementwise=True,
     aliases=["logsigmoid", "log_expit"],
-    scalar=lambda x: (x if x < T(0) else T(0)) - math.log1p(math.exp(-math.fabs(x))),
+    scalar=lambda x: select(x > T(0), T(0), x) - math.log1p(math.exp(-abs(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -88,9 +91,15 @@ def _softplus_options(beta: Any) -> tuple[float, ...]:
     return (beta,)
 
 
+def _softplus_scalar(x: Any, beta: float) -> Any:
+    z = T(beta) * x
+    return (select(z < T(0), T(0), z) + math.log1p(math.exp(-abs(z)))) / T(beta)
+
+
 @op(
     elementwise=True,
     prepare=_softplus_options,
+    scalar=lambda x, beta: _softplus_scalar(x, beta),
     vjp={"x": lambda g, x, beta: mul(g, sigmoid(mul(beta, x)))},
     samples=[*singles(), sample((2, 3), beta=2.5)],
     rejects=[
@@ -115,7 +124,7 @@ def _silu_rule(g: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     aliases=["swish"],
-    scalar=lambda x: x / (T(1) + math.exp(-x)) if not x < T(-1000) else T(0),
+    scalar=lambda x: select(x < T(-1000), T(-1000), x) * _sigmoid_scalar(x),
     vjp={"x": _silu_rule},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -134,11 +143,9 @@ def _mish_rule(g: Any, x: Any) -> Any:
 
 def _mish_scalar(x: Any) -> Any:
     e = math.exp(-math.fabs(x))
-    if x > T(0):
-        return x * (T(1) + T(2) * e) / (T(1) + T(2) * e * (T(1) + e))
-    if x < T(-1000):
-        return T(0)
-    return x * e * (e + T(2)) / (e * (e + T(2)) + T(2))
+    above = select(x > T(0), T(1) + T(2) * e, e * (e + T(2)))
+    below = above + select(x > T(0), T(2) * e * e, T(2))
+    return select(x < T(-1000), T(-1000), x) * (above / below)
 
 
 @op(
@@ -160,7 +167,7 @@ def mish(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: math.copysign(T(1), x) if math.isinf(x) else x / (T(1) + math.fabs(x)),
+    scalar=lambda x: select(abs(x) > T(T.max), math.copysign(T(1), x), x / (T(1) + abs(x))),
     vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
     samples=singles(low=0.5),
     rejects=[_COMPLEX],
@@ -224,10 +231,19 @@ def _gelu_forward(x: Any, approximate: str) -> tuple[Any, Any]:
     return np.maximum(x, -_END) * chance, chance
 
 
+def _gelu_scalar(x: Any, approximate: str) -> Any:
+    c = select(x < T(-_END), T(-_END), x)
+    if approximate == "none":
+        return c * (T(0.5) * math.erfc(x * T(-_SQRT_HALF)))
+    d = select(c > T(_END), T(_END), c)
+    return c * _sigmoid_scalar(T(_STEEP) * (d * (T(1) + T(_CUBIC) * (d * d))))
+
+
 @op(
     elementwise=True,
     forward=_gelu_forward,
     prepare=_gelu_options,
+    scalar=_gelu_scalar,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
     rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],

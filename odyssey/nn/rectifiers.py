@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul
 from odyssey.ops.choice import (
     clip,
@@ -62,7 +62,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
     elementwise=True,
     masks=True,
     kernel=_relu,
-    scalar=lambda x: T(0) if x <= T(0) else x,
+    scalar=lambda x: select(x <= T(0), T(0), x),
     vjp={"x": lambda g, out: keep_where(g, greater(out, zero_of(out)))},
     kinks="0 at 0",
     samples=singles(),
@@ -81,7 +81,7 @@ def _between(g: Any, x: Any, low: float, high: float) -> Any:
     real=True,
     elementwise=True,
     masks=True,
-    scalar=lambda x: T(0) if x <= T(0) else (T(6) if x >= T(6) else x),
+    scalar=lambda x: select(x <= T(0), T(0), select(x >= T(6), T(6), x)),
     vjp={"x": lambda g, out: _between(g, out, 0, 6)},
     kinks="0 at 0 and at 6",
     samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
@@ -103,6 +103,7 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     elementwise=True,
     masks=True,
     prepare=real_options("leaky_relu", "negative_slope"),
+    scalar=lambda x, negative_slope: select(x > T(0), x, T(negative_slope) * x + T(0)),
     vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
     samples=[*singles(), sample((2, 3), negative_slope=0.3)],
@@ -218,6 +219,7 @@ def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
     elementwise=True,
     masks={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
     prepare=real_options("elu", "alpha"),
+    scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
     kinks="alpha at 0",
     samples=[*singles(), sample((2, 3), alpha=0.3)],
@@ -237,9 +239,7 @@ _SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
 
 @op(
     elementwise=True,
-    scalar=lambda x: (
-        T(1.0507009873554805) * x if x > T(0) else T(1.7580993408473768) * math.expm1(x)
-    ),
+    scalar=lambda x: select(x > T(0), T(_SELU_SCALE) * x, T(_SELU_LEFT) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x: _exponential_rule(g, x, _SELU_LEFT, _SELU_SCALE)},
     kinks="the slope from the left, 1.758..., at 0",
     samples=singles(),
@@ -254,11 +254,15 @@ def selu(x: Any, /) -> Any:
 # ------------------------------------------------------------------ in straight pieces
 
 
+def _hard_sigmoid_scalar(x: Any) -> Any:
+    return select(x <= T(-3), T(0), select(x >= T(3), T(1), (x + T(3)) / T(6)))
+
+
 @op(
     elementwise=True,
     masks=True,
     aliases=["hardsigmoid"],
-    scalar=lambda x: T(0) if x <= T(-3) else (T(1) if x >= T(3) else (x + T(3)) / T(6)),
+    scalar=lambda x: _hard_sigmoid_scalar(x),
     vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
     kinks="0 at -3 and at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -280,7 +284,7 @@ def _hard_swish_rule(g: Any, x: Any) -> Any:
     # Not where the slope is 0: inside, at -1.5, it is so by value.
     masks={"x": lambda c, x: keep_where(c, greater(x, -3))},
     aliases=["hardswish"],
-    scalar=lambda x: T(0) if x <= T(-3) else (x if x >= T(3) else x * ((x + T(3)) / T(6))),
+    scalar=lambda x: select(x < T(-3), T(-3), x) * _hard_sigmoid_scalar(x),
     vjp={"x": _hard_swish_rule},
     kinks="0 at -3, 1 at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -304,6 +308,9 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     masks=True,
     aliases=["hardtanh"],
     prepare=_hard_tanh_options,
+    scalar=lambda x, min_val, max_val: select(
+        x < T(min_val), T(min_val), select(x > T(max_val), T(max_val), x)
+    ),
     vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},
     kinks="0 at min_val and at max_val",
     samples=[

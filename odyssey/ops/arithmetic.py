@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.kernels import select
 from odyssey.ops.choice import (
     equal,
     greater_equal,
@@ -131,7 +132,7 @@ def _split(g: Any, chosen: Any, tie: Any) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.maximum,
-    scalar=lambda x, y: x if x > y or x != x else y,
+    scalar=lambda x, y: select((x > y) | (x != x), x, y),
     vjp={
         "x": lambda g, x, y: _to_winner(g, x, y),
         "y": lambda g, x, y: _to_winner(g, y, x),
@@ -150,7 +151,7 @@ def maximum(x: Any, y: Any, /) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.minimum,
-    scalar=lambda x, y: x if x < y or x != x else y,
+    scalar=lambda x, y: select((x < y) | (x != x), x, y),
     vjp={
         "x": lambda g, x, y: _to_loser(g, x, y),
         "y": lambda g, x, y: _to_loser(g, y, x),
@@ -174,7 +175,7 @@ def _alone(x: Any, y: Any) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.fmax,
-    scalar=lambda x, y: x if x >= y or y != y else y,
+    scalar=lambda x, y: select((x >= y) | (y != y), x, y),
     vjp={
         "x": lambda g, x, y: _split(
             g, logical_or(greater_equal(x, y), not_equal(y, y)), equal(x, y)
@@ -195,7 +196,7 @@ def fmax(x: Any, y: Any, /) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.fmin,
-    scalar=lambda x, y: x if x <= y or y != y else y,
+    scalar=lambda x, y: select((x <= y) | (y != y), x, y),
     vjp={
         "x": lambda g, x, y: _split(g, logical_or(less_equal(x, y), not_equal(y, y)), equal(x, y)),
         "y": lambda g, x, y: _split(g, logical_or(greater_equal(x, y), _alone(y, x)), equal(x, y)),

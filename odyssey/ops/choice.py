@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.devices.arrays import native, refuse
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.kernels import T, select
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
@@ -18,6 +19,7 @@ from odyssey.table.value import NUMBERS, Symbol, Value, is_tracked
     elementwise=True,
     masks=True,
     numpy=[np.where],
+    scalar=lambda condition, x, y: select(condition != T(0), x, y),
     vjp={
         "x": lambda g, condition: keep_where(g, condition),
         "y": lambda g, condition: keep_where(g, logical_not(condition)),
@@ -68,6 +70,7 @@ def _keep_where(x: Any, condition: Any) -> Any:
     elementwise=True,
     masks=True,
     kernel=_keep_where,
+    scalar=lambda x, condition: select(condition != T(0), x, T(0)),
     vjp={"x": lambda g, condition: keep_where(g, condition)},
     kinks="0 where the condition does not hold, whatever is there",
     samples=[
@@ -83,79 +86,153 @@ def keep_where(x: Any, condition: Any, /) -> Any:
     return np.where(condition, x, 0)[()]
 
 
-@op(elementwise=True, ufunc=np.equal, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.equal,
+    scalar=lambda x, y: x == y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x == y``; a constant."""
     return np.equal(x, y)
 
 
-@op(elementwise=True, ufunc=np.not_equal, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.not_equal,
+    scalar=lambda x, y: x != y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def not_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x != y``; a constant."""
     return np.not_equal(x, y)
 
 
-@op(elementwise=True, ufunc=np.greater, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.greater,
+    scalar=lambda x, y: x > y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def greater(x: Any, y: Any, /) -> Any:
     """Elementwise ``x > y``; a constant."""
     return np.greater(x, y)
 
 
-@op(elementwise=True, ufunc=np.greater_equal, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.greater_equal,
+    scalar=lambda x, y: x >= y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def greater_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x >= y``; a constant."""
     return np.greater_equal(x, y)
 
 
-@op(elementwise=True, ufunc=np.less, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.less,
+    scalar=lambda x, y: x < y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def less(x: Any, y: Any, /) -> Any:
     """Elementwise ``x < y``; a constant."""
     return np.less(x, y)
 
 
-@op(elementwise=True, ufunc=np.less_equal, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.less_equal,
+    scalar=lambda x, y: x <= y,
+    samples=PAIRS,
+    rejects=[APART],
+)
 def less_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x <= y``; a constant."""
     return np.less_equal(x, y)
 
 
-@op(elementwise=True, ufunc=np.logical_and, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.logical_and,
+    scalar=lambda x, y: (x != T(0)) & (y != T(0)),
+    samples=PAIRS,
+    rejects=[APART],
+)
 def logical_and(x: Any, y: Any, /) -> Any:
     """Elementwise logical and; a constant."""
     return np.logical_and(x, y)
 
 
-@op(elementwise=True, ufunc=np.logical_or, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.logical_or,
+    scalar=lambda x, y: (x != T(0)) | (y != T(0)),
+    samples=PAIRS,
+    rejects=[APART],
+)
 def logical_or(x: Any, y: Any, /) -> Any:
     """Elementwise logical or; a constant."""
     return np.logical_or(x, y)
 
 
-@op(elementwise=True, ufunc=np.logical_not, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.logical_not,
+    scalar=lambda x: x == T(0),
+    samples=singles(),
+)
 def logical_not(x: Any, /) -> Any:
     """Elementwise logical not; a constant."""
     return np.logical_not(x)
 
 
-@op(elementwise=True, ufunc=np.logical_xor, samples=PAIRS, rejects=[APART])
+@op(
+    elementwise=True,
+    ufunc=np.logical_xor,
+    scalar=lambda x, y: (x != T(0)) != (y != T(0)),
+    samples=PAIRS,
+    rejects=[APART],
+)
 def logical_xor(x: Any, y: Any, /) -> Any:
     """Elementwise exclusive or: whether just one of two holds; a constant."""
     return np.logical_xor(x, y)
 
 
-@op(elementwise=True, ufunc=np.isfinite, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.isfinite,
+    scalar=lambda x: abs(x) <= T(T.max),
+    samples=singles(),
+)
 def isfinite(x: Any, /) -> Any:
     """Elementwise test for a number that is neither infinite nor NaN; a constant."""
     return np.isfinite(x)
 
 
-@op(elementwise=True, ufunc=np.isnan, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.isnan,
+    scalar=lambda x: x != x,
+    samples=singles(),
+)
 def isnan(x: Any, /) -> Any:
     """Elementwise test for NaN; a constant."""
     return np.isnan(x)
 
 
-@op(elementwise=True, ufunc=np.isinf, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.isinf,
+    scalar=lambda x: abs(x) > T(T.max),
+    samples=singles(),
+)
 def isinf(x: Any, /) -> Any:
     """Elementwise test for infinity of either sign; a constant."""
     return np.isinf(x)
@@ -170,19 +247,37 @@ BITS = (
 FLOATS = reject((2,), (2,), error=DTypeError, match="not supported for the input types")
 
 
-@op(elementwise=True, ufunc=np.bitwise_and, samples=BITS, rejects=[FLOATS])
+@op(
+    elementwise=True,
+    ufunc=np.bitwise_and,
+    scalar=lambda x, y: x & y,
+    samples=BITS,
+    rejects=[FLOATS],
+)
 def bitwise_and(x: Any, y: Any, /) -> Any:
     """Elementwise ``x & y``: and of booleans, or of the bits of integers; a constant."""
     return np.bitwise_and(x, y)
 
 
-@op(elementwise=True, ufunc=np.bitwise_or, samples=BITS, rejects=[FLOATS])
+@op(
+    elementwise=True,
+    ufunc=np.bitwise_or,
+    scalar=lambda x, y: x | y,
+    samples=BITS,
+    rejects=[FLOATS],
+)
 def bitwise_or(x: Any, y: Any, /) -> Any:
     """Elementwise ``x | y``: or of booleans, or of the bits of integers; a constant."""
     return np.bitwise_or(x, y)
 
 
-@op(elementwise=True, ufunc=np.bitwise_xor, samples=BITS, rejects=[FLOATS])
+@op(
+    elementwise=True,
+    ufunc=np.bitwise_xor,
+    scalar=lambda x, y: x ^ y,
+    samples=BITS,
+    rejects=[FLOATS],
+)
 def bitwise_xor(x: Any, y: Any, /) -> Any:
     """Elementwise ``x ^ y``: exclusive or of booleans, or of the bits of integers; a constant."""
     return np.bitwise_xor(x, y)
@@ -191,6 +286,7 @@ def bitwise_xor(x: Any, y: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.invert,
+    scalar=lambda x: x == T(0) if T.kind == "b" else ~x,
     samples=[sample(np.array([True, False])), sample(np.array([[0, 5]]))],
     rejects=[reject((2,), error=DTypeError, match="not supported for the input types")],
 )
@@ -256,6 +352,15 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     return g
 
 
+def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
+    # A bound that is NaN makes all NaN, and one that is above the other gives way to it.
+    if a_min is not None:
+        x = select((x >= T(a_min)) | (x != x), x, T(a_min))
+    if a_max is not None:
+        x = select((x <= T(a_max)) | (x != x), x, T(a_max))
+    return x
+
+
 @op(
     real=True,
     elementwise=True,
@@ -264,6 +369,7 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     prepare=_bounds,
     canonical=_spelled_bounds,
     infer=_clip_spec,
+    scalar=_clip_scalar,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside",
     samples=[

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.creation import zeros_like
@@ -84,6 +85,7 @@ def _per_radius(turn: Any, x: Any) -> Any:
     masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
+    scalar=lambda x: select(x > T(0), T(1), select(x < T(0), T(-1), select(x == T(0), T(0), x))),
     vjp={"x": _sign_rule},
     jvp={"x": _sign_forward},
     kinks="0 everywhere for real numbers, at 0 too; NaN at 0 for complex numbers",
@@ -97,6 +99,7 @@ def sign(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.conjugate,
+    scalar=lambda x: x,
     vjp={"x": lambda g: conj(g)},
     samples=singles(),
 )
@@ -109,6 +112,7 @@ def conj(x: Any, /) -> Any:
     elementwise=True,
     closed=False,
     numpy=[np.real],
+    scalar=lambda x: x,
     vjp={"x": PASS},
     jvp={"x": lambda t: real(t)},
     samples=singles(),
@@ -122,6 +126,7 @@ def real(x: Any, /) -> Any:
     elementwise=True,
     closed=False,
     numpy=[np.imag],
+    scalar=lambda x: T(0),
     vjp={"x": lambda g: mul(g, -1j)},
     jvp={"x": lambda t: imag(t)},
     samples=singles(),
@@ -148,6 +153,7 @@ def _degrees(deg: bool) -> float:
     # Of real numbers it is a step, which chooses nothing.
     masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
+    scalar=lambda x, deg: math.atan2(T(0), x) * T(180 / math.pi if deg else 1),
     vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},
     jvp={
         "x": lambda t, x, deg: (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, greater_equal, isnan, logical_and, logical_or, where
 from odyssey.ops.shape import astype
@@ -109,9 +109,29 @@ def _power_slope_far(x: Any, y: Any, p: Any, slope: Any) -> Any:
         return np.where(np.equal(p, 0), p, slope)[()]
 
 
+def _power_slope_scalar(x: Any, y: Any) -> Any:
+    below = y - T(1)
+    x = select(y == T(0), T(1), x)
+    p = math.pow(x, below)
+    # Less 1, a ``y`` that is not whole may be, and one that is very large has not changed.
+    part = (y % T(1) != T(0)) & (abs(y) <= T(T.max)) | (y != y)
+    by_division = math.pow(x, y) / x
+    at_zero = select(part, math.pow(abs(x), below), select(y < T(0), by_division, p))
+    wrong = (x <= T(0)) & (part | (below == y) & (abs(y) <= T(T.max)))
+    whole = select(x == T(0), at_zero, select(part, T(math.nan), by_division))
+    p = select(wrong, whole, p)
+    slope = y * p
+    # Where the power below has overflowed, or ``y`` is infinite.
+    near = (abs(x) <= T(T.max)) & (x != T(0)) & (abs(p) > T(T.max))
+    slope = select(near, y * math.pow(x, y) / x, slope)
+    slope = select((abs(y) > T(T.max)) & (x < T(0)), T(math.nan), slope)
+    return select(p == T(0), p, slope)
+
+
 @op(
     elementwise=True,
     kernel=_power_slope,
+    scalar=_power_slope_scalar,
     vjp={"x": _slope_bend, "y": _mixed_bend},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
@@ -134,9 +154,18 @@ def _power_log(x: Any, y: Any) -> Any:
         return np.where(fallen, out, out * np.log(base))[()]
 
 
+def _power_log_scalar(x: Any, y: Any) -> Any:
+    out = math.pow(x + T(0), y)  # which has no -0.0
+    # Where the power has fallen to 0 the logarithm may be infinite.
+    fallen = (out == T(0)) & (x >= T(0))
+    base = select((x == T(0)) & (y >= T(0)), T(1), x)
+    return select(fallen, out, out * math.log(base))
+
+
 @op(
     elementwise=True,
     kernel=_power_log,
+    scalar=_power_log_scalar,
     vjp={"x": _mixed_bend, "y": _log_bend},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
@@ -262,9 +291,19 @@ def rsqrt(x: Any, /) -> Any:
     return 1 / np.sqrt(x)
 
 
+def _cube_root(x: Any) -> Any:
+    size = abs(x)
+    near = math.pow(size, T(1 / 3))
+    # A step of Newton's for the rounding of 1/3 and of the power.
+    near = near - (near - size / near / near) / T(3)
+    ends = (size == T(0)) | (size > T(T.max))
+    return math.copysign(select(ends, size, near), x)
+
+
 @op(
     elementwise=True,
     ufunc=np.cbrt,
+    scalar=lambda x: _cube_root(x),
     # One after the other: the square falls to 0 where the derivative is a number.
     vjp={"x": lambda g, out: div(div(mul(g, 1 / 3), out), out)},
     kinks="inf at 0",
@@ -278,7 +317,7 @@ def cbrt(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.reciprocal,
-    scalar=lambda x: T(1) / x,
+    scalar=lambda x: T(1) / x if T.kind == "f" else select(abs(x) == T(1), x, T(0)),
     vjp={"x": lambda g, out: neg(mul(g, square(out)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_options
@@ -36,9 +36,17 @@ def _bend(g: Any, x: Any, y: Any, base: float) -> Any:
     return mul(g, mul(math.log(base), both))
 
 
+def _share_scalar(x: Any, y: Any, base: float) -> Any:
+    away = (x - y) * T(math.log(base))
+    e = math.exp(-abs(away))
+    out = select(away >= T(0), T(1), e) / (T(1) + e)
+    return select((x < T(-T.max)) & (y < T(-T.max)), T(0), out)
+
+
 @op(
     elementwise=True,
     kernel=_share,
+    scalar=_share_scalar,
     prepare=real_options("power_share", "base"),
     vjp={"x": _bend, "y": lambda g, x, y, base: neg(_bend(g, x, y, base))},
     kinks="0 where both are -inf, NaN where both are inf",
@@ -57,10 +65,10 @@ def power_share(x: Any, y: Any, /, *, base: float = math.e) -> Any:
 @op(
     elementwise=True,
     ufunc=np.logaddexp,
-    scalar=lambda x, y: (
-        x + T(0.6931471805599453)
-        if x == y
-        else (x if x > y else y) + math.log1p(math.exp(-math.fabs(x - y)))
+    scalar=lambda x, y: select(
+        x == y,
+        x + T(0.6931471805599453),
+        select(x > y, x, y) + math.log1p(math.exp(-abs(x - y))),
     ),
     vjp={
         "x": lambda g, x, y: mul(g, power_share(x, y)),
@@ -78,10 +86,10 @@ def logaddexp(x: Any, y: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.logaddexp2,
-    scalar=lambda x, y: (
-        x + T(1)
-        if x == y
-        else (x if x > y else y) + math.log1p(math.exp2(-math.fabs(x - y))) * T(1.4426950408889634)
+    scalar=lambda x, y: select(
+        x == y,
+        x + T(1),
+        select(x > y, x, y) + math.log1p(math.exp2(-abs(x - y))) * T(1.4426950408889634),
     ),
     vjp={
         "x": lambda g, x, y: mul(g, power_share(x, y, base=2.0)),

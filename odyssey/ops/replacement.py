@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, mul
 from odyssey.ops.choice import isfinite, keep_where, logical_or
 from odyssey.ops.complex_numbers import imag, real
@@ -41,10 +42,20 @@ def _chosen(c: Any, x: Any) -> Any:
 _WILD = np.array([np.nan, 1.5, np.inf, -np.inf, -2.0])
 
 
+def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
+    if T.kind != "f":
+        return x
+    above = T(T.max if posinf is None else posinf)
+    below = T(-T.max if neginf is None else neginf)
+    number = select(x > T(T.max), above, select(x < T(-T.max), below, x))
+    return select(x != x, T(nan), number)
+
+
 @op(
     elementwise=True,
     masks={"x": _chosen},
     numpy=[np.nan_to_num],
+    scalar=_number_scalar,
     prepare=_numbers,
     vjp={"x": _kept},
     kinks="0 where a number was put in the place of NaN or infinity",

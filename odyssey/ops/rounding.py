@@ -6,10 +6,12 @@ is. To let the gradient pass straight through, add ``(round(x) - x)`` detached.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.ops.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
@@ -21,31 +23,112 @@ _STEPS = "0 everywhere, at the steps too"
 _FLAT = {"x": lambda g: zeros_like(g)}
 
 
-@op(elementwise=True, ufunc=np.floor, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
+def _nearest(x: Any) -> Any:
+    """The nearest whole number, ties to even: added to a number without fractions, it has none."""
+    if T.kind != "f":
+        return x
+    size = abs(x)
+    whole = T(1 / T.eps)
+    return math.copysign(select(size < whole, (size + whole) - whole, size), x)
+
+
+def _below(x: Any) -> Any:
+    if T.kind != "f":
+        return x
+    near = _nearest(x)
+    return math.copysign(select(near > x, near - T(1), near), x)
+
+
+def _above(x: Any) -> Any:
+    if T.kind != "f":
+        return x
+    near = _nearest(x)
+    return math.copysign(select(near < x, near + T(1), near), x)
+
+
+def _whole_part(x: Any) -> Any:
+    return x if T.kind != "f" else math.copysign(_below(abs(x)), x)
+
+
+def _rounded(x: Any, decimals: int) -> Any:
+    if decimals == 0 or (T.kind != "f" and decimals > 0):
+        return _nearest(x)
+    if T.kind != "f":
+        power = T(10**-decimals)
+        whole = x // power
+        twice = T(2) * (x - whole * power)
+        up = (twice > power) | ((twice == power) & (whole % T(2) != T(0)))
+        return (whole + select(up, T(1), T(0))) * power
+    # As NumPy does: times a power of ten, which may overflow, and back.
+    power = T(10.0 ** abs(decimals))
+    return _nearest(x * power) / power if decimals > 0 else _nearest(x / power) * power
+
+
+@op(
+    elementwise=True,
+    ufunc=np.floor,
+    masks=True,
+    scalar=lambda x: _below(x),
+    vjp=_FLAT,
+    kinks=_STEPS,
+    samples=singles(),
+)
 def floor(x: Any, /) -> Any:
     """Elementwise largest integer that is not above ``x``."""
     return np.floor(x)
 
 
-@op(elementwise=True, ufunc=np.ceil, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.ceil,
+    masks=True,
+    scalar=lambda x: _above(x),
+    vjp=_FLAT,
+    kinks=_STEPS,
+    samples=singles(),
+)
 def ceil(x: Any, /) -> Any:
     """Elementwise smallest integer that is not below ``x``."""
     return np.ceil(x)
 
 
-@op(elementwise=True, ufunc=np.rint, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.rint,
+    masks=True,
+    scalar=lambda x: _nearest(x),
+    vjp=_FLAT,
+    kinks=_STEPS,
+    samples=singles(),
+)
 def rint(x: Any, /) -> Any:
     """Elementwise nearest integer, ties to even."""
     return np.rint(x)
 
 
-@op(elementwise=True, ufunc=np.trunc, masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(
+    elementwise=True,
+    ufunc=np.trunc,
+    masks=True,
+    scalar=lambda x: _whole_part(x),
+    vjp=_FLAT,
+    kinks=_STEPS,
+    samples=singles(),
+)
 def trunc(x: Any, /) -> Any:
     """Elementwise integer part: ``x`` without its fraction."""
     return np.trunc(x)
 
 
-@op(elementwise=True, numpy=[np.fix], masks=True, vjp=_FLAT, kinks=_STEPS, samples=singles())
+@op(
+    elementwise=True,
+    numpy=[np.fix],
+    masks=True,
+    scalar=lambda x: _whole_part(x),
+    vjp=_FLAT,
+    kinks=_STEPS,
+    samples=singles(),
+)
 def fix(x: Any, /) -> Any:
     """Elementwise integer part, as ``trunc``: NumPy has both names."""
     return np.trunc(x)
@@ -55,6 +138,7 @@ def fix(x: Any, /) -> Any:
     elementwise=True,
     numpy=[np.round, np.around],
     masks=True,
+    scalar=lambda x, decimals: _rounded(x, decimals),
     vjp=_FLAT,
     kinks=_STEPS,
     canonical=lambda x, decimals: (int(decimals),),

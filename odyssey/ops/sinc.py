@@ -15,7 +15,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
@@ -65,9 +65,25 @@ def _sine_quotient(x: Any, order: int) -> Any:
     return np.where(near, _series(np.where(near, x, 0), order), out).astype(x.dtype)[()]
 
 
+def _sine_quotient_scalar(x: Any, order: int) -> Any:
+    near = abs(x) < T(order + 2)
+    far = select(near, T(order + 3), x)
+    before, now = math.cos(far), math.sin(far) / far
+    for k in range(order):
+        before, now = now, (T(2 * k + 1) * now - before) / far / far
+    close = select(near, x, T(0))
+    square = T(-0.5) * close * close
+    total = term = T(1 / math.prod(range(1, 2 * order + 2, 2)))
+    for k in range(1, 40 + 2 * order):
+        term = term * square / T(k * (2 * order + 2 * k + 1))
+        total = total + term
+    return select(near, total, now)
+
+
 @op(
     elementwise=True,
     prepare=_order,
+    scalar=_sine_quotient_scalar,
     vjp={"x": lambda g, x, order: neg(mul(g, mul(x, sine_quotient(x, order=order + 1))))},
     samples=[*singles(order=0), sample((7,), low=-9.0, high=9.0, order=1), sample((3,), order=2)],
     rejects=[
@@ -84,9 +100,7 @@ def sine_quotient(x: Any, /, *, order: int) -> Any:
 @op(
     elementwise=True,
     numpy=[np.sinc],
-    scalar=lambda x: (
-        T(1) if x == T(0) else math.sin(T(3.141592653589793) * x) / (T(3.141592653589793) * x)
-    ),
+    scalar=lambda x: select(x == T(0), T(1), math.sin(T(math.pi) * x) / (T(math.pi) * x)),
     vjp={
         "x": lambda g, x: mul(
             g, mul(mul(-(math.pi**2), x), sine_quotient(mul(math.pi, x), order=1))

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import number
 from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import div, mul, neg, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
@@ -128,6 +129,7 @@ def _over_length(x: Any, length: Any) -> Any:
 @op(
     elementwise=True,
     kernel=_over_length,
+    scalar=lambda x, length: select((x == T(0)) & (length == T(0)), T(0), x / length),
     vjp={
         "x": lambda g, length: div(g, length),
         "length": lambda g, length, out: neg(div(mul(g, out), length)),

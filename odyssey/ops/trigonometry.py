@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
@@ -252,10 +252,22 @@ def _swing(g: Any, across: Any, x: Any, y: Any) -> Any:
     return mul(div(mul(g, direction(y, x)), hypot(x, y)), across)
 
 
+def _direction_scalar(x: Any, y: Any) -> Any:
+    # By the larger of both, so that no square is too large or too small; infinity counts as 1.
+    size, other = abs(x), abs(y)
+    most = select(size > other, size, other)
+    along, across = size / most, other / most
+    out = along / math.sqrt(along * along + across * across)
+    out = select((size > T(T.max)) & (other <= T(T.max)), T(1), out)
+    out = select((other > T(T.max)) & (size <= T(T.max)), T(0), out)
+    return select(size + other == T(0), T(0), math.copysign(out, x))
+
+
 @op(
     real=True,
     elementwise=True,
     kernel=_direction,
+    scalar=_direction_scalar,
     vjp={
         "x": lambda g, x, y: _swing(g, direction(y, x), x, y),
         "y": lambda g, x, y, out: neg(_swing(g, out, x, y)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.kernels import T
+from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, mul, sub
 from odyssey.ops.elementary import log, precise, reciprocal
 from odyssey.ops.statistics import over_length
@@ -19,10 +19,8 @@ from odyssey.table.samples import APART, PAIRS, reject, sample, singles
 
 @op(
     elementwise=True,
-    scalar=lambda x: (
-        T(2) * math.atanh(T(2) * x - T(1))
-        if math.fabs(x - T(0.5)) < T(0.2)
-        else math.log(x / (T(1) - x))
+    scalar=lambda x: select(
+        abs(x - T(0.5)) < T(0.2), T(2) * math.atanh(T(2) * x - T(1)), math.log(x / (T(1) - x))
     ),
     # As a sum, whose derivative in turn has no product of 0 and infinity at the ends.
     vjp={"x": lambda g, x: mul(g, add(reciprocal(x), reciprocal(sub(1, x))))},
@@ -40,7 +38,7 @@ def logit(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x, y: (T(0) if y == y else y) if x == T(0) else x * math.log(y),
+    scalar=lambda x, y: x * math.log(select((x == T(0)) & (y == y), T(1), y)),
     vjp={
         "x": lambda g, y: mul(g, log(precise(y, g))),
         "y": lambda g, x, y: mul(g, over_length(x, y)),
