@@ -26,6 +26,7 @@ from numpy import ndarray
 from odyssey.checks import function
 from odyssey.compiler.program import check_specs, run
 from odyssey.compiler.surroundings import Surroundings
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
 from odyssey.graph.trace import Trace
@@ -246,7 +247,7 @@ def _is_input(leaf: Any) -> bool:
     """Whether an argument is an input of the graph, and not fixed in it."""
     if isinstance(leaf, Variable):
         return not is_trainable(leaf)
-    return isinstance(leaf, (np.ndarray, np.generic))
+    return isinstance(leaf, ARRAY_LIKE)
 
 
 def _arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
@@ -269,7 +270,7 @@ def _refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
     except Exception:  # of a strange container: the run will show whether that matters
         return
     for path, leaf in given:
-        if type(leaf).__hash__ is None and not issubclass(type(leaf), np.ndarray):
+        if type(leaf).__hash__ is None and not issubclass(type(leaf), ARRAYS):
             raise DTypeError(
                 f"compile: argument {path} is a {type(leaf).__name__}, which is neither an array "
                 "nor hashable; pass arrays, numbers or strings, or let the function close over it"

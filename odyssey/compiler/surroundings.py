@@ -22,7 +22,9 @@ from weakref import ref
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.locks import lock
+from odyssey.devices.ownership import is_writable
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 from odyssey.transforms.replay import (
@@ -55,7 +57,7 @@ _KNOWN = (
     *(FunctionType, BuiltinFunctionType, MethodType, CodeType, CellType, ModuleType, type),
     *(staticmethod, classmethod, property, super, partial, ref, ContextVar, MappingProxyType),
     *(BaseException, date, time, timedelta, tzinfo, type(np.sum), np.dtype, np.generic),
-    *(list, dict, set, deque, bytearray, memoryview, np.ndarray),
+    *(list, dict, set, deque, bytearray, memoryview, *ARRAYS),
 )
 
 # By these a function reaches what cannot be found in it.
@@ -89,7 +91,7 @@ class Surroundings:
         self._lock_large(own)
 
     def _lock_large(self, found: list[Any]) -> None:
-        large = [a for a in found if isinstance(a, np.ndarray) and _is_large(a)]
+        large = [a for a in found if isinstance(a, ARRAYS) and _is_large(a)]
         # What optimizers hold they write to under a lock of theirs, in any thread.
         ours = [x for x in found if str(type(x).__module__).startswith("odyssey.")] if large else []
         held = {id(part) for part in reachable(*ours)}
@@ -114,7 +116,7 @@ class Surroundings:
 
 
 def _is_large(array: Any) -> bool:
-    return bool(array.nbytes > _SMALL and array.flags.writeable)
+    return bool(array.nbytes > _SMALL and is_writable(array))
 
 
 def _is_shared(thing: Any) -> bool:
@@ -256,7 +258,7 @@ def _keeping_bytes(buffer: Any) -> Callable[[], None]:
 
 
 def _keeping_elements(array: Any) -> Callable[[], None]:
-    if array.nbytes > _SMALL or not array.flags.writeable:
+    if array.nbytes > _SMALL or not is_writable(array):
         return lambda: None
     before = array.copy()
 
@@ -285,5 +287,5 @@ _KEEPING: dict[Any, Callable[[Any], Callable[[], None]]] = {
     set: _keeping_members,
     dict: _keeping_items,
     bytearray: _keeping_bytes,
-    np.ndarray: _keeping_elements,
+    **dict.fromkeys(ARRAYS, _keeping_elements),
 }

@@ -6,10 +6,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from odyssey.describe.entries import Entry, dtypes_of, entries
 from odyssey.describe.sources import helpers_of, rule_text
+from odyssey.devices.arrays import ARRAYS
 from odyssey.spec import Spec
 from odyssey.table.declare import Row
 from odyssey.table.samples import Reject, Sample
@@ -147,9 +146,9 @@ def _shown_value(value: Any) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(map(_shown_value, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, np.ndarray) and value.size > 6:
+    if isinstance(value, ARRAYS) and value.size > 6:
         return f"{value.dtype}{list(value.shape)}"
-    if isinstance(value, np.ndarray):
+    if isinstance(value, ARRAYS):
         return f"array({value.tolist()})"
     if isinstance(value, slice):
         return f"slice({value.start}, {value.stop}, {value.step})"

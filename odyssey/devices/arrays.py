@@ -16,7 +16,10 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Array
 
 __all__ = [
+    "ARRAYS",
+    "ARRAY_LIKE",
     "NATIVE",
+    "NUMPY_SCALARS",
     "ForeignContainerError",
     "as_array",
     "complaint",
@@ -26,6 +29,17 @@ __all__ = [
     "plain_result",
     "refuse",
 ]
+
+ARRAYS = (np.ndarray,)
+"""The types of what has elements in memory: those of every device."""
+
+ARRAY_LIKE = (*ARRAYS, np.generic)
+"""The same, and NumPy's numbers, which are arrays without axes."""
+
+NUMPY_SCALARS = frozenset(
+    {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
+) - {np.timedelta64}
+"""The types of NumPy's numbers."""
 
 NATIVE = frozenset(map(np.dtype, "?bhilqBHILQefdgFDG"))
 """The dtypes that arrays have here; to look one up takes as long as to ask for its byte order."""

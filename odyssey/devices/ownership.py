@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.spec import Array
 
 __all__ = [
@@ -19,6 +20,9 @@ __all__ = [
     "frozen",
     "is_shared",
     "is_uniform",
+    "is_writable",
+    "owner_of",
+    "owns_memory",
     "same_bits",
     "spot",
 ]
@@ -51,7 +55,7 @@ def duplicate(array: Array) -> Array:
 
 def is_shared(out: Any, others: Sequence[Any] = ()) -> bool:
     """Whether ``out`` is an array that is one of ``others``, or a part of some other array."""
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, ARRAYS):
         return False
     return out.base is not None or any(out is other for other in others)
 
@@ -59,6 +63,30 @@ def is_shared(out: Any, others: Sequence[Any] = ()) -> bool:
 def apart(out: Any, others: Sequence[Any] = ()) -> Any:
     """Return ``out``, or a copy of it where it ``is_shared``."""
     return out.copy() if is_shared(out, others) else out
+
+
+def is_writable(array: Array) -> bool:
+    """Whether an array can be written to, as far as it knows; its base may be all the same."""
+    return bool(array.flags.writeable)
+
+
+def owns_memory(array: Array) -> bool:
+    """Whether an array has memory of its own, which may be written to: no view, nor locked.
+
+    >>> x = np.zeros((2, 2))
+    >>> owns_memory(x), owns_memory(x[0]), owns_memory(frozen(x))
+    (True, False, False)
+    """
+    return array.base is None and bool(array.flags.writeable)
+
+
+def owner_of(value: Any) -> Any:
+    """The array that owns the memory of ``value``; None for what is not an array."""
+    if not isinstance(value, ARRAY_LIKE):
+        return None
+    while isinstance(value.base, ARRAYS):
+        value = value.base
+    return value
 
 
 def frozen(array: Array) -> Array:

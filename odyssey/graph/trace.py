@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
@@ -141,7 +141,7 @@ class Trace:
         if isinstance(value, Variable) and is_trainable(value):
             return value
         data = array_of(value)
-        if not isinstance(data, (np.ndarray, np.generic)):
+        if not isinstance(data, ARRAY_LIKE):
             return value
         symbol = self.symbol(spec_of(data))
         self.graph.inputs.append((symbol.id, symbol.spec))
@@ -312,7 +312,7 @@ class Trace:
         for value in outputs:
             if isinstance(value, Value):
                 value = self.read(value)
-            is_data = isinstance(value, (Symbol, np.ndarray, np.generic))
+            is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
 
     def _finish_grad(self, variable: Variable, left: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.arithmetic import add, div, maximum, minimum, mul, neg, sub
 from odyssey.ops.choice import greater, isnan, keep_where, less, logical_not, logical_or, where
@@ -63,11 +64,7 @@ def _number(name: str, number: Any) -> Any:
     """A setting as a number of Python's, which raises no precision; None stays."""
     if number is None or type(number) in NUMBERS:
         return number
-    if (
-        isinstance(number, np.generic | np.ndarray)
-        and not number.ndim
-        and number.dtype.kind in "iufc"
-    ):
+    if isinstance(number, ARRAY_LIKE) and not number.ndim and number.dtype.kind in "iufc":
         return number.item()
     raise DTypeError(f"interp: {name} is {number!r}; it is static, pass a number")
 

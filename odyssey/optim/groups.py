@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import few_digits, shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import Rule
@@ -134,11 +134,11 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _python_number(value: Any) -> Any:
     """NumPy's numbers would make float32 parameters float64; Python's would not."""
-    if isinstance(value, (np.generic, np.ndarray)):
+    if isinstance(value, ARRAY_LIKE):
         value = as_array("optimizer", "a setting", value)
         if value.ndim == 0:
             return value.item()
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (list, tuple, *ARRAYS)):
         return tuple(v.item() if isinstance(v, np.generic) else v for v in value)
     return value
 
@@ -174,7 +174,7 @@ def _tree(who: str, params: Any) -> Any:
     """Parameters as a tree; any other iterable becomes a list."""
     if isinstance(params, (dict, list, tuple, Variable)) or is_dataclass(params):
         return params
-    alone = isinstance(params, (str, bytes, np.ndarray, np.generic))
+    alone = isinstance(params, (str, bytes, *ARRAY_LIKE))
     if alone or not hasattr(type(params), "__iter__"):
         raise DTypeError(f"{who}: the parameters are {shown(params)}; pass Variables in any tree")
     return list(params)

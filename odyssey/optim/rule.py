@@ -10,6 +10,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import STUMBLES, number, shown
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import Plan
 from odyssey.errors import DTypeError, SettingError
 from odyssey.table.operands import real_dtype
@@ -93,7 +94,7 @@ class Rule:
 
 def _check_arrays(what: str, values: list[Any]) -> None:
     for value in values:
-        known = isinstance(value, (np.ndarray, np.generic, Value, Symbol))
+        known = isinstance(value, (*ARRAY_LIKE, Value, Symbol))
         if not known or value.dtype.kind not in "biufc":
             raise DTypeError(f"{what}: {shown(value)} came; pass a tree of arrays or Variables")
 
@@ -147,7 +148,7 @@ def not_negative(who: str, **values: Any) -> list[Any]:
                 f"{who}: {name}: {shown(value)} is negative, infinite or NaN; it must be finite, "
                 "and must not be negative"
             ) from None
-        found.append(value if isinstance(value, np.ndarray) else plain)
+        found.append(value if isinstance(value, ARRAYS) else plain)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, article, shown
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.guard import GUARD
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
@@ -202,7 +203,7 @@ def _setting_state(path: str, generator: Any, state: Any) -> tuple[Any, ...]:
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[n], other[n]) for n in one)
-    if isinstance(one, np.ndarray):
+    if isinstance(one, ARRAYS):
         return one.tobytes() == bytes(other.tobytes())
     return bool(one == other)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import article, shown
-from odyssey.devices.arrays import refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
@@ -74,7 +74,7 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
         return type(leaf).__name__
     if isinstance(leaf, Variable):
         return "Variable"
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, ARRAYS):
         refuse(who, shown_path(path), leaf)
         return "array" if leaf.dtype.kind in "biufc" else _refused(who, path, leaf)
     if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufc":
@@ -91,7 +91,7 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
 
 def _refused(who: str, path: str, leaf: Any) -> str:
     what = article(type(leaf).__name__)
-    if isinstance(leaf, (np.ndarray, np.generic)):
+    if isinstance(leaf, ARRAY_LIKE):
         what += f" of dtype {leaf.dtype}"
     raise DTypeError(
         f"{who}: {shown_path(path)} is {what}; a tree may hold Variables, arrays of numbers, "

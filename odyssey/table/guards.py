@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import plain_result
+from odyssey.devices.arrays import ARRAY_LIKE, plain_result
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
@@ -72,7 +72,7 @@ def forward_in_own_memory(
         if real and any(part.dtype.kind == "c" for part in outs):
             return None  # the kernel says why it refuses this
         parts = residual if type(residual) is tuple else (residual,)
-        known = (np.ndarray, np.generic, *NUMBERS, type(None))
+        known = (*ARRAY_LIKE, *NUMBERS, type(None))
         if not all(isinstance(part, known) for part in parts):
             raise OdysseyError(
                 f"op {layout.name}: forward left {type(residual).__name__} {residual!r}; the "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, kind_of, shown
-from odyssey.devices.arrays import complaint
+from odyssey.devices.arrays import ARRAYS, complaint
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.table.protocols import Recording
@@ -21,7 +21,7 @@ from odyssey.vocabulary import keyword_hint
 __all__ = ["Row"]
 
 # Options that their owner may write to while a tape keeps them.
-_OPEN = frozenset({list, dict, set, np.ndarray})
+_OPEN = frozenset({list, dict, set, *ARRAYS})
 
 _MOST_PLANS = 64
 

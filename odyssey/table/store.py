@@ -19,7 +19,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
 from odyssey.devices.guard import GUARD
 from odyssey.devices.locks import holders
-from odyssey.devices.ownership import frozen
+from odyssey.devices.ownership import frozen, is_writable
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
 from odyssey.table.value import CONSTANT, Info, Symbol, Value, replacing
@@ -169,7 +169,7 @@ set_store = _STORE.set
 
 def refuse_locked(who: str, leaf: Value) -> None:
     """Raise where the array of a leaf cannot be written to, and say whose lock it is."""
-    if leaf._array.flags.writeable:
+    if is_writable(leaf._array):
         return
     tapes = " and ".join(map(repr, holders(leaf._array)))
     why = f"is needed unchanged by {tapes}; sweep or clear that tape first"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.protocols import Recording
@@ -47,8 +48,7 @@ free_id = itertools.count(1).__next__
 ticket = count(1).__next__
 
 NUMBERS = frozenset({int, float, complex, bool})
-_SCALARS = {kind for kind in np.sctypeDict.values() if issubclass(kind, (np.number, np.bool_))}
-PLAIN = NUMBERS | {np.ndarray} | _SCALARS - {np.timedelta64}
+PLAIN = NUMBERS.union(ARRAYS, NUMPY_SCALARS)
 
 
 class Mark:

@@ -9,9 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import STUMBLES, flag, kind_of, word
+from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import (
     OdysseyError,
     TapeError,
@@ -59,7 +58,6 @@ from odyssey.variable import Variable
 
 __all__ = ["backward", "gradient", "jvp"]
 
-_ARRAYS = (np.ndarray, np.generic)
 _NAMED = (OdysseyError, FloatingPointError)
 
 
@@ -167,7 +165,7 @@ def gradient(
         found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
     results = answers_of([found.get(i) for i in ids], specs, unused, seeds, r.barrier)
     if graph:
-        results = [Variable(g) if isinstance(g, np.ndarray) else g for g in results]
+        results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
     answer = unflatten(sources, results)
     tape._hooks = hooks
     tape._undelivered = False
@@ -212,7 +210,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
         for i, spec in zip(out_ids, out_specs, strict=True)
     ]
     if graph:
-        results = [Variable(t) if isinstance(t, np.ndarray) else t for t in results]
+        results = [Variable(t) if isinstance(t, ARRAYS) else t for t in results]
     return rebuild(results)
 
 

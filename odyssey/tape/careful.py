@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError
 
 __all__ = ["Careful"]
@@ -50,9 +51,9 @@ class Careful:
         row, id, _, kept, _ = node
         self.lines[-id] = user_line()
         self.sums[-id] = [
-            (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, np.ndarray)
+            (k, _checksum(value)) for k, value in enumerate(kept) if isinstance(value, ARRAYS)
         ]
-        if isinstance(data, (np.ndarray, np.generic)) and not _all_finite(data):
+        if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
             raise NonFiniteError(
                 f"{row.name} at {self.line(id)} gave the first value that is not finite; "
                 "its operands are finite"
@@ -81,7 +82,7 @@ class Careful:
 
     def check_gradient(self, row: Any, id: int, name: str, g: Any) -> None:
         """Raise if the gradient that a rule computed is not finite."""
-        if isinstance(g, (np.ndarray, np.generic)) and not _all_finite(g):
+        if isinstance(g, ARRAY_LIKE) and not _all_finite(g):
             raise NonFiniteError(
                 f"the gradient of {row.name} at {self.line(id)} with respect to {name} is the "
                 "first that is not finite"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.ops.choice import keep_where, logical_or, not_equal
 from odyssey.ops.reductions import sum_to
 from odyssey.ops.shape import astype, broadcast_to
@@ -106,7 +107,7 @@ def either(a: Chosen | None, b: Chosen | None) -> Chosen | None:
 
 def _kept(r: Any, chosen: Chosen) -> Any:
     """``r`` with 0 at the elements that were left out."""
-    if isinstance(r, (np.ndarray, np.generic)) and np.isfinite(r).all():
+    if isinstance(r, ARRAY_LIKE) and np.isfinite(r).all():
         return r  # 0 by choice, times what is finite
     return keep_where(r, chosen.mask())
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.commit import run_all
 from odyssey.devices.guard import GUARD
+from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
 from odyssey.spec import Spec, fits_kind
 from odyssey.table.store import Store
@@ -34,16 +35,13 @@ __all__ = [
     "own",
 ]
 
-_ARRAYS = (np.ndarray, np.generic)
-
-
 # ------------------------------------------------------------------ to hooks
 
 
 def called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
     """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
     for fn in hooks.pop(id, ()):
-        new = fn(np.array(flip(g)) if isinstance(g, (np.ndarray, np.generic)) else flip(g))
+        new = fn(np.array(flip(g)) if isinstance(g, ARRAY_LIKE) else flip(g))
         if new is not None:
             new = new if isinstance(new, (Variable, Symbol)) else _replacement(new, g)
             if new.shape != g.shape:
@@ -77,7 +75,7 @@ def own(g: Any, taken: set[int], strange: bool) -> Any:
     """
     if type(g) is not np.ndarray:
         return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
-    if strange or g.base is not None or id(g) in taken or not g.flags.writeable:
+    if strange or id(g) in taken or not owns_memory(g):
         g = g.copy()
     taken.add(id(g))
     return g
@@ -158,7 +156,7 @@ def checked_leaves(
 
 def flip_recorded(g: Any) -> Any:
     """Conjugate Variables and Symbols only."""
-    return g if isinstance(g, _ARRAYS) else flip(g)
+    return g if isinstance(g, ARRAY_LIKE) else flip(g)
 
 
 def deliver(
@@ -198,7 +196,7 @@ def deliver(
                 continue
             plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
             if not plain or twice or strange:
-                g = own(flip(g) if isinstance(g, _ARRAYS) else g, taken, strange)
+                g = own(flip(g) if isinstance(g, ARRAY_LIKE) else g, taken, strange)
             parts[leaf] = g
             info = leaf._info
             if info.grad is None:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError, UnreachedError
 from odyssey.tape.sweep import flip
 from odyssey.variable import Variable
 
 __all__ = ["Gradients"]
-
-_ARRAYS = (np.ndarray, np.generic)
 
 
 def _asked(variable: Variable) -> int:
@@ -59,7 +58,7 @@ class Gradients(Mapping[Variable, Any]):
         if id not in self._given:
             # In this order, since other threads may look the same one up.
             g = self._leaves[variable] if leaf else self._reached[id]
-            if isinstance(g, _ARRAYS):
+            if isinstance(g, ARRAY_LIKE):
                 g = np.array(g if leaf else flip(g))
             if g is not None:
                 self._given.setdefault(id, g)

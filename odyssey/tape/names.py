@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import few_digits, sequence
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.spec import Spec, spec_of
 from odyssey.table.value import Symbol, Value, array_of
 
@@ -155,9 +156,9 @@ def brief(value: Any) -> str:
     if isinstance(value, (Value, Symbol)):
         value = array_of(value)
         return str(value.spec) if isinstance(value, Symbol) else str(spec_of(value))
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, ARRAYS) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, ARRAYS):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, np.generic):
         value = value.item()
@@ -177,7 +178,7 @@ def specs_of_saved(saved: dict[str, Any]) -> str:
 
 
 def _spec_text(value: Any) -> str:
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, ARRAY_LIKE):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (Symbol, Value, Spec)):
         return str(value) if isinstance(value, Spec) else brief(value)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import duplicate
 from odyssey.errors import (
     DTypeError,
@@ -228,7 +228,7 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
     if given is not None:
         g = checked(who, "cotangent", spec, given, graph)
         # Its owner may write to it later, when Gradients or a gradient would show that.
-        return flip(duplicate(g) if isinstance(g, np.ndarray) else g)
+        return flip(duplicate(g) if isinstance(g, ARRAYS) else g)
     if spec is not None and spec.shape == ():
         return _one(spec.dtype)
     if spec is None or spec.size != 1:

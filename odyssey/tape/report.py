@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from odyssey.checks import shown
+from odyssey.devices.ownership import owner_of
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec
 from odyssey.table.value import (
@@ -141,24 +140,13 @@ def memory(tape: Span) -> Memory:
     for row, _, _, kept, _ in recording_of(tape).nodes:
         size = 0
         for value in chain.from_iterable(v if type(v) is tuple else (v,) for v in kept or ()):
-            owner = _owner(value)
+            owner = owner_of(value)
             if owner is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 size += owner.nbytes
         nodes.append((row.name, size))
     locked = sum(held.array.nbytes for held in recording_of(tape).held.values())
     return Memory(sum(size for _, size in nodes), locked, nodes)
-
-
-def _owner(value: Any) -> Any:
-    """The array that owns the memory of ``value``; None for what is not an array."""
-    if isinstance(value, np.generic):
-        return value
-    if not isinstance(value, np.ndarray):
-        return None
-    while isinstance(value.base, np.ndarray):
-        value = value.base
-    return value
 
 
 def _drawn(tape: Span) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:

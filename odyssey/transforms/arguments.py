@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, function, shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAYS, as_array
+from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, store
@@ -270,10 +271,8 @@ def _handed_over(leaf: Any, copy: bool) -> Any:
     if store() is not MEMORY:
         return leaf.data
     data = leaf._array
-    if isinstance(data, np.ndarray):
-        shared = leaf.is_leaf or data.base is not None
-        if copy or shared or not data.flags.writeable:
-            return data.copy()
+    if isinstance(data, ARRAYS) and (copy or leaf.is_leaf or not owns_memory(data)):
+        return data.copy()
     return data
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import function
-from odyssey.devices.arrays import as_array, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.fit import fit
@@ -325,18 +325,18 @@ def _array(leaf: Any) -> Any:
     """A leaf of what a rule returned: Variables and numbers as arrays."""
     if isinstance(leaf, Variable):
         return leaf._array
-    known = isinstance(leaf, (float, complex, np.generic, np.ndarray))
+    known = isinstance(leaf, (float, complex, *ARRAY_LIKE))
     refuse("custom_vjp", "what a rule returned", leaf)
     return as_array("custom_vjp", "what a rule returned", leaf) if known else leaf
 
 
 def _is_floating(leaf: Any) -> bool:
-    return isinstance(leaf, (np.ndarray, np.generic, Symbol)) and leaf.dtype.kind in "fc"
+    return isinstance(leaf, (*ARRAY_LIKE, Symbol)) and leaf.dtype.kind in "fc"
 
 
 def _read_only(g: Any) -> Any:
     """What a rule cannot write to: other nodes may be given the same cotangent."""
-    return frozen(g) if isinstance(g, np.ndarray) else g
+    return frozen(g) if isinstance(g, ARRAYS) else g
 
 
 def _closed(name: str) -> PauseBlock:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAYS
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape.nodes import RawNode
@@ -125,7 +126,7 @@ class _Samples:
 
     def take(self, value: Any, ops: int) -> int:
         """Take a number or array; hash what is plain; of all else the type."""
-        if isinstance(value, np.ndarray):
+        if isinstance(value, ARRAYS):
             flat = value.ravel("K")
             if flat.size and value.dtype.kind in "biufc":
                 part = flat[:: flat.size // _SAMPLE] if flat.size > _SAMPLE else flat

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, shown
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
 from odyssey.ops.joining import stack
 from odyssey.ops.shape import reshape
@@ -120,7 +121,7 @@ def _jacobian(
     return named_like(fn, matrix, who)  # type: ignore[no-any-return]
 
 
-_WITH_DTYPE = (Variable, Symbol, np.ndarray, np.generic)
+_WITH_DTYPE = (Variable, Symbol, *ARRAY_LIKE)
 
 
 def _check_real(who: str, path: str, leaf: Any) -> None:
@@ -182,6 +183,6 @@ def _block(parts: Any, axis: int, shape: tuple[int, ...], like: Variable) -> Any
     parts = list(parts)
     if not parts:
         return np.zeros(shape, like.dtype)
-    if all(isinstance(part, (np.ndarray, np.generic)) for part in parts):
+    if all(isinstance(part, ARRAY_LIKE) for part in parts):
         return np.stack(parts, axis).reshape(shape)
     return reshape(stack(parts, axis), shape)

@@ -21,6 +21,7 @@ from weakref import ref
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.table.blocks import Block
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
@@ -41,7 +42,7 @@ __all__ = [
     "with_states",
 ]
 
-_OPAQUE = (str, bytes, int, float, complex, np.ndarray, np.generic, ModuleType)
+_OPAQUE = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Looking through a data set that somebody closes over would cost more than the function.
 FURTHEST = 10_000
@@ -227,7 +228,7 @@ def same_states(one: Any, other: Any) -> bool:
     """Whether two states that ``states_of`` gave of one generator are the same."""
     if isinstance(one, dict):
         return all(same_states(value, other[name]) for name, value in one.items())
-    return np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other)
+    return np.array_equal(one, other) if isinstance(one, ARRAYS) else bool(one == other)
 
 
 def set_states(generators: list[Any], states: list[Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, function
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.value import NUMBERS, Symbol, array_of
@@ -127,7 +128,7 @@ def _check_scalar(who: str, out: Any) -> None:
         return
     if type(out) is Variable and out._spec.shape == () and out._spec.dtype.kind in "fc":
         return
-    if not isinstance(out, (Variable, Symbol, np.ndarray, np.generic)):
+    if not isinstance(out, (Variable, Symbol, *ARRAY_LIKE)):
         raise DTypeError(
             f"{who}: the function must return one number; it returned a {type(out).__name__}; "
             "has_aux=True hands a second result through"

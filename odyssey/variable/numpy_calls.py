@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey import families  # noqa: F401  (the rows say which functions they stand for)
 from odyssey.checks import STUMBLES, kind_of, shown
-from odyssey.devices.arrays import as_array, leads, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops import (
     arithmetic,
@@ -126,13 +126,13 @@ def _on_data(func: Any, args: Any, kwargs: Any) -> Any:
 def _data(leaf: Any) -> Any:
     if isinstance(leaf, Value):
         return leaf._array
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, ARRAYS):
         refuse("NumPy", "an operand", leaf)
     return leaf
 
 
 def _constant(found: Any) -> Any:
-    if not isinstance(found, (np.ndarray, np.generic)):
+    if not isinstance(found, ARRAY_LIKE):
         return found
     return make_value(fast_calls.VARIABLE, found, CONSTANT, free_id())
 

@@ -1,0 +1,87 @@
+"""What an array is, whose it is and how it lies is asked in ``devices/``: few others look."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, NUMPY_SCALARS
+from odyssey.devices.ownership import is_uniform, owner_of, owns_memory
+
+PACKAGE = Path(od.__file__).parent
+
+LOOKS = re.compile(
+    r"np\.ndarray\b(?!\[)|(?<![\w.])ndarray\b(?!\[)|\.base\b|\bcopyto\b|\bsetflags\b"
+    r"|\.flags\.(?:writeable|[cf]_contiguous|aligned)|\.flags\["
+)
+
+# The kernels and the rows, which are written for NumPy's arrays.
+KERNELS = ("kernels", "ops", "linalg", "special", "nn", "losses")
+
+# How often the others look, and why.
+ELSEWHERE = {
+    "checks.py": 2,  # below devices; for messages
+    "tree.py": 1,  # below devices; the commonest leaves
+    "compiler/__init__.py": 1,  # the signature of a call, asked at every call
+    "optim/packs.py": 2,  # how a gradient came, asked for every parameter of a step
+    "saving/contents.py": 3,  # files hold arrays of the host
+    "table/store.py": 2,  # the store of the host's memory
+    "tape/delivery.py": 6,  # shortcuts, for every leaf of a sweep
+    "tape/keeping.py": 4,  # shortcuts, for every array that a node keeps
+    "transforms/arguments.py": 2,  # shortcuts, for every argument of a call
+}
+
+
+def test_few_files_outside_of_the_devices_look_at_how_an_array_lies():
+    found = {}
+    for file in PACKAGE.rglob("*.py"):
+        name = str(file.relative_to(PACKAGE))
+        if name.startswith(("devices", *KERNELS)):
+            continue
+        lines = (line.split("  #")[0].strip() for line in file.read_text("utf-8").splitlines())
+        code = [x for x in lines if not x.startswith(("#", "from ", "import ", '"""', ">>>"))]
+        count = sum(len(LOOKS.findall(line)) for line in code if "``" not in line)
+        if count:
+            found[name] = count
+    assert found == ELSEWHERE
+
+
+def test_arrays_are_what_has_elements_in_memory_and_numbers_of_numpy_are_like_them():
+    assert isinstance(np.ones(2), ARRAYS)
+    assert not isinstance(np.float64(1.0), ARRAYS)
+    assert isinstance(np.float64(1.0), ARRAY_LIKE)
+    assert not isinstance([1.0], ARRAY_LIKE)
+    assert {np.float64, np.bool_, np.int8, np.complex64} <= NUMPY_SCALARS
+    assert not {np.timedelta64, np.datetime64, np.str_, np.object_} & NUMPY_SCALARS
+
+
+def test_an_array_owns_its_memory_unless_it_is_a_view_or_locked():
+    x = np.zeros((3, 4))
+    locked = np.zeros(3)
+    locked.flags.writeable = False
+    assert owns_memory(x)
+    assert not any(map(owns_memory, (x[:], x.T, x[0], locked)))
+    assert owner_of(x[1:].T[0]) is x
+    assert owner_of([1.0]) is None
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "float64", "complex64"])
+def test_an_array_is_uniform_if_all_its_elements_have_the_same_bits(dtype):
+    x = np.full((3, 5), 1, dtype)
+    assert is_uniform(x)
+    assert is_uniform(x[:0])
+    assert is_uniform(np.broadcast_to(x[0, 0], (7, 2)))
+    assert not is_uniform(np.broadcast_to(x[0], (7, 5)))  # which it does not look into
+    for k in range(x.size):
+        other = x.copy()
+        other.flat[k] = 0
+        assert not is_uniform(other)
+
+
+def test_uniform_goes_by_bits_and_not_by_value():
+    assert is_uniform(np.full(4, np.nan))
+    assert not is_uniform(np.array([np.nan, -np.nan]))
+    assert not is_uniform(np.array([0.0, -0.0]))
+    assert not is_uniform(np.array([complex(0.0, 0.0), complex(0.0, -0.0)]))
