@@ -1,5 +1,7 @@
 """A graph holds what it needs once, and calls it as the function does."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -173,6 +175,17 @@ def test_what_a_step_leaves_is_called_as_its_method_spells_it():
         "top.grad",
     }
     assert left["top.grad"] is None
+
+
+def test_a_partial_call_and_a_transform_are_looked_into_for_names():
+    w = leaf()
+
+    def scaled(x, factor):
+        return (x * factor * w).sum()
+
+    text = str(lowered(od.value_and_grad(partial(scaled, factor=leaf())), X).graph)
+    assert "= w\n" in text
+    assert "= factor\n" in text
 
 
 def test_two_variables_of_one_name_are_told_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -46,11 +47,17 @@ def _parts(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
                 yield name, cell.cell_contents
             except ValueError:  # an empty cell
                 continue
-        for name in thing.__code__.co_names:
+        # Not into this package: what a transform closes over is the user's, its globals are not.
+        theirs = not str(thing.__module__).startswith("odyssey.")
+        for name in thing.__code__.co_names if theirs else ():
             if name in thing.__globals__:
                 yield name, thing.__globals__[name]
         if (inner := getattr(thing, "__wrapped__", None)) is not None:
             yield "", inner
+    elif isinstance(thing, partial):
+        yield "", thing.func
+        yield from ((name, part) for name, part in thing.keywords.items())
+        yield from ((f"args[{k}]", part) for k, part in enumerate(thing.args))
     elif isinstance(thing, dict):
         yield from ((f"{path}[{key!r}]", part) for key, part in thing.items())
     elif isinstance(thing, (list, tuple)):
