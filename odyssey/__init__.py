@@ -9,11 +9,10 @@
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from odyssey import backward, errors, linalg, losses, nn, ops, optim, special
 from odyssey.compiler import compile
-from odyssey.losses import *  # noqa: F403
 from odyssey.ops import no_grad, op
 from odyssey.saving import load, save
 from odyssey.tape import Gradients, GradientTape, TapeNode
@@ -30,6 +29,9 @@ from odyssey.transforms import (
     vjp,
 )
 from odyssey.variable import Variable
+
+if TYPE_CHECKING:
+    from odyssey.losses import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -66,8 +68,15 @@ __all__ = [
 __all__ += losses.__all__
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import ``odyssey.testing`` when it is first asked for; programs that run do without."""
+def __getattr__(name: str) -> Any:
+    """Import losses and ``odyssey.testing`` when they are first asked for."""
     if name == "testing":
         return import_module("odyssey.testing")
+    if name in losses.__all__:
+        value = globals()[name] = getattr(losses, name)
+        return value
     raise AttributeError(f"odyssey has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -33,6 +33,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
+from odyssey.table.published import row_of
 
 __all__ = ["TABLE"]
 
@@ -133,9 +134,9 @@ TABLE: Mapping[str, Callable[..., Any]] = _Table()
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every backward function is an attribute of this module, under its op's names."""
-    canonical = next((row.name for row in OPS.values() if name in row.aliases), name)
-    if canonical in TABLE:
-        return TABLE[canonical]
+    row = row_of(name)
+    if row is not None and row.name in TABLE:
+        return TABLE[row.name]
     op: Any = FOREIGN.get(name)
     if op is None:
         raise AttributeError(

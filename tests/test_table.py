@@ -2,6 +2,9 @@
 
 import importlib
 import pkgutil
+import sys
+from functools import wraps
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,45 +16,71 @@ from odyssey.table import declare, published
 
 
 @pytest.fixture
-def open_table(monkeypatch):
-    """The table as it is while families are imported, put back afterwards."""
-    monkeypatch.setattr(published, "_SEAL", [])
+def family(monkeypatch):
+    """Make the namespace of a module with one op, which the index knows as a family."""
+    published.load_all()
+    monkeypatch.setattr(published, "_LOADED", set(published._LOADED))
     for name in ("_ROWS", "_COMPOSITES", "_NAMES"):
         monkeypatch.setattr(published, name, dict(getattr(published, name)))
-    monkeypatch.setattr(published, "FAMILIES", set(published.FAMILIES))
+    families = published.FAMILIES | {"odyssey.somewhere"}
+    monkeypatch.setattr(published, "FAMILIES", families)
+
+    def make(name):
+        module = ModuleType("odyssey.somewhere")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return declaring(name, vars(module))
+
+    return make
 
 
-def family(name):
-    """The namespace of a module with one op, called ``name``."""
-    space = {"__name__": "odyssey.somewhere", "np": np, "op": declare.op}
+def declaring(name, space):
+    space |= {"np": np, "op": declare.op}
     exec(f"@op(ufunc=np.exp)\ndef {name}(x, /):\n    '''Doc.'''\n    return np.exp(x)", space)
     return space
 
 
-def test_the_table_is_sealed_after_the_import_and_cannot_be_written_to():
+def test_a_module_that_is_no_family_enters_nothing_and_nobody_writes_to_the_table():
+    stranger = declaring("another", {"__name__": "odyssey.somewhere"})
     with pytest.raises(OdysseyError, match=r"publish: the table is sealed, odyssey\.somewhere"):
-        declare.publish(family("another"))
+        declare.publish(stranger)
     with pytest.raises(TypeError):
         OPS["another"] = OPS["exp"]
+    with pytest.raises(TypeError):
+        del OPS["exp"]
 
 
-def test_rows_of_families_are_ours_wherever_they_lie_and_later_ones_are_not(open_table):
+def test_rows_of_families_are_ours_wherever_they_lie_and_others_are_not(family):
     space = family("another")
     declare.publish(space)
     assert published._ROWS["another"] is space["another"].row
     assert not space["another"].row.foreign
-    published._SEAL.append(True)
-    assert family("another")["another"].row.foreign
     assert not any(row.foreign for row in OPS.values())
 
 
+@pytest.mark.parametrize("module", ["odyssey.elsewhere", "odyssey.nn.activations", "__main__"])
+def test_an_op_from_outside_is_no_op_of_ours_whatever_its_module_calls_itself(module):
+    od.nn.gelu  # noqa: B018  (which loads the family)
+    assert declaring("another", {"__name__": module})["another"].row.foreign
+
+
+def test_a_function_that_borrows_the_name_of_an_op_of_ours_is_not_ours():
+    @declare.op(elementwise=True)
+    @wraps(od.ops.exp.row.reference)
+    def borrowed(x, /):
+        return np.exp(x)
+
+    assert borrowed.row.foreign
+
+
 @pytest.mark.parametrize("name", ["exp", "sub", "remainder", "vstack"])
-def test_two_ops_of_one_name_are_refused(open_table, name):
+def test_two_ops_of_one_name_are_refused_and_nothing_is_entered(family, name):
+    space = declaring("another", family(name))
     known = dict(published._NAMES)
     assert name in known
     with pytest.raises(OdysseyError, match=f"publish: two ops are called '{name}'"):
-        declare.publish(family(name))
+        declare.publish(space)
     assert known == published._NAMES
+    assert "another" not in published._ROWS
 
 
 def test_every_name_and_alias_is_an_attribute_of_ops():

@@ -18,7 +18,15 @@ from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import MISSING_OPS
 
-__all__ = ["Entry", "dtypes_of", "entries", "find", "shown_default", "signature_of"]
+__all__ = [
+    "Entry",
+    "dtypes_of",
+    "entries",
+    "find",
+    "public_name",
+    "shown_default",
+    "signature_of",
+]
 
 _DTYPES = ("float32", "float64", "complex64", "complex128", "int64", "bool")
 
@@ -59,9 +67,7 @@ class Entry:
     @property
     def numpy(self) -> tuple[str, ...]:
         """The NumPy functions that call this one when they are called on Variables."""
-        ufuncs = [f for f, row in numpy_calls.UFUNCS.items() if row is self.row]
-        functions = [f for f, made in numpy_calls.FUNCTIONS.items() if made is self.function]
-        return tuple(f"np.{_public_name(f)}" for f in (*ufuncs, *functions))
+        return tuple(f"np.{known}" for known, op in numpy_calls.MEANT.items() if op == self.name)
 
     @property
     def signature(self) -> str:
@@ -96,7 +102,8 @@ def shown_default(value: Any) -> str:
     return repr(value)
 
 
-def _public_name(function: Any) -> str:
+def public_name(function: Any) -> str:
+    """Return the name of a function of NumPy without ``np.``, as ``linalg.norm``."""
     module = getattr(function, "__module__", None) or "numpy"
     inner = module.removeprefix("numpy").lstrip(".")
     return f"{inner}.{function.__name__}" if inner else str(function.__name__)

@@ -1,18 +1,5 @@
 """Linear algebra: products of vectors and matrices."""
 
-from odyssey.linalg.contraction import contract, einsum
-from odyssey.linalg.products import dot, inner, matmul, outer, tensordot, vdot
-from odyssey.linalg.vectors import cross, kron
+from odyssey.table.published import handed_on
 
-__all__ = [
-    "contract",
-    "cross",
-    "dot",
-    "einsum",
-    "inner",
-    "kron",
-    "matmul",
-    "outer",
-    "tensordot",
-    "vdot",
-]
+__all__, __getattr__, __dir__ = handed_on(__name__)

@@ -1,14 +1,31 @@
 """Losses, and their gradients for loops without a tape.
 
-A loss is exported by the ``__all__`` of its file, here and from ``odyssey`` itself.
+A loss is exported by the ``__all__`` of its file, here and from ``odyssey`` itself; its file is
+loaded when it is first asked for.
 """
 
-from odyssey.losses import classification, gradients, regression
-from odyssey.losses.classification import *  # noqa: F403
-from odyssey.losses.gradients import *  # noqa: F403
-from odyssey.losses.regression import *  # noqa: F403
+import sys
+from typing import Any
+
+from odyssey.table.index import LOSSES
+from odyssey.table.published import load
 
 __all__: list[str] = []
-__all__ += classification.__all__
-__all__ += gradients.__all__
-__all__ += regression.__all__
+
+FILES = ("classification", "gradients", "regression")
+"""Where there are losses; the other files hold the rows, and what all of them need."""
+
+_HOMES = {name: file for file, names in LOSSES.items() for name in names.split()}
+__all__ += _HOMES
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    load(_HOMES[name])
+    value = globals()[name] = getattr(sys.modules[_HOMES[name]], name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

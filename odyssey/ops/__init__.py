@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from odyssey.table import published as _published
 from odyssey.table.declare import COMPOSITES, OPS, PASS, Kernel, Row, op
-from odyssey.table.declare import sealed as _sealed
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
@@ -14,11 +14,19 @@ __all__ = ["COMPOSITES", "OPS", "PASS", "Kernel", "Row", "Symbol", "no_grad", "o
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """Every op is an attribute of this module; say so when a name is none."""
-    if not _sealed():  # the families are being imported, and each is looked for here first
+    """Every op is an attribute of this module, whatever room it lives in; its family loads here."""
+    found = _published.function_of(name)
+    if found is not None:
+        globals()[name] = found
+        return found
+    if f"{__name__}.{name}" in _published.FAMILIES:  # whoever imports a family looks for it here
         raise AttributeError(name)
     import difflib
 
-    near = difflib.get_close_matches(name, [*OPS, *COMPOSITES])
+    near = difflib.get_close_matches(name, _published.listed())
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_published.listed(others=True)})

@@ -1,6 +1,5 @@
 """Special functions, those that NumPy does not have."""
 
-from odyssey.special.entropies import logit, xlogy
-from odyssey.special.error_function import erf, erfc
+from odyssey.table.published import handed_on
 
-__all__ = ["erf", "erfc", "logit", "xlogy"]
+__all__, __getattr__, __dir__ = handed_on(__name__)

@@ -41,9 +41,8 @@ from odyssey.table.published import (
     FOREIGN,
     OPS,
     composite,
+    is_ours,
     publish,
-    seal,
-    sealed,
 )
 from odyssey.table.row import Row
 from odyssey.table.rules import check_choice, picking
@@ -72,8 +71,6 @@ __all__ = [
     "op",
     "operator_of",
     "publish",
-    "seal",
-    "sealed",
 ]
 
 
@@ -169,7 +166,7 @@ def op(
     given = locals()
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
-        foreign = sealed()
+        foreign = not is_ours(reference)
         if foreign:
             _check(reference, given)
             check_meaning(given)

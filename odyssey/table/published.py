@@ -1,33 +1,180 @@
-"""What is in the table: its rows, the composites beside them, and the seal on both."""
+"""What is in the table: rows and composites by name, families that load at their first use.
+
+A family is a module whose last line is ``publish(globals())``. The index says which names are in
+which family, so a name is known before its family is loaded. Whoever asks for what it means, as
+``od.ops.gelu``, ``OPS["gelu"]`` or ``np.sinc(v)``, has the family loaded; who goes over all rows,
+all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import Context
 from functools import wraps
-from types import MappingProxyType
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from odyssey.checks import STUMBLES, flag, kind_of
+from odyssey.devices.commit import commit
 from odyssey.errors import OdysseyError
+from odyssey.table import index
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.twins import FAMILIES, bare
+from odyssey.table.twins import FAMILIES, bare, forget
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["COMPOSITES", "FOREIGN", "OPS", "composite", "publish", "seal", "sealed"]
+__all__ = [
+    "COMPOSITES",
+    "FAMILIES",
+    "FOREIGN",
+    "OPS",
+    "composite",
+    "function_of",
+    "handed_on",
+    "is_ours",
+    "listed",
+    "load",
+    "load_all",
+    "publish",
+    "row_of",
+]
 
+T = TypeVar("T")
+
+
+def _homes(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """For each name of the index its family, and its other names."""
+    homes = {}
+    for family, words in families.items():
+        for word in words.split():
+            name, *others = word.split("=")
+            homes[name] = (family, *others)
+    return homes
+
+
+_ROW_HOMES, _COMPOSITE_HOMES = _homes(index.ROWS), _homes(index.COMPOSITES)
+
+# The family of every name, other names among them.
+_HOMES = {
+    name: home
+    for homes in (_ROW_HOMES, _COMPOSITE_HOMES)
+    for first, (home, *others) in homes.items()
+    for name in (first, *others)
+}
+
+# What the families that are loaded have entered: by name, by other names as well.
 _ROWS: dict[str, Row] = {}
-OPS: Mapping[str, Row] = MappingProxyType(_ROWS)
-"""Every built-in op by name; read-only, and sealed once the families are imported."""
+_COMPOSITES: dict[str, Callable[..., Any]] = {}
+_NAMES: dict[str, Callable[..., Any]] = {}
+_LOADED: set[str] = set()
+
+FAMILIES.update(index.ROWS, index.COMPOSITES)
+
+
+class _ByName(Mapping[str, T]):
+    """A part of the table, read-only: to look up a name loads its family, to go over it all."""
+
+    def __init__(self, entered: dict[str, T], homes: Mapping[str, Any]) -> None:
+        self._entered = entered
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._entered and name in self._homes:
+            function_of(name)
+        return self._entered[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entered or name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        load_all()
+        # In the order of the index, which is the same in every process.
+        known = [name for name in self._homes if name in self._entered]
+        return iter([*known, *(name for name in list(self._entered) if name not in self._homes)])
+
+    def __len__(self) -> int:
+        load_all()
+        return len(self._entered)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: {value!r}' for name, value in self.items())}}}"
+
+
+OPS: Mapping[str, Row] = _ByName(_ROWS, _ROW_HOMES)
+"""Every built-in op by name; read-only."""
+
+COMPOSITES: Mapping[str, Callable[..., Any]] = _ByName(_COMPOSITES, _COMPOSITE_HOMES)
+"""Every built-in function that is made of ops, by name; likewise."""
 
 FOREIGN: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
 """Ops from outside by name, the latest of each: for ``od.backward`` alone, and no longer than their
 owner keeps them."""
 
-_COMPOSITES: dict[str, Callable[..., Any]] = {}
-COMPOSITES: Mapping[str, Callable[..., Any]] = MappingProxyType(_COMPOSITES)
-"""Every built-in function that is made of ops, by name; likewise."""
+
+# ------------------------------------------------------------------ names, and loading
+
+
+def listed(*, rows: bool = True, composites: bool = True, others: bool = False) -> list[str]:
+    """Return names without loading what has them, of rows or composites, other names with them."""
+    homes = (_ROW_HOMES if rows else {}) | (_COMPOSITE_HOMES if composites else {})
+    return [n for first, (_, *more) in homes.items() for n in (first, *(more if others else ()))]
+
+
+def function_of(name: str) -> Callable[..., Any] | None:
+    """Return the op or composite of a name, other names included; None where there is none."""
+    if name not in _NAMES and name in _HOMES:
+        load(_HOMES[name])
+        if name not in _NAMES:  # the index is older than the family
+            load_all()
+    return _NAMES.get(name)
+
+
+def row_of(name: str) -> Row | None:
+    """Return the row of an op by one of its names; None for what has none."""
+    return getattr(function_of(name), "row", None)
+
+
+def load_all() -> None:
+    """Load all families."""
+    for family in sorted(FAMILIES - _LOADED):
+        load(family)
+
+
+def load(module: str) -> None:
+    """Import a module of the package, whatever goes on around its first use.
+
+    It is run in a context of its own: no tape records what it computes, no graph holds it, and
+    floating-point errors are not raised. Python lets one thread import a module while others wait.
+    """
+    Context().run(import_module, module)
+
+
+def handed_on(room: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a room, which loads what it is asked.
+
+    >>> __all__, __getattr__, __dir__ = handed_on("odyssey.special")
+    >>> __getattr__("erf").__module__
+    'odyssey.special.error_function'
+    """
+    names = sorted(
+        name
+        for homes in (_ROW_HOMES, _COMPOSITE_HOMES)
+        for name, (family, *_) in homes.items()
+        if family.rpartition(".")[0] == room
+    )
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        value = vars(sys.modules[room])[name] = function_of(name)
+        return value
+
+    return names, get, lambda: sorted({*vars(sys.modules[room]), *names})
+
+
+# ------------------------------------------------------------------ entering
 
 
 def composite(
@@ -79,49 +226,59 @@ def _misuse(
     return kind_of(error)(f"{name}: {came}; the signature is {name}{inspect.signature(function)}")
 
 
-# Every public name, aliases among them, and what it means; the ops get them when they are sealed.
-_NAMES: dict[str, Callable[..., Any]] = {}
-_SEAL: list[bool] = []
+def is_ours(function: Any) -> bool:
+    """Whether a function was written in a family of this package."""
+    space = getattr(function, "__globals__", {})
+    name = space.get("__name__")
+    return name in FAMILIES and vars(sys.modules.get(name, sys)) is space
 
 
 def publish(namespace: dict[str, Any]) -> None:
-    """Enter the ops and composites of a module of this package, a family, into their tables.
+    """Enter the ops and composites of a family, in its last line: all of them, or none.
 
     Raises:
-        OdysseyError: for a name that another op has, and once the table is sealed.
+        OdysseyError: for a name that another op has, and for a module that is no family.
     """
-    if sealed():
+    family = namespace["__name__"]
+    if family not in FAMILIES:
         raise OdysseyError(
-            f"publish: the table is sealed, {namespace['__name__']} came too late; an op from "
-            "outside is called as it is, without a name in the table"
+            f"publish: the table is sealed, {family} is not in its index; an op from outside is "
+            "called as it is, without a name in the table, and a new family of this package gets "
+            "into the index by 'python -m tools.reference'"
         )
-    FAMILIES.add(namespace["__name__"])
+    rows, composites = {}, {}
+    names: dict[str, Callable[..., Any]] = {}
     for value in list(namespace.values()):
-        if getattr(value, "__module__", None) != namespace["__name__"]:
+        if getattr(value, "__module__", None) != family:
             continue
         row = getattr(value, "row", None)
         if row is not None:
-            _enter((row.name, *row.aliases), row.call)
-            _ROWS[row.name] = row
+            _name(names, family, (row.name, *row.aliases), row.call)
+            rows[row.name] = row
         elif hasattr(value, "aliases"):
-            _enter((value.__name__, *value.aliases), value)
-            _COMPOSITES[value.__name__] = value
-
-
-def _enter(names: Sequence[str], function: Callable[..., Any]) -> None:
-    for name in names:
-        if _NAMES.setdefault(name, function) is not function:
-            raise OdysseyError(f"publish: two ops are called {name!r}; choose another name")
-
-
-def seal() -> Mapping[str, Callable[..., Any]]:
-    """Close the table: rows that are declared from now on are from outside; return all names."""
-    for row in _ROWS.values():
+            _name(names, family, (value.__name__, *value.aliases), value)
+            composites[value.__name__] = value
+    forget(family)  # what an import that was broken off has left
+    for row in rows.values():
         row.bare = bare(row)
-    _SEAL.append(True)
-    return _NAMES
+    commit(
+        [
+            (_ROWS.update, rows),
+            (_COMPOSITES.update, composites),
+            (_NAMES.update, names),
+            (_LOADED.add, family),
+        ]
+    )
 
 
-def sealed() -> bool:
-    """Whether all families are in the table, and it takes no more."""
-    return bool(_SEAL)
+def _name(
+    names: dict[str, Any], family: str, wanted: Sequence[str], function: Callable[..., Any]
+) -> None:
+    for name in wanted:
+        other = names.get(name)
+        if other is None and _NAMES.get(name) is not None:
+            # An import that was broken off behind its last line is made again.
+            other = None if _NAMES[name].__module__ == family else _NAMES[name]
+        if other is not None and other is not function:
+            raise OdysseyError(f"publish: two ops are called {name!r}; choose another name")
+        names[name] = function

@@ -18,9 +18,9 @@ from odyssey.table.rules import picking
 from odyssey.table.signature import PASS, Rule, asked
 from odyssey.table.value import NUMBERS
 
-__all__ = ["FAMILIES", "bare"]
+__all__ = ["FAMILIES", "bare", "forget"]
 
-# The modules whose rows are in the table.
+# The modules whose rows are the table's, loaded or not.
 FAMILIES: set[str] = set()
 
 
@@ -76,7 +76,7 @@ _SCOPES: dict[str, dict[str, Any]] = {}
 def _scope_of(module: str) -> dict[str, Any]:
     """The globals of a module's twins: kernels for ops, twins for the helpers of rules.
 
-    Taken once, when the ops are all imported: what is rebound in the module later stays unseen.
+    Taken once, when the module is all run: what is rebound in it later stays unseen.
     """
     if module in _SCOPES:
         return _SCOPES[module]
@@ -92,6 +92,11 @@ def _scope_of(module: str) -> dict[str, Any]:
         elif _is_helper(value):
             scope[name] = _twin(value)
     return scope
+
+
+def forget(module: str) -> None:
+    """Drop what was made for a module, which is run again."""
+    _SCOPES.pop(module, None)
 
 
 def _straight(row: Row) -> Callable[..., Any]:

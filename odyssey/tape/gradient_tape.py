@@ -12,7 +12,7 @@ from odyssey.checks import flag, function
 from odyssey.errors import TapeError
 from odyssey.ops.shape import identity
 from odyssey.spec import Array
-from odyssey.table.declare import OPS
+from odyssey.table.published import listed
 from odyssey.table.scope import Pause, innermost
 from odyssey.table.value import (
     LEAF,
@@ -318,6 +318,5 @@ def _recorder(op: str) -> Callable[..., None]:
     return record_op
 
 
-for _row in OPS.values():
-    for _name in (_row.name, *_row.aliases):
-        setattr(GradientTape, f"record_{_name}", _recorder(_name))
+for _name in listed(composites=False, others=True):
+    setattr(GradientTape, f"record_{_name}", _recorder(_name))

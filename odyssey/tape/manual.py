@@ -11,7 +11,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.spec import Spec, spec_of
 from odyssey.table.call import run
-from odyssey.table.declare import OPS, REQUIRED, Row
+from odyssey.table.declare import REQUIRED, Row
+from odyssey.table.published import row_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
 from odyssey.tape.recording import SEVERAL, Recording
 from odyssey.tape.span import Span, recording_of
@@ -23,7 +24,7 @@ def find_row(op: Any) -> Row:
     """Return the row of an op, given as the op, its name, or one of its short names."""
     row: Any = op if isinstance(op, Row) else getattr(op, "row", None)
     if isinstance(op, str):
-        row = OPS.get(op) or next((r for r in OPS.values() if op in r.aliases), None)
+        row = row_of(op)
     if not isinstance(row, Row):
         raise UnknownOpError(f"record: there is no op {shown(op)} in the table od.ops.OPS")
     return row

@@ -8,51 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from odyssey import families  # noqa: F401  (the rows say which functions they stand for)
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops import (
-    arithmetic,
-    choice,
-    complex_numbers,
-    elementary,
-    joining,
-    recurrences,
-    reductions,
-    scans,
-    shape,
-    statistics,
-)
-from odyssey.table import fast_calls
+from odyssey.ops import arithmetic, choice, complex_numbers, elementary, reductions, shape
+from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
+from odyssey.table.published import function_of, row_of
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 from odyssey.tree import map_tree
 
-__all__ = ["FUNCTIONS", "UFUNCS", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "spelled"]
+__all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "spelled"]
 
-# (np.radians and np.deg2rad are two ufuncs, and one op.)
-UFUNCS = {
-    known: row
-    for row in OPS.values()
-    for known in (row.ufunc, *row.numpy)
-    if isinstance(known, np.ufunc)
+MEANT = {
+    known: op
+    for op, *functions in (word.split("=") for word in index.NUMPY.split())
+    for known in functions or [op]
 }
-# By the names that SciPy's ufuncs have too.
-_NAMED = {name: row for row in OPS.values() if row.elementwise for name in (row.name, *row.aliases)}
-UFUNC_CALLS = {ufunc: operator_of(row.call) for ufunc, row in UFUNCS.items()}
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    fn: row.call for row in OPS.values() for fn in row.numpy
-}
-FUNCTIONS |= {fn: made for made in COMPOSITES.values() for fn in getattr(made, "numpy", ())}
+"""The op that each function and ufunc of NumPy means, both by name."""
 
-# The row's own operands are the arrays one by one, so the table cannot name NumPy's function.
-FUNCTIONS[np.concatenate] = joining.concatenate
-# What is known of a Variable without computing.
-FUNCTIONS[np.shape] = lambda a: shape.shape_of(a)
-FUNCTIONS[np.ndim] = lambda a: len(shape.shape_of(a))
-FUNCTIONS[np.size] = lambda a, axis=None: a.size if axis is None else a.shape[axis]
+# What was called already; families are loaded for the rest.
+UFUNC_CALLS: dict[np.ufunc, Callable[..., Any]] = {}
+_CALLS: dict[Any, Callable[..., Any]] = {
+    # What is known of a Variable without computing.
+    np.shape: lambda a: shape.shape_of(a),
+    np.ndim: lambda a: len(shape.shape_of(a)),
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+}
 
 # What has integers, truth values or dtypes for its result, and so no gradient.
 _NAMES = """
@@ -64,20 +47,20 @@ _NAMES = """
 _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
 # For each fold: what an element that where= leaves out counts as, and how initial= joins in.
-_FOLDS: dict[Any, tuple[Callable[..., Any], Any, Callable[..., Any] | None]] = {
-    np.sum: (reductions.sum, 0, arithmetic.add),
-    np.prod: (scans.prod, 1, arithmetic.multiply),
-    np.max: (reductions.max, None, arithmetic.maximum),
-    np.min: (reductions.min, None, arithmetic.minimum),
-    np.amax: (reductions.max, None, arithmetic.maximum),
-    np.amin: (reductions.min, None, arithmetic.minimum),
-    np.mean: (reductions.mean, 0, None),
-    np.any: (reductions.any, False, None),
-    np.all: (reductions.all, True, None),
-    np.var: (statistics.var, None, None),
-    np.std: (statistics.std, None, None),
-    np.cumsum: (scans.cumsum, None, None),
-    np.cumprod: (recurrences.cumprod, None, None),
+_FOLDS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
+    np.sum: (0, arithmetic.add),
+    np.prod: (1, arithmetic.multiply),
+    np.max: (None, arithmetic.maximum),
+    np.min: (None, arithmetic.minimum),
+    np.amax: (None, arithmetic.maximum),
+    np.amin: (None, arithmetic.minimum),
+    np.mean: (0, None),
+    np.any: (False, None),
+    np.all: (True, None),
+    np.var: (None, None),
+    np.std: (None, None),
+    np.cumsum: (None, None),
+    np.cumprod: (None, None),
 }
 
 
@@ -100,11 +83,11 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
         func = np.nonzero
     if func in _WITHOUT_GRADIENT and store() is MEMORY:
         return _on_data(func, args, kwargs)
-    function = FUNCTIONS.get(func)
+    function = _CALLS.get(func) or _found(func)
     if function is None:
         raise _unknown(spelled(func))
     if func in _FOLDS:
-        return _fold(func, *_FOLDS[func], _bound(func, args, kwargs))
+        return _fold(func, function, *_FOLDS[func], _bound(func, args, kwargs))
     if not args:
         # NumPy's name for the first array may differ from ours.
         name = next(iter(_signature(func).parameters))
@@ -114,6 +97,24 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs)
     except TypeError as error:
         raise _misfit(func, function, args, kwargs) or error from None
+
+
+def _found(func: Any) -> Callable[..., Any] | None:
+    """The op that a function of NumPy means, remembered for the next call of it."""
+    name = _meant(func)
+    function = function_of(name) if name else None
+    if function is not None:
+        _CALLS[func] = function
+    return function
+
+
+def _meant(func: Any) -> str | None:
+    """The name of the op that a function or ufunc of NumPy means, if it is the one of that name."""
+    public = spelled(func).removeprefix("np.")
+    known: Any = np
+    for part in public.split("."):
+        known = getattr(known, part, None)
+    return MEANT.get(public) if known is func else None
 
 
 def _on_data(func: Any, args: Any, kwargs: Any) -> Any:
@@ -230,12 +231,13 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
         return NotImplemented
     if "dtype" in named and named["dtype"] is None:  # which says nothing
         named = {name: value for name, value in named.items() if name != "dtype"}
-    row = UFUNCS.get(ufunc) or _of_scipy(ufunc)
+    row = row_of(_meant(ufunc) or "") or _of_scipy(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and store() is MEMORY:
         return _on_data(ufunc, inputs, named)
     if row is not None and method == "__call__":
         if not named:
-            return row.call(*inputs)
+            function = UFUNC_CALLS[ufunc] = operator_of(row.call)
+            return function(*inputs)
         if named.keys() == {"dtype"}:
             return _with_dtype(row, inputs, named["dtype"])
     what = spelled(ufunc) + ("" if method == "__call__" else f".{method}")
@@ -248,8 +250,9 @@ def _of_scipy(ufunc: np.ufunc) -> Row | None:
     name = ufunc.__name__
     if getattr(sys.modules.get("scipy.special"), name, None) is not ufunc:
         return None
-    row = _NAMED.get(name)
-    return row if row is not None and (len(row.arrays), 1) == (ufunc.nin, ufunc.nout) else None
+    row = row_of(name)
+    alike = row is not None and row.elementwise and (len(row.arrays), 1) == (ufunc.nin, ufunc.nout)
+    return row if alike else None
 
 
 def counterpart() -> str:

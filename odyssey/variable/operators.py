@@ -6,27 +6,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from odyssey import families  # noqa: F401  (the names of all ops are told apart here)
+from odyssey import ops
 from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops import (
     arithmetic,
     choice,
     complex_numbers,
-    diagonals,
     elementary,
-    gathering,
     indexing,
-    recurrences,
     reductions,
-    repeating,
     rounding,
-    scans,
     shape,
-    sorting,
-    statistics,
 )
-from odyssey.table.declare import COMPOSITES, OPS, operator_of
+from odyssey.table.declare import operator_of
+from odyssey.table.published import listed
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
@@ -184,7 +178,7 @@ class Operators:
 
     def argsort(self, axis: int | None = -1, **options: Any) -> Any:
         """Where the elements of the sorted array stood, a constant; see ``ops.argsort``."""
-        return sorting.argsort(self, axis, **options)
+        return ops.argsort(self, axis, **options)
 
     def any(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
@@ -212,7 +206,7 @@ class Operators:
         """Variance over ``axis``; see ``ops.var``."""
         if strange:
             raise _strange("var", strange)
-        return statistics.var(self, axis, ddof=ddof, keepdims=keepdims)
+        return ops.var(self, axis, ddof=ddof, keepdims=keepdims)
 
     def std(
         self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **strange: Any
@@ -220,25 +214,25 @@ class Operators:
         """Standard deviation over ``axis``; see ``ops.std``."""
         if strange:
             raise _strange("std", strange)
-        return statistics.std(self, axis, ddof=ddof, keepdims=keepdims)
+        return ops.std(self, axis, ddof=ddof, keepdims=keepdims)
 
     def prod(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
         """Product over ``axis``; see ``ops.prod``."""
         if strange:
             raise _strange("prod", strange)
-        return scans.prod(self, axis, keepdims=keepdims)
+        return ops.prod(self, axis, keepdims=keepdims)
 
     def cumsum(self, axis: Any = None, **strange: Any) -> Any:
         """Running sum along ``axis``; see ``ops.cumsum``."""
         if strange:
             raise _strange("cumsum", strange)
-        return scans.cumsum(self, axis)
+        return ops.cumsum(self, axis)
 
     def cumprod(self, axis: Any = None, **strange: Any) -> Any:
         """Running product along ``axis``; see ``ops.cumprod``."""
         if strange:
             raise _strange("cumprod", strange)
-        return recurrences.cumprod(self, axis)
+        return ops.cumprod(self, axis)
 
     def dot(self, b: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
@@ -248,13 +242,13 @@ class Operators:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""
         if strange:
             raise _strange("take", strange)
-        return gathering.take(self, indices, axis, mode=mode)
+        return ops.take(self, indices, axis, mode=mode)
 
     def repeat(self, repeats: Any, axis: Any = None, **strange: Any) -> Any:
         """Each element repeated in its place; see ``ops.repeat``."""
         if strange:
             raise _strange("repeat", strange)
-        return repeating.repeat(self, repeats, axis)
+        return ops.repeat(self, repeats, axis)
 
     def ravel(self, order: str = "C") -> Any:
         """All elements on one axis; see ``ops.ravel``."""
@@ -276,7 +270,7 @@ class Operators:
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
         """A diagonal of each matrix that two axes make; see ``ops.diagonal``."""
-        return diagonals.diagonal(self, offset, axis1, axis2)
+        return ops.diagonal(self, offset, axis1, axis2)
 
     def trace(
         self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, **strange: Any
@@ -284,7 +278,7 @@ class Operators:
         """Sum along a diagonal of each matrix that two axes make; see ``ops.trace``."""
         if strange:
             raise _strange("trace", strange)
-        return diagonals.trace(self, offset, axis1, axis2, dtype)
+        return ops.trace(self, offset, axis1, axis2, dtype)
 
     def reshape(self, *lengths: Any, order: str = "C") -> Any:
         """The elements under another shape, as ``reshape(2, 3)`` or ``reshape((2, 3))``."""
@@ -334,7 +328,7 @@ class Operators:
         return [name for name in object.__dir__(self) if name not in _HIDDEN]
 
 
-_ELSEWHERE = ATTRIBUTES | {name: f"od.ops.{name}(v)" for name in (*OPS, *COMPOSITES)}
+_ELSEWHERE = ATTRIBUTES | {name: f"od.ops.{name}(v)" for name in listed()}
 _HIDDEN = frozenset(name for name in _ELSEWHERE if not hasattr(Operators, name))
 for _name in _HIDDEN:
     setattr(Operators, _name, Elsewhere(_name, _ELSEWHERE[_name]))

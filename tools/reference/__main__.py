@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [kind for kind in kinds if kind not in FILES]:
         parser.error(f"no files are called {', '.join(unknown)}; there are {', '.join(FILES)}")
     try:
+        if "index" in kinds and not arguments.check and stale("index"):
+            # The rest is made by a process that starts with the new one.
+            print(f"wrote {refresh('index')[0]}")
+            rest = [kind for kind in kinds if kind != "index"]
+            again = [sys.executable, "-m", "tools.reference", *rest]
+            return subprocess.run(again, check=False).returncode if rest else 0
         done = [path for kind in kinds for path in (stale if arguments.check else refresh)(kind)]
     except OdysseyError as error:
         raise SystemExit(f"python -m tools.reference: {error}") from None

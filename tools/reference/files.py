@@ -10,6 +10,7 @@ from types import MappingProxyType
 import odyssey
 from odyssey.errors import OdysseyError
 from tools.reference.backward_stub import backward_stub
+from tools.reference.index import index
 from tools.reference.markdown import markdown
 from tools.reference.stubs import room_stub, signatures_stub
 
@@ -17,6 +18,7 @@ __all__ = ["FILES", "refresh", "stale"]
 
 FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
+        "index": {"odyssey/table/index.py": index},
         "markdown": {"docs/ops.md": markdown},
         "stubs": {
             "odyssey/backward.pyi": backward_stub,

@@ -1,0 +1,109 @@
+"""Where every op lives, and what of NumPy means it, so that families load at their first use.
+
+Made from the table of ops by ``python -m tools.reference``; do not edit.
+"""
+
+ROWS = {
+    "odyssey.linalg.contraction": "contract",
+    "odyssey.linalg.products": "matmul",
+    "odyssey.linalg.vectors": "cross",
+    "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
+    "odyssey.losses.softmax_entropy": """
+        softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass
+    """,
+    "odyssey.losses.squared_error": "squared_error_mean",
+    "odyssey.nn.activations": """
+        sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
+        gelu
+    """,
+    "odyssey.nn.layers": "linear",
+    "odyssey.nn.rectifiers": """
+        relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
+        hard_tanh=hardtanh
+    """,
+    "odyssey.nn.softmaxes": "softmax log_softmax",
+    "odyssey.ops.arithmetic": """
+        add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
+        fmin
+    """,
+    "odyssey.ops.arrangement": "roll",
+    "odyssey.ops.cardinal_sine": "sine_quotient sinc",
+    "odyssey.ops.choice": """
+        where keep_where equal not_equal greater greater_equal less less_equal logical_and
+        logical_or logical_not logical_xor isfinite isnan isinf bitwise_and bitwise_or
+        bitwise_xor invert clip
+    """,
+    "odyssey.ops.complex_numbers": "absolute=abs fabs sign conj real imag angle",
+    "odyssey.ops.elementary": """
+        power=pow power_slope power_log exp log exp2 expm1 log2 log10 log1p sqrt rsqrt cbrt
+        reciprocal tanh
+    """,
+    "odyssey.ops.gathering": "take add_taken take_along_axis add_along_axis",
+    "odyssey.ops.indexing": "getitem add_at setitem",
+    "odyssey.ops.interpolation": "searchsorted piecewise_linear",
+    "odyssey.ops.joining": "concatenate",
+    "odyssey.ops.logarithms": "power_share logaddexp logaddexp2",
+    "odyssey.ops.recurrences": "linear_recurrence cumprod",
+    "odyssey.ops.reductions": "sum mean max min argmax argmin any all sum_to",
+    "odyssey.ops.replacement": "nan_to_num",
+    "odyssey.ops.rounding": "floor ceil rint trunc fix round floor_divide mod=remainder",
+    "odyssey.ops.scans": "cumsum prod",
+    "odyssey.ops.shape": "identity astype reshape transpose matrix_transpose broadcast_to",
+    "odyssey.ops.sorting": "argsort sort",
+    "odyssey.ops.statistics": "var over_length std logsumexp",
+    "odyssey.ops.trigonometry": """
+        sin cos tan sinh cosh deg2rad=radians rad2deg=degrees arcsin=asin arccos=acos
+        arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
+    """,
+    "odyssey.special.entropies": "logit xlogy",
+    "odyssey.special.error_function": "erf erfc",
+}
+"""Rows by family; behind ``=`` their other names."""
+
+COMPOSITES = {
+    "odyssey.linalg.contraction": "einsum",
+    "odyssey.linalg.products": "dot vdot inner outer tensordot",
+    "odyssey.linalg.vectors": "kron",
+    "odyssey.ops.arrangement": "flip flipud fliplr rot90 rollaxis",
+    "odyssey.ops.creation": "zeros_like ones_like full_like",
+    "odyssey.ops.diagonals": "diagonal diag trace tril triu",
+    "odyssey.ops.differences": "diff trapezoid gradient",
+    "odyssey.ops.gathering": "one_hot",
+    "odyssey.ops.interpolation": "interp",
+    "odyssey.ops.joining": "stack array vstack hstack",
+    "odyssey.ops.repeating": "tile repeat pad",
+    "odyssey.ops.sequences": "linspace",
+    "odyssey.ops.shape": "swapaxes moveaxis ravel squeeze expand_dims",
+    "odyssey.ops.splitting": "array_split split unstack hsplit vsplit dsplit",
+    "odyssey.ops.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
+}
+"""Composites by family, likewise."""
+
+LOSSES = {
+    "odyssey.losses.classification": """
+        binary_cross_entropy cross_entropy focal hinge kl_divergence nll
+    """,
+    "odyssey.losses.gradients": """
+        LossAndGrad bce_loss_and_grad ce_loss_and_grad compute_bce_gradient
+        compute_ce_gradient compute_gradient compute_mse_gradient mse_loss_and_grad
+    """,
+    "odyssey.losses.regression": "huber log_cosh mean_absolute_error mean_squared_error smooth_l1",
+}
+"""What ``odyssey.losses`` hands on, by file."""
+
+NUMPY = """
+    absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
+    argmax argmin argsort array_split atleast_1d atleast_2d atleast_3d bitwise_and bitwise_or
+    bitwise_xor broadcast_to cbrt ceil clip column_stack concatenate conj=conjugate cos cosh
+    cross cumprod cumsum deg2rad=deg2rad=radians diag diagonal diff divide dot dsplit dstack
+    einsum equal exp exp2 expand_dims expm1 fabs fix flip fliplr flipud floor floor_divide fmax
+    fmin full_like gradient greater greater_equal hsplit hstack hypot imag inner interp invert
+    isfinite isinf isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2
+    logical_and logical_not logical_or logical_xor matmul matrix_transpose max=max=amax maximum
+    mean min=min=amin minimum mod=remainder moveaxis multiply nan_to_num negative not_equal
+    ones_like outer pad power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape
+    rint roll rollaxis rot90 round=round=around searchsorted sign sin sinc sinh sort split sqrt
+    square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile
+    trace transpose trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like
+"""
+"""Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""
