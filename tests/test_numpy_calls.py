@@ -40,6 +40,66 @@ CALLS = {
 }
 
 
+# Calls of other functions, of one matrix or two.
+OTHERS = {
+    "concatenate by position": lambda x, y: np.concatenate((x, y), 1, None),
+    "concatenate of all": lambda x, y: np.concatenate((x, y), None, out=None),
+    "concatenate said in full": lambda x, y: np.concatenate(
+        (x, y), axis=1, out=None, dtype=None, casting="same_kind"
+    ),
+    "stack, out": lambda x, y: np.stack([x, y], 1, None),
+    "vstack, dtype": lambda x, y: np.vstack([x, y], dtype=None),
+    "clip, out": lambda x, y: np.clip(x, 1.0, 2.0, None) + y,
+    "take, out and mode": lambda x, y: np.take(x, [0, 7], 1, None, "wrap") + np.sum(y, out=None),
+    "trace, out": lambda x, y: np.trace(x, 0, 0, 1, None, None) + y,
+    "around, out": lambda x, y: np.around(x, 1, out=None) + y,
+    "argmax, out": lambda x, y: x[:, np.argmax(y, 0, None)],
+    "dot, out": lambda x, y: np.dot(x, y.T, None),
+    "outer, out": lambda x, y: np.outer(x, y, out=None),
+    "einsum, all": lambda x, y: np.einsum("ij,kj", x, y, out=None, dtype=None, order="K"),
+    "broadcast_to, subok": lambda x, y: np.broadcast_to(x, (2, 3, 4), subok=False) + y,
+    "full_like by position": lambda x, y: np.full_like(x, 2.0, None, "K", True, None) * y,
+    "linspace, device": lambda x, y: np.linspace(x, y, 3, device=None),
+    "ufunc, where and more": lambda x, y: np.add(
+        x, y, None, where=True, casting="same_kind", order="K", subok=True
+    ),
+    "positive": lambda x, y: np.positive(x) * y,
+    "divmod": lambda x, y: np.divmod(x, y)[1] * np.divmod(x, y)[0],
+    "divmod of numbers": lambda x, y: divmod(np.full((3, 4), 7.0), x)[1] * y,
+    "linalg.matmul": lambda x, y: np.linalg.matmul(x, y.T),
+    "linalg.tensordot": lambda x, y: np.linalg.tensordot(x, y, axes=((0,), (0,))),
+    "linalg.matrix_transpose": lambda x, y: np.linalg.matrix_transpose(np.stack([x, y])),
+    "linalg.cross": lambda x, y: np.linalg.cross(x, y, axis=0),
+    "linalg.outer": lambda x, y: np.linalg.outer(x[0], y[1]),
+    "linalg.trace": lambda x, y: np.linalg.trace(np.stack([x, y]), offset=1),
+    "linalg.diagonal": lambda x, y: np.linalg.diagonal(np.stack([x, y]), offset=-1),
+}
+
+
+@pytest.mark.parametrize("call", OTHERS.values(), ids=list(OTHERS))
+def test_options_that_say_nothing_and_other_names_change_nothing(call):
+    y = np.random.default_rng(1).normal(size=X.shape)
+    wanted = np.asarray(call(X, y))
+    constant = call(Variable(X), Variable(y)).numpy()
+    np.testing.assert_allclose(constant, wanted, rtol=1e-13)
+    x, other = Variable(X, requires_grad=True), Variable(y, requires_grad=True)
+    with GradientTape() as tape:
+        got = call(x, other)
+        total = (got * np.cos(np.arange(wanted.size)).reshape(wanted.shape)).sum()
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got.detach().numpy(), wanted, rtol=1e-13)
+    gradients = tape.gradient(total, [x, other], unused="zero")
+    for k, gradient in enumerate(gradients):
+        direction = np.random.default_rng(2 + k).normal(size=X.shape)
+        both = [
+            call(*(v + h * direction if n == k else v for n, v in enumerate((X, y))))
+            for h in (1e-6, -1e-6)
+        ]
+        slope = (both[0] - both[1]) / 2e-6
+        expected = (slope * np.cos(np.arange(wanted.size)).reshape(wanted.shape)).sum()
+        np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 def test_a_fold_takes_numpys_arguments_and_gives_numpys_value(call):
     wanted = np.asarray(call(X))
@@ -107,6 +167,14 @@ REFUSED = {
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
     "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),
+    "concatenate dtype": (
+        lambda x: np.concatenate([x, x], 0, None, dtype=np.float32),
+        r"np\.concatenate: got an unexpected keyword argument 'dtype'",
+    ),
+    "ufunc safe dtype": (
+        lambda x: np.exp(x, dtype=np.float32, casting="safe"),
+        r"np\.exp with dtype, casting=",
+    ),
     "unknown": (lambda x: np.unwrap(x), r"np\.unwrap is not in"),
 }
 
@@ -115,6 +183,23 @@ REFUSED = {
 def test_what_is_not_offered_is_refused_by_name(call, message):
     with pytest.raises(DTypeError, match=message):
         call(Variable(X, requires_grad=True))
+
+
+def test_the_outer_product_of_linear_algebra_takes_vectors_alone():
+    with pytest.raises(ShapeError, match="pass two vectors"):
+        np.linalg.outer(Variable(X), X)
+
+
+def test_an_initial_number_leaves_integers_what_they_are():
+    for fold in (np.sum, np.prod, np.max):
+        wanted = fold(np.array([1, 2]), initial=2.5)
+        got = fold(Variable(np.array([1, 2])), initial=2.5).numpy()
+        assert (got.dtype, got[()]) == (wanted.dtype, wanted)
+
+
+def test_the_size_over_several_axes_is_their_product():
+    v = Variable(np.zeros((2, 3, 4)))
+    assert (np.size(v), np.size(v, 1), np.size(v, (0, -1)), np.size(v, ())) == (24, 3, 8, 1)
 
 
 @pytest.mark.parametrize("fold", [np.sum, np.mean, np.var, np.std, np.any])

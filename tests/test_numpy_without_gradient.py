@@ -31,8 +31,15 @@ CALLS = {
     "signbit": np.signbit,
     "lexsort": lambda x: np.lexsort((x[0], x[1])),
     "nanargmax": lambda x: np.nanargmax(x, axis=0),
+    "unravel_index": lambda x: np.unravel_index(np.argmax(x), x.shape),
+    "ravel_multi_index": lambda x: np.ravel_multi_index(np.nonzero(x), x.shape),
+    "triu_indices_from": np.triu_indices_from,
+    "diag_indices_from": lambda x: np.diag_indices_from(x[:, :2]),
+    "packbits": lambda x: np.packbits(x > 0),
 }
 FACTS = {
+    "array2string": lambda x: np.array2string(x, precision=1, separator="; "),
+    "array_str": np.array_str,
     "allclose": lambda x: np.allclose(x, x + 1e-12),
     "array_equal": lambda x: np.array_equal(x, x * 1.0),
     "allclose, not": lambda x: np.allclose(x, 1.0, atol=0.5),

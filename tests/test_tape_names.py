@@ -82,6 +82,14 @@ def test_leaves_of_one_name_are_told_apart_by_their_numbers():
     assert 'label="w #2: float64[2]"' in tape.to_dot()
 
 
+def test_a_leaf_that_is_called_like_a_number_is_told_apart_from_it():
+    a, b = (Variable([1.0], requires_grad=True, name=name) for name in ("a", "#3"))
+    with GradientTape() as tape:
+        y = a * 2.0 * b
+    assert [node.given for node in tape.nodes] == [("a", "2.0"), ("#2", "#3 #3")]
+    assert tape.explain(y, b) == "#3 #3 -> multiply -> #4"
+
+
 def test_a_name_of_many_lines_is_shown_on_one():
     w = leaf(2, name="a\nb\x00")
     with GradientTape() as tape:

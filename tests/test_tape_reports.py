@@ -74,6 +74,23 @@ def test_explain_says_that_an_output_is_a_constant_or_untracked():
     assert "computed while nothing recorded" in tape.explain(lost, w)
 
 
+def test_explain_knows_a_value_that_is_asked_about_itself():
+    w = wide([1.0, 2.0], name="w")
+    with GradientTape(persistent=True) as tape:
+        y = w * 2.0
+    assert tape.explain(w, w) == "w is asked about itself: the gradient is 1"
+    assert "asked about itself" in tape.explain(y, y)
+
+
+def test_explain_says_that_whole_numbers_carry_no_gradient_whatever_else_was_cut():
+    w = wide([1.0, 2.0], name="w")
+    with GradientTape() as tape:
+        cut = w.detach() * w
+        place = ops.argmax(w)
+    assert tape.explain(place, w).endswith("int64 numbers carry no gradient")
+    assert tape.explain(cut, w).startswith("w -> multiply -> ")
+
+
 def test_explain_of_a_consumed_tape_says_so():
     w = wide(2.0)
     with GradientTape() as tape:

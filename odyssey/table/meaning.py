@@ -88,8 +88,8 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if given["scalar"] or given["equals"]:
         raise OdysseyError(
-            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'equals'} is no "
-            "primitive; drop primitive="
+            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'equals'} is not "
+            "a primitive; drop primitive="
         )
     return facts
 

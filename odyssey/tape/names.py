@@ -61,12 +61,13 @@ class Names:
         )
 
     def _told_apart(self, texts: dict[int, str]) -> dict[int, str]:
-        """The names of those that have one; a number stands behind a name that several have."""
+        """The names of those that have one; a number stands behind one that several might have."""
         holders: dict[str, int] = {}
         for text in texts.values():
             holders[text] = holders.get(text, 0) + 1
         return {
-            id: text if holders[text] == 1 else f"{text} #{self.numbers[id]}"
+            # A leaf may have been called "#3", as a value is here.
+            id: text if holders[text] == 1 and "#" not in text else f"{text} #{self.numbers[id]}"
             for id, text in texts.items()
             if text
         }

@@ -89,6 +89,8 @@ def explain(tape: Span, output: Variable, source: Variable) -> str:
     names = Names(r)
     start = r.asked(source)
     to, came = names.of_variable(output, output._id), names.of_variable(source, start)
+    if output._id == start:
+        return f"{to} is asked about itself: the gradient is 1"
     reached = dependents(r.nodes, [start])
     if place_of(output) is r and output.id in reached:
         path = [output.id]
@@ -97,6 +99,8 @@ def explain(tape: Span, output: Variable, source: Variable) -> str:
             path.append(next(i for i in inputs if i in reached))
         steps = [by_output[i][0].name for i in reversed(path[:-1])]
         return " -> ".join([came, *steps, to])
+    if output._spec.dtype.kind not in "fc":
+        return f"{to}: {output._spec.dtype} numbers carry no gradient"
     cuts = dict(r.cuts)
     if output._info is not None and output._info.note is not None:
         cuts[output.id] = output._info.note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops import arithmetic, choice, complex_numbers, elementary, reductions, shape
+from odyssey.ops import shape
 from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 from odyssey.tree import map_tree
+from odyssey.variable.numpy_folds import FOLDS, fold
 
 __all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "spelled"]
 
@@ -34,33 +36,56 @@ _CALLS: dict[Any, Callable[..., Any]] = {
     # What is known of a Variable without computing.
     np.shape: lambda a: shape.shape_of(a),
     np.ndim: lambda a: len(shape.shape_of(a)),
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.size: lambda a, axis=None: _size(shape.shape_of(a), axis),
+    # In the room of linear algebra some have other axes by default.
+    np.linalg.matmul: lambda x1, x2, /: _op(np.matmul)(x1, x2),
+    np.linalg.matrix_transpose: lambda x, /: _op(np.matrix_transpose)(x),
+    np.linalg.tensordot: lambda x1, x2, /, *, axes=2: _op(np.tensordot)(x1, x2, axes),
+    np.linalg.cross: lambda x1, x2, /, *, axis=-1: _op(np.cross)(x1, x2, axis=axis),
+    np.linalg.outer: lambda x1, x2, /: _op(np.outer)(*_vectors(x1, x2)),
+    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: _op(np.trace)(x, offset, -2, -1, dtype),
+    np.linalg.diagonal: lambda x, /, *, offset=0: _op(np.diagonal)(x, offset, -2, -1),
 }
+
+
+def _op(func: Any) -> Any:
+    return _CALLS.get(func) or _found(func)
+
+
+def _size(sizes: tuple[int, ...], axis: Any) -> int:
+    axes = range(len(sizes)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return math.prod(sizes[k] for k in axes)
+
+
+def _vectors(x1: Any, x2: Any) -> tuple[Any, Any]:
+    came = shape.shape_of(x1), shape.shape_of(x2)
+    if [len(sizes) for sizes in came] != [1, 1]:
+        raise ShapeError(
+            f"np.linalg.outer: x1 has shape {came[0]}, x2 {came[1]}; pass two vectors, or use outer"
+        )
+    return x1, x2
+
 
 # What has integers, truth values or dtypes for its result, and so no gradient.
 _NAMES = """
-    allclose argpartition argwhere array_equal array_equiv can_cast common_type count_nonzero
-    digitize einsum_path flatnonzero iscomplex iscomplexobj isclose isin isneginf isposinf isreal
-    isrealobj lexsort may_share_memory min_scalar_type nanargmax nanargmin nonzero result_type
-    searchsorted shares_memory
+    allclose argpartition argwhere array2string array_equal array_equiv array_repr array_str
+    can_cast common_type count_nonzero diag_indices_from digitize einsum_path flatnonzero iscomplex
+    iscomplexobj isclose isin isneginf isposinf isreal isrealobj lexsort may_share_memory
+    min_scalar_type nanargmax nanargmin nonzero packbits ravel_multi_index result_type searchsorted
+    shares_memory tril_indices_from triu_indices_from unpackbits unravel_index
 """
 _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
-# For each fold: what an element that where= leaves out counts as, and how initial= joins in.
-_FOLDS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
-    np.sum: (0, arithmetic.add),
-    np.prod: (1, arithmetic.multiply),
-    np.max: (None, arithmetic.maximum),
-    np.min: (None, arithmetic.minimum),
-    np.amax: (None, arithmetic.maximum),
-    np.amin: (None, arithmetic.minimum),
-    np.mean: (0, None),
-    np.any: (False, None),
-    np.all: (True, None),
-    np.var: (None, None),
-    np.std: (None, None),
-    np.cumsum: (None, None),
-    np.cumprod: (None, None),
+# Options, and values of them, that say nothing of a result which is a value of its own.
+_SILENT: dict[str, tuple[Any, ...]] = {
+    "out": (None,),
+    "dtype": (None,),
+    "where": (True,),
+    "casting": ("same_kind",),
+    "subok": (True, False),
+    "order": (None, "K"),
+    "copy": (None,),
+    "device": (None, "cpu"),
 }
 
 
@@ -83,11 +108,13 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
         func = np.nonzero
     if func in _WITHOUT_GRADIENT and store() is MEMORY:
         return _on_data(func, args, kwargs)
-    function = _CALLS.get(func) or _found(func)
+    function = _op(func)
     if function is None:
         raise _unknown(spelled(func))
-    if func in _FOLDS:
-        return _fold(func, function, *_FOLDS[func], _bound(func, args, kwargs))
+    if func in FOLDS:
+        return fold(spelled(func), func, function, _bound(func, args, kwargs))
+    if func is np.concatenate and len(args) > 1:  # ours takes arrays there
+        args, kwargs = args[:1], dict(zip(("axis", "out"), args[1:], strict=False)) | kwargs
     if not args:
         # NumPy's name for the first array may differ from ours.
         name = next(iter(_signature(func).parameters))
@@ -96,7 +123,35 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        raise _misfit(func, function, args, kwargs) or error from None
+        if _misfit(func, function, args, kwargs) is None:
+            raise error from None
+        args, kwargs = _without_silent(func, args, kwargs)
+        if misfit := _misfit(func, function, args, kwargs):
+            raise misfit from None
+    return function(*args, **kwargs)
+
+
+def _without_silent(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments without the options that say nothing, such as ``out=None``."""
+    parameters = _signature(func).parameters
+    first: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, value in _signature(func).bind(*args, **kwargs).arguments.items():
+        parameter = parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            first += value
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named |= value
+        elif parameter.default is parameter.empty:
+            first.append(value)
+        else:
+            named[name] = value
+    return first, {name: value for name, value in named.items() if not _is_silent(name, value)}
+
+
+def _is_silent(name: str, value: Any) -> bool:
+    plain = value is None or type(value) in (bool, str)
+    return plain and any(value is known or value == known for known in _SILENT.get(name, ()))
 
 
 def _found(func: Any) -> Callable[..., Any] | None:
@@ -138,89 +193,6 @@ def _constant(found: Any) -> Any:
     return make_value(fast_calls.VARIABLE, found, CONSTANT, free_id())
 
 
-def _fold(
-    func: Any, op: Callable[..., Any], left_out: Any, join: Any, given: dict[str, Any]
-) -> Any:
-    """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in."""
-    x = given.pop("a")
-    x = x if hasattr(x, "dtype") else as_array(spelled(func), "the operand", x)
-    mask, initial = given.pop("where", None), given.pop("initial", None)
-    if "out" in given:
-        raise DTypeError(f"{spelled(func)}: out= is refused; a result is a value of its own")
-    if given.get("dtype") is not None:
-        x = shape.astype(x, given["dtype"])
-    given.pop("dtype", None)
-    if mask is not None:
-        mask = mask if isinstance(mask, Value) else as_array(spelled(func), "where", mask)
-        _check_mask(func, mask, x)
-    if func in (np.var, np.std) and (mask is not None or "mean" in given):
-        return _moment(func, x, True if mask is None else mask, **given)
-    count = None
-    if mask is not None:
-        neutral = initial if left_out is None and join is not None else left_out
-        if neutral is None:
-            raise DTypeError(
-                f"{spelled(func)}: where= "
-                + ("needs initial= as well" if join else "is not offered; mask the operand")
-            )
-        x = choice.where(mask, x, neutral)
-        if func is np.mean:
-            counted = np.broadcast_to(np.asarray(mask), x.shape)
-            count = np.sum(counted, given.get("axis"), keepdims=given.get("keepdims", False))
-            op = reductions.sum
-    result = op(x, given.pop("axis", None), **given)
-    if count is not None:
-        result = arithmetic.divide(result, count.astype(result.dtype))
-    return result if initial is None else join(result, initial)
-
-
-def _check_mask(func: Any, mask: Any, x: Any) -> None:
-    came = shape.shape_of(mask)
-    try:
-        fits = np.broadcast_shapes(came, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(
-            f"{spelled(func)}: where= has shape {came}, which does not broadcast to {x.shape}"
-        )
-
-
-def _moment(
-    func: Any,
-    x: Any,
-    mask: Any,
-    axis: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    correction: float | None = None,
-    mean: Any = None,
-) -> Any:
-    """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
-    if ddof and correction is not None:
-        raise DTypeError(f"{spelled(func)}: ddof and correction are two names of one number")
-    folded = reductions.reduced_shape(spelled(func), x.shape, axis, False)
-    if x.dtype.kind in "biu":
-        x = shape.astype(x, np.float64)
-    number = np.empty(0, x.dtype).real.dtype
-    mask = np.broadcast_to(np.asarray(mask, bool), x.shape)
-    count = np.sum(mask, axis, keepdims=True)
-    if mean is None:
-        total = reductions.sum(choice.where(mask, x, 0), axis, keepdims=True)
-        mean = arithmetic.divide(total, count.astype(number))
-    away = choice.where(mask, arithmetic.subtract(x, mean), 0)
-    square = arithmetic.multiply(away, complex_numbers.conj(away))
-    square = complex_numbers.real(square) if x.dtype.kind == "c" else square
-    left = np.maximum(count - (ddof if correction is None else correction), 0)
-    left = left if keepdims else left.reshape(folded)
-    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
-    if func is np.var:
-        return square
-    # As in the row: the slope of the root is 0 at 0.
-    none = choice.equal(square, 0)
-    return choice.where(none, 0, elementary.sqrt(choice.where(none, 1, square)))
-
-
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any]) -> Any:
     """Call the op that a ufunc of NumPy or SciPy means, with its options.
 
@@ -229,9 +201,12 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     """
     if any(leads(given) for given in inputs if not isinstance(given, Value)):
         return NotImplemented
-    if "dtype" in named and named["dtype"] is None:  # which says nothing
-        named = {name: value for name, value in named.items() if name != "dtype"}
-    row = row_of(_meant(ufunc) or "") or _of_scipy(ufunc)
+    if named:
+        named = {name: value for name, value in named.items() if not _is_silent(name, value)}
+    if ufunc is np.divmod and method == "__call__" and not named:
+        return OPS["floor_divide"].call(*inputs), OPS["mod"].call(*inputs)
+    meant = "identity" if ufunc is np.positive else _meant(ufunc) or ""
+    row = row_of(meant) or _of_scipy(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and store() is MEMORY:
         return _on_data(ufunc, inputs, named)
     if row is not None and method == "__call__":
@@ -314,11 +289,10 @@ def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments that were given, by NumPy's names, without those that say nothing."""
     given = _signature(func).bind(*args, **kwargs).arguments
     no_value = getattr(np, "_NoValue", None)
-    silent = {"out": None, "dtype": None, "where": True}
     return {
         name: value
         for name, value in given.items()
-        if value is not no_value and not (name in silent and value is silent[name])
+        if value is not no_value and not _is_silent(name, value)
     }
 
 

@@ -1,0 +1,124 @@
+"""NumPy's folds on Variables, with their options: sums, products, extrema, means and moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops import arithmetic, choice, complex_numbers, elementary, reductions, shape
+from odyssey.table.value import Value
+
+__all__ = ["FOLDS", "fold"]
+
+# For each fold: what an element that where= leaves out counts as, and how initial= joins in.
+FOLDS: dict[Any, tuple[Any, Callable[..., Any] | None]] = {
+    np.sum: (0, arithmetic.add),
+    np.prod: (1, arithmetic.multiply),
+    np.max: (None, arithmetic.maximum),
+    np.min: (None, arithmetic.minimum),
+    np.amax: (None, arithmetic.maximum),
+    np.amin: (None, arithmetic.minimum),
+    np.mean: (0, None),
+    np.any: (False, None),
+    np.all: (True, None),
+    np.var: (None, None),
+    np.std: (None, None),
+    np.cumsum: (None, None),
+    np.cumprod: (None, None),
+}
+
+
+def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """A fold with NumPy's options: ``dtype`` casts first, ``where`` masks, ``initial`` joins in.
+
+    Args:
+        who: ``func`` as users write it.
+        func: NumPy's function.
+        op: The op that it means.
+        given: The arguments that say something, by NumPy's names.
+    """
+    left_out, join = FOLDS[func]
+    x = given.pop("a")
+    x = x if hasattr(x, "dtype") else as_array(who, "the operand", x)
+    mask, initial = given.pop("where", None), given.pop("initial", None)
+    if "out" in given:
+        raise DTypeError(f"{who}: out= is refused; a result is a value of its own")
+    if given.get("dtype") is not None:
+        x = shape.astype(x, given["dtype"])
+    given.pop("dtype", None)
+    if mask is not None:
+        mask = mask if isinstance(mask, Value) else as_array(who, "where", mask)
+        _check_mask(who, mask, x)
+    if func in (np.var, np.std) and (mask is not None or "mean" in given):
+        return _moment(who, func, x, True if mask is None else mask, **given)
+    count = None
+    if mask is not None:
+        neutral = initial if left_out is None and join is not None else left_out
+        if neutral is None:
+            raise DTypeError(
+                f"{who}: where= "
+                + ("needs initial= as well" if join else "is not offered; mask the operand")
+            )
+        x = choice.where(mask, x, neutral)
+        if func is np.mean:
+            counted = np.broadcast_to(np.asarray(mask), x.shape)
+            count = np.sum(counted, given.get("axis"), keepdims=given.get("keepdims", False))
+            op = reductions.sum
+    result = op(x, given.pop("axis", None), **given)
+    if count is not None:
+        result = arithmetic.divide(result, count.astype(result.dtype))
+    if initial is None or join is None:
+        return result
+    if result.dtype.kind in "iu" and type(initial) is float:
+        initial = int(initial)  # as NumPy does, which keeps the dtype
+    return join(result, initial)
+
+
+def _check_mask(who: str, mask: Any, x: Any) -> None:
+    came = shape.shape_of(mask)
+    try:
+        fits = np.broadcast_shapes(came, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"{who}: where= has shape {came}, which does not broadcast to {x.shape}")
+
+
+def _moment(
+    who: str,
+    func: Any,
+    x: Any,
+    mask: Any,
+    axis: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    correction: float | None = None,
+    mean: Any = None,
+) -> Any:
+    """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
+    if ddof and correction is not None:
+        raise DTypeError(f"{who}: ddof and correction are two names of one number")
+    folded = reductions.reduced_shape(who, x.shape, axis, False)
+    if x.dtype.kind in "biu":
+        x = shape.astype(x, np.float64)
+    number = np.empty(0, x.dtype).real.dtype
+    mask = np.broadcast_to(np.asarray(mask, bool), x.shape)
+    count = np.sum(mask, axis, keepdims=True)
+    if mean is None:
+        total = reductions.sum(choice.where(mask, x, 0), axis, keepdims=True)
+        mean = arithmetic.divide(total, count.astype(number))
+    away = choice.where(mask, arithmetic.subtract(x, mean), 0)
+    square = arithmetic.multiply(away, complex_numbers.conj(away))
+    square = complex_numbers.real(square) if x.dtype.kind == "c" else square
+    left = np.maximum(count - (ddof if correction is None else correction), 0)
+    left = left if keepdims else left.reshape(folded)
+    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
+    if func is np.var:
+        return square
+    # As in the row: the slope of the root is 0 at 0.
+    none = choice.equal(square, 0)
+    return choice.where(none, 0, elementary.sqrt(choice.where(none, 1, square)))
