@@ -25,11 +25,11 @@ REFUSED = {
     "a kind that is no word": ({"primitive": 1}, "primitive=1; pass a str"),
     "a kind beside equals": (
         {"primitive": "view", "equals": lambda x, by: ops.mul(x, by)},
-        "with equals is no primitive",
+        "with equals is not a primitive",
     ),
     "a kind beside a scalar": (
         {"primitive": "view", "scalar": lambda x, by: x},
-        "with scalar is no primitive",
+        "with scalar is not a primitive",
     ),
     "an order that is no flag": ({"ordered": "yes"}, "ordered='yes'"),
     "kernels that are functions": ({"kernels": [tripled]}, r"pass a list of Kernel\(name, run"),
