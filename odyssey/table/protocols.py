@@ -67,7 +67,10 @@ class Tape(Protocol):
     """A tape, for those who need not know which; ``GradientTape`` is one."""
 
     persistent: bool
-    _recording: Any  # a Recording, by way of ``scope.find`` alone
+
+    @property
+    def _recording(self) -> Recording:
+        """What it records on; asked by ``scope.find`` alone."""
 
     @property
     def enabled(self) -> bool:

@@ -194,9 +194,10 @@ def find(
     else:
         if top is not None and not (top.on or top.paused):
             top = None
-        chosen = top or (homes[0] if homes else _home_of_leaf(operands))
-        if chosen is None:
+        found = top or (homes[0] if homes else _home_of_leaf(operands))
+        if found is None:
             return None
+        chosen = found
         on, paused = bool(chosen.on), chosen.paused
     strangers = [home for home in homes if home is not chosen]
     if chosen.guests is None and strangers and (on or not all(home.dead for home in homes)):

@@ -55,15 +55,15 @@ __all__ = [
 
 def refuse_consumed(tape: Span, who: str) -> None:
     """Raise if an earlier sweep spent the tape."""
-    if tape._undelivered:
-        raise TapeConsumedError(
-            f"{who}: an earlier sweep of this tape was stopped, by an error or interrupt, before "
-            "it handed over a gradient, and what it had swept is gone; record again"
-        )
     if recording_of(tape).dead == LEFT_BEHIND:
         raise TapeConsumedError(
             f"{who}: the thread that recorded on this tape is not in this process, which was "
             "forked beside it; record again, or sweep before forking"
+        )
+    if tape._undelivered:
+        raise TapeConsumedError(
+            f"{who}: an earlier sweep of this tape was stopped, by an error or interrupt, before "
+            "it handed over a gradient, and what it had swept is gone; record again"
         )
     if tape._consumed:
         raise TapeConsumedError(
@@ -191,15 +191,11 @@ def seeds_of(
 
     An output may be a source itself; where no sources are named, every trainable leaf is one.
     """
-    if recording_of(tape).dead == LEFT_BEHIND:
-        raise TapeConsumedError(
-            f"{who}: the thread that recorded on this tape is not in this process, which was "
-            "forked beside it; record again, or sweep before forking"
-        )
-    if tape._consumed:
+    r = recording_of(tape)
+    if r.dead == LEFT_BEHIND or tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        here = place_of(output) is recording_of(tape) and not tape._gaps
+        here = place_of(output) is r and not tape._gaps
         id = output._id if here else id_of(tape, who, output, _among(sources, output))
         own = output._spec
         if grad is None and own.shape == ():
@@ -213,7 +209,7 @@ def seeds_of(
     grads = none if grad is None else same_tree(who, "cotangents", output, grad)
     seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
-        spec = value._spec if isinstance(value, Value) else recording_of(tape).spec_of_id(value)
+        spec = value._spec if isinstance(value, Value) else r.spec_of_id(value)
         g = _seed(who, spec, given, graph)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds

@@ -167,7 +167,7 @@ class Variable(Conversions, Writing):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient flows through this; settable on a leaf, to freeze and thaw it."""
-        return not is_constant(self)
+        return self._recording is not CONSTANT
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
