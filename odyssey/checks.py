@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ __all__ = [
     "number",
     "sequence",
     "shown",
+    "user_line",
     "whole",
     "word",
 ]
@@ -208,3 +211,14 @@ def function(who: str, value: Any) -> Callable[..., Any]:
     if callable(value):
         return value  # type: ignore[no-any-return]
     raise DTypeError(f"{who}: {shown(value)} cannot be called; pass a function")
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def user_line() -> str:
+    """Return ``file:line`` of the innermost caller outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,7 +1,5 @@
 """Every optimizer against its formulas, as a pure rule, and compiled."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from optimizers import OPTIMIZERS, SHAPES, Reference, draw, lars, problem, same, step, wide
@@ -55,24 +53,6 @@ def test_a_pure_rule_equals_the_holder_bit_for_bit(case):
             np.testing.assert_array_equal(before[name], p)
     for p, value in zip(params, tree.values(), strict=True):
         np.testing.assert_array_equal(p.numpy(), value)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@cases
-def test_writing_in_place_equals_the_pure_step_bit_for_bit(case, dtype):
-    params, optimizer, _ = problem(case, SHAPES["mixed"], dtype)
-    twins, pure, _ = problem(case, SHAPES["mixed"], dtype)
-    (group,) = pure.groups
-    group.adopt(group.settings(), dataclasses.replace(group.rule(), in_place=None))
-    for seed in range(4):
-        step(params, optimizer, np.random.default_rng(seed))
-        step(twins, pure, np.random.default_rng(seed))
-    for p, twin in zip(params, twins, strict=True):
-        assert p.dtype == np.dtype(dtype)
-        np.testing.assert_array_equal(p.numpy(), twin.numpy())
-    for a, b in zip(optimizer.state_dict()["state"], pure.state_dict()["state"], strict=True):
-        for name, value in a.items():
-            np.testing.assert_array_equal(value, b[name])
 
 
 @pytest.mark.parametrize("case", [c for c in OPTIMIZERS if not c.startswith("lars")])

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
@@ -30,7 +31,6 @@ from odyssey.table.value import (
     make_value,
     place_of,
 )
-from odyssey.tape.careful import user_line
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
 from odyssey.variable.operators import Operators

@@ -8,14 +8,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from odyssey.optim.adagrad import AdaGrad, adagrad
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
-from odyssey.optim.adaptive import AdaGrad, RMSprop, adagrad, rmsprop
 from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
+from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.groups import Group
-from odyssey.optim.large_batch import LARS, Lion, lars, lion
+from odyssey.optim.lars import LARS, lars
+from odyssey.optim.lion import Lion, lion
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.plateau import ReduceLROnPlateau
-from odyssey.optim.rule import Rule
+from odyssey.optim.rmsprop import RMSprop, rmsprop
+from odyssey.optim.rule import Rule, like
 from odyssey.optim.schedules import (
     CosineAnnealingLR,
     ExponentialLR,
@@ -38,6 +41,9 @@ __all__ = [
     "Optimizer",
     "Group",
     "Rule",
+    "Settings",
+    "like",
+    "rule_of",
     "sgd",
     "adam",
     "adamw",

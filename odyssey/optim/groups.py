@@ -12,6 +12,7 @@ from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
+from odyssey.optim.in_place import Program, derive
 from odyssey.optim.rule import Rule
 from odyssey.table.signature import parameters_of
 from odyssey.table.store import Store, store
@@ -33,7 +34,7 @@ class Group:
         params: The Variables of the group, in order.
     """
 
-    __slots__ = ("_make", "_rule", "_settings", "params", "paths")
+    __slots__ = ("_make", "_programs", "_rule", "_settings", "params", "paths")
 
     learning_rate: float
 
@@ -48,6 +49,7 @@ class Group:
         _set_slot(self, "paths", paths)
         _set_slot(self, "_make", make)
         _set_slot(self, "_settings", settings)
+        _set_slot(self, "_programs", {})
         self.change()
 
     def change(self, **settings: Any) -> None:
@@ -83,6 +85,8 @@ class Group:
             (_set_slot, self, "_settings", settings),
             (_set_slot, self, "_rule", rule),
         ]
+        if not _same_but_rate(settings, self._settings):
+            plan.append((_set_slot, self, "_programs", {}))
         return plan
 
     def settings(self) -> dict[str, Any]:
@@ -93,6 +97,18 @@ class Group:
         """Return the pure rule with the present settings."""
         rule: Rule = self._rule
         return rule
+
+    def program(self, dtype: np.dtype[Any]) -> Program | None:
+        """The rule as calls in place, for arrays of ``dtype`` and any learning rate, if it can be.
+
+        A rule that no ``rule_of`` declared may draw random numbers, or keep something elsewhere.
+        """
+        if dtype not in self._programs:
+            declared = self._rule.elementwise and hasattr(self._make, "__wrapped__")
+            found = derive(self._make, self._settings, dtype) if declared else None
+            self._programs[dtype] = found
+        program: Program | None = self._programs[dtype]
+        return program
 
     def rule_in(self, here: Store) -> Rule:
         """The rule whose learning rate is read from a store, as a graph does at each run."""
@@ -120,6 +136,14 @@ class Group:
             return "<Group, unfinished>"
         settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())
         return f"Group({', '.join([counted(self.params, 'parameter'), *settings])})"
+
+
+def _same_but_rate(new: dict[str, Any], old: dict[str, Any]) -> bool:
+    """Whether programs that were derived for the old settings are those of the new ones."""
+    for name, value in old.items():
+        if new[name] is not value and name != "learning_rate" and repr(new[name]) != repr(value):
+            return False  # -0.0 is not 0.0
+    return True
 
 
 def counted(things: Sized, noun: str) -> str:

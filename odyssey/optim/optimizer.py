@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import setitem
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class Optimizer:
     Args:
         params: Trainable Variables, in any tree; or groups with settings of their own, a list of
             dictionaries ``{"params": tree, "learning_rate": 0.1, ...}``.
-        rule: Makes the rule from the settings.
+        rule: Makes the rule from the settings; if it is left out, what ``rule_of`` declared.
         settings: Numbers and flags of all groups that have none of their own. Each becomes an
             attribute: assigning it sets it in all groups.
 
@@ -55,6 +55,10 @@ class Optimizer:
     groups: list[Group]
     learning_rate: float
 
+    # What makes the rule from the settings, by ``rule_of``, and where some of them must lie.
+    _declared: ClassVar[Callable[..., Rule] | None] = None
+    _ranges: ClassVar[dict[str, str]] = {}
+
     def __new__(cls, *args: Any, **named: Any) -> Self:
         """Refuse keywords of other libraries by our words for them."""
         hint = keyword_hint(named.keys() - set(cls.__init__.__code__.co_varnames))
@@ -62,7 +66,14 @@ class Optimizer:
             raise DTypeError(f"{cls.__name__}{hint.replace(';', ':', 1)}")
         return super().__new__(cls)
 
-    def __init__(self, params: Any, rule: Callable[..., Rule], **settings: Any) -> None:
+    def __init__(
+        self, params: Any, rule: Callable[..., Rule] | None = None, **settings: Any
+    ) -> None:
+        rule = rule or self._declared
+        if rule is None:
+            raise OdysseyError(
+                f"{type(self).__name__} has no rule; declare one by odyssey.optim.rule_of"
+            )
         self._names = tuple(settings)
         self.groups = groups_of(type(self).__name__, params, rule, settings)
         self.params = [p for group in self.groups for p in group.params]

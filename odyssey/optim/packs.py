@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from odyssey.devices.commit import Plan
 from odyssey.optim.groups import Group
+from odyssey.optim.in_place import Program, Update
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
 from odyssey.table.operands import real_dtype
@@ -60,9 +61,6 @@ class Pack:
         self.steps = np.zeros(len(params), np.int64)
         elementwise = group.rule().elementwise
         self.block = BLOCK if elementwise and size > 2 * BLOCK else size
-        room = self.block if elementwise else 0
-        self.whole = self.block == size  # whether an update takes it in one piece
-        self.scratch = (_zeros(room, real), _zeros(room, real))
         # Each parameter, where its data lies, and where its gradient is copied to, if it is.
         self.places: list[tuple[int, Variable, Array, Array | None]] = []
         for j, p in enumerate(params):
@@ -72,6 +70,12 @@ class Pack:
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
         self.together = Together(params)
+        # What updates in place, all (None) or a parameter, by a program; and the rule whose
+        # learning rate they are settled for.
+        self._updates: dict[int | None, Update] = {}
+        self._scratch: list[Array] = []
+        self._program: Program | None = None
+        self._settled: Rule | None = None
         # The calls that update everything, where they are the same each time, and their rule.
         self._known: Rule | None = None
         self._calls: Plan = []
@@ -135,25 +139,52 @@ class Pack:
             if rule is self._known and quiet and joined is self.grads:
                 plan = self._calls
             else:
-                plan = self._updates_of_all(rule, joined, steps[0], quiet)
+                plan = self._part(None, rule, joined, steps[0], quiet)
             return self.together.writing([*plan, (self.steps.fill, steps[0] + 1)])
         plan = []
         for j, p in enumerate(self.params):
             if j not in self.missing:
-                part = self.slices[j]
-                plan += writing(p, self._stretch(rule, joined[part], part.start, steps[j], quiet))
+                g = joined[self.slices[j]]
+                plan += writing(p, self._part(j, rule, g, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
         return plan
 
-    def _updates_of_all(self, rule: Rule, joined: Array, steps: int, quiet: bool) -> Plan:
-        if not (quiet and self.whole and rule.in_place is not None):
-            return self._stretch(rule, joined, 0, steps, quiet)
-        state: State = {"steps": steps, **self.slots}
-        plan = rule.in_place(joined, state, self.data, self.scratch)
-        if rule.steady and joined is self.grads:
-            self._known, self._calls = None, plan
-            self._known = rule
-        return plan
+    def _part(self, j: int | None, rule: Rule, g: Array, steps: int, quiet: bool) -> Plan:
+        """The calls that update parameter number ``j``, or all, from the gradient ``g``."""
+        program = self.group.program(self.data.dtype) if quiet else None
+        if program is None:
+            return self._pure(rule, 0 if j is None else self.slices[j].start, g, steps)
+        if rule is not self._settled:
+            self._settle(rule, program)
+        update = self._updates.get(j)
+        if update is None:
+            update = self._updates[j] = self._update(j, program)
+        if g is not self.grads:
+            return update.reading(g)
+        self._known, self._calls = None, update.plan
+        self._known = rule
+        return update.plan
+
+    def _settle(self, rule: Rule, program: Program) -> None:
+        """Let the updates be those of a rule, of another learning rate mostly."""
+        self._settled = self._known = None
+        if program is self._program:
+            for update in self._updates.values():
+                update.settle(self.group._settings["learning_rate"])
+        else:
+            self._program, self._updates = None, {}
+            self._scratch = [_zeros(self.block, self.data.dtype) for _ in range(program.scratch)]
+        self._program, self._settled = program, rule
+
+    def _update(self, j: int | None, program: Program) -> Update:
+        here = slice(None) if j is None else self.slices[j]
+        arrays = {"p": self.data[here]} | {n: flat[here] for n, flat in self.slots.items()}
+        if len(self.params) > 1:
+            arrays["g"] = self.grads[here]
+        steps = self.steps[j or 0 :][:1].reshape(())
+        update = Update(program, arrays, self._scratch, steps, self.block)
+        update.settle(self.group._settings["learning_rate"])
+        return update
 
     def _flat(self, g: Any) -> Array:
         flat: Array = g.reshape(-1)
@@ -161,22 +192,17 @@ class Pack:
             return flat
         return np.ascontiguousarray(flat, self.dtype).view(self.data.dtype)
 
-    def _stretch(self, rule: Rule, grads: Array, start: int, steps: int, quiet: bool) -> Plan:
-        """The calls for the stretch that begins at ``start`` and is as long as ``grads``."""
+    def _pure(self, rule: Rule, start: int, grads: Array, steps: int) -> Plan:
+        """The calls that copy what the pure rule gives from ``start`` on, block by block."""
         length = len(grads)
         plan: Plan = []
         for first in range(0, length, self.block or 1):
             here = slice(start + first, start + min(first + self.block, length))
-            g = grads[first : first + self.block]
             p = self.data[here]
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
                 state[slot] = flat[here]
-            if quiet and rule.in_place is not None:
-                one, two = self.scratch
-                plan += rule.in_place(g, state, p, (one[: len(g)], two[: len(g)]))
-                continue
-            value, new = rule.step(g, state, p)
+            value, new = rule.step(grads[first : first + self.block], state, p)
             plan.append((setitem, p, ..., _fresh(value, p)))
             for slot, flat in self.slots.items():
                 plan.append((setitem, flat, here, _fresh(new[slot], p)))

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import zlib
 from typing import Any
 
 import numpy as np
 
+from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError
 
 __all__ = ["Careful"]
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def user_line() -> str:
-    """Return ``file:line`` of the innermost caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _checksum(array: Any) -> int:

@@ -1,0 +1,150 @@
+"""Declaring an optimizer: a class, whose signature has the settings, and a function, its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, SimpleNamespace
+from typing import Any, Concatenate, ParamSpec
+
+import numpy as np
+
+from odyssey.checks import STUMBLES, flag, number, shown
+from odyssey.errors import DTypeError, SettingError
+from odyssey.optim.rule import Rule
+from odyssey.table.row import REQUIRED, parameters_of
+from odyssey.table.value import Symbol
+
+__all__ = ["Settings", "rule_of"]
+
+P = ParamSpec("P")
+
+
+class Settings(SimpleNamespace):
+    """The settings of a rule as attributes, checked."""
+
+
+def rule_of(
+    optimizer: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[[Settings], Rule]], Callable[P, Rule]]:
+    """Declare the rule of an optimizer: decorate the function that makes it from the settings.
+
+    The settings are the parameters of the class's ``__init__`` after the first, which hands all of
+    them on by ``Optimizer.__init__(**locals())``. They are checked here: where the default is a
+    flag, that it is one; a tuple, that all are numbers in [0, 1); a number, or where there is no
+    default, that it is finite and not negative, and in the interval that the class's ``_ranges``
+    has for it, if any. What a setting means to others is up to the decorated function.
+
+    Returns:
+        A decorator. The function becomes the pure face: it takes the settings as the class does.
+        The rule must be pure, all the way: it is traced once for many steps.
+
+    >>> import odyssey as od
+    >>> from odyssey import Variable, ops
+    >>> class Signs(od.optim.Optimizer):
+    ...     def __init__(self, params, learning_rate=0.5):
+    ...         od.optim.Optimizer.__init__(**locals())
+    >>> @od.optim.rule_of(Signs)
+    ... def signs(s):
+    ...     def step(g, state, p):
+    ...         rate = od.optim.like(s.learning_rate, p)
+    ...         return ops.subtract(p, ops.multiply(rate, ops.sign(g))), state
+    ...     return od.optim.Rule((), step)
+    >>> w = Variable([3.0, 3.0], requires_grad=True)
+    >>> w.grad = [7.0, -7.0]
+    >>> Signs([w]).step()
+    >>> w.numpy()
+    array([2.5, 3.5])
+    """
+    init: Any = optimizer.__init__
+    defaults = {p.name: p.default for p in parameters_of(init)[2:]}
+    ranges = getattr(optimizer, "_ranges", {})
+    checks = {
+        name: _check_of(optimizer.__name__, name, default, ranges.get(name))
+        for name, default in defaults.items()
+    }
+
+    def declare(make: Callable[[Settings], Rule]) -> Callable[P, Rule]:
+        def pure(*args: P.args, **named: P.kwargs) -> Rule:
+            given = _bound(pure, defaults, args, named)
+            return make(Settings(**{name: check(given[name]) for name, check in checks.items()}))
+
+        pure.__name__, pure.__qualname__ = make.__name__, make.__qualname__
+        pure.__module__, pure.__doc__ = make.__module__, make.__doc__
+        shape = FunctionType(init.__code__, {}, make.__name__, init.__defaults__, init.__closure__)
+        shape.__kwdefaults__ = init.__kwdefaults__
+        shape.__annotations__ = init.__annotations__ | {"return": "Rule"}
+        pure.__wrapped__ = partial(shape, None, None)  # type: ignore[attr-defined]  # for help()
+        optimizer._declared = staticmethod(pure)  # type: ignore[attr-defined]
+        return pure
+
+    return declare
+
+
+def _bound(
+    pure: Callable[..., Any],
+    defaults: Mapping[str, Any],
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The settings of a call by name."""
+    if args or named.keys() != defaults.keys():
+        import inspect
+
+        try:
+            named = inspect.signature(pure).bind(*args, **named).arguments
+        except TypeError as error:
+            raise TypeError(f"{pure.__name__}: {error}") from None
+    return {**defaults, **named}
+
+
+# ------------------------------------------------------------------ checks
+
+
+def _check_of(who: str, name: str, default: Any, interval: str | None) -> Callable[[Any], Any]:
+    """What a setting must pass; returns it as rules get it."""
+    if isinstance(default, bool):
+        return partial(flag, who, name)
+    if isinstance(default, tuple):
+        return partial(_shares, who, name, len(default))
+    if default is REQUIRED or isinstance(default, (int, float)):
+        return partial(_not_negative, who, name, interval)
+    return lambda value: value
+
+
+def _not_negative(who: str, name: str, interval: str | None, value: Any) -> Any:
+    """A finite number that is not negative, as a Python float.
+
+    A 0-d array stays one; a traced learning rate does, whose value is not known yet.
+    """
+    if isinstance(value, Symbol):
+        return value
+    try:
+        plain = number(who, name, value, "[0, inf)")
+    except SettingError:
+        raise SettingError(
+            f"{who}: {name}: {shown(value)} is negative, infinite or NaN; it must be finite, "
+            "and must not be negative"
+        ) from None
+    if interval is not None:
+        number(who, name, plain, interval)
+    return value if isinstance(value, np.ndarray) else plain
+
+
+def _shares(who: str, name: str, count: int, values: Any) -> tuple[float, ...]:
+    """Factors of averages, each in [0, 1)."""
+    wanted = {2: "two"}.get(count, str(count))
+    try:
+        parts = tuple(values)
+        if len(parts) != count:
+            raise TypeError
+    except STUMBLES:
+        raise DTypeError(
+            f"{who}: {name}={shown(values)}; pass {wanted} numbers in [0, 1)"
+        ) from None
+    try:
+        return tuple(number(who, name, part, "[0, 1)") for part in parts)
+    except SettingError:
+        raise SettingError(
+            f"{who}: {name}={shown(values)}; {'both' if count == 2 else 'all'} must lie in [0, 1)"
+        ) from None
