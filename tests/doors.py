@@ -2,6 +2,7 @@
 
 import numpy as np
 from hostile import hostile, mixed
+from optimizers import optimizer_classes, settings_of
 
 import odyssey as od
 from odyssey import GradientTape, Variable, losses, ops, optim
@@ -189,15 +190,7 @@ def loss_doors():
 
 # ------------------------------------------------------------------ optimizers
 
-OPTIMIZERS = {
-    "SGD": ["learning_rate", "momentum", "dampening", "nesterov", "weight_decay"],
-    "Adam": ["learning_rate", "betas", "eps", "weight_decay", "amsgrad"],
-    "AdamW": ["learning_rate", "betas", "eps", "weight_decay", "amsgrad"],
-    "AdaGrad": ["learning_rate", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"],
-    "RMSprop": ["learning_rate", "alpha", "eps", "weight_decay", "momentum", "centered"],
-    "LARS": ["learning_rate", "momentum", "weight_decay", "trust_coefficient"],
-    "Lion": ["learning_rate", "betas", "weight_decay"],
-}
+OPTIMIZERS = {name: list(settings_of(kind)) for name, kind in optimizer_classes().items()}
 
 
 def optimizer(rng):
@@ -249,6 +242,7 @@ def optim_doors():
     doors["optimizer.step"] = simple(
         lambda **n: optimizer(RNG).step(**n), extra=["allow_missing"], writes=True
     )
+    doors["optim.rule_of"] = simple(optim.rule_of, lambda rng: optim.SGD)
     doors["optimizer.rule"] = simple(lambda g: optim.SGD([leaf(RNG)], 0.1).rule(g), 0)
     doors["optimizer.load_state_dict"] = spoiled_state
     doors["schedule.load_state_dict"] = spoiled_schedule

@@ -1,5 +1,6 @@
 """The formulas of the optimizers, one parameter and one step at a time, in float64."""
 
+import inspect
 import math
 
 import numpy as np
@@ -75,6 +76,15 @@ def rmsprop(
     return p - learning_rate * s["b"]
 
 
+def adamax(p, g, s, learning_rate=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    """Kingma and Ba 2015, algorithm 2; eps where PyTorch has it, which the paper leaves out."""
+    g = g + weight_decay * p
+    s["t"] = s.get("t", 0) + 1
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["u"] = np.maximum(betas[1] * s.get("u", 0.0), abs(g) + eps)
+    return p - learning_rate / (1 - betas[0] ** s["t"]) * s["m"] / s["u"]
+
+
 def lion(p, g, s, learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
     """Chen et al. 2023, program 1 (lines of its Python)."""
     m = s.get("m", 0.0)
@@ -92,6 +102,23 @@ def lars(p, g, s, learning_rate, momentum=0.9, weight_decay=0.0, trust_coefficie
         local = trust_coefficient * length_p / (length_g + weight_decay * length_p)
     s["v"] = momentum * s.get("v", 0.0) + learning_rate * local * (g + weight_decay * p)
     return p - s["v"]
+
+
+def optimizer_classes():
+    """Every optimizer by its public name."""
+    found = {name: getattr(optim, name) for name in optim.__all__}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, type) and issubclass(value, optim.Optimizer)
+        if value is not optim.Optimizer
+    }
+
+
+def settings_of(kind):
+    """The settings of an optimizer by name, each with its default."""
+    parameters = list(inspect.signature(kind).parameters.values())[1:]
+    return {p.name: p.default for p in parameters}
 
 
 # By name: the class, the pure rule's factory, the formula, the settings.
@@ -144,6 +171,13 @@ OPTIMIZERS = {
         optim.rmsprop,
         rmsprop,
         {"alpha": 0.9, "centered": True, "momentum": 0.5},
+    ),
+    "adamax": (optim.Adamax, optim.adamax, adamax, {}),
+    "adamax_settings": (
+        optim.Adamax,
+        optim.adamax,
+        adamax,
+        {"learning_rate": 0.1, "betas": (0.5, 0.8), "eps": 1e-3, "weight_decay": 0.1},
     ),
     "lion": (optim.Lion, optim.lion, lion, {"learning_rate": 0.01}),
     "lion_decay": (

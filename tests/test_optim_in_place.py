@@ -1,12 +1,11 @@
 """Updates in place, derived from the pure rule: equal to it bit for bit, whatever comes."""
 
-import inspect
 import itertools
 import random
 
 import numpy as np
 import pytest
-from optimizers import OPTIMIZERS, draw
+from optimizers import OPTIMIZERS, draw, optimizer_classes, settings_of
 from sgd_cases import SETTINGS as SGD_SETTINGS
 
 import odyssey as od
@@ -31,18 +30,15 @@ cases = pytest.mark.parametrize("case", CASES)
 
 def flags():
     """Every class with each of its flags and shares on and off, all together."""
-    for name in dir(optim):
-        kind = getattr(optim, name)
-        if not (isinstance(kind, type) and issubclass(kind, optim.Optimizer)):
-            continue
-        if kind in (optim.Optimizer, optim.LARS):
+    for name, kind in optimizer_classes().items():
+        if kind is optim.LARS:
             continue
         choices = {}
-        for p in list(inspect.signature(kind).parameters.values())[1:]:
-            if isinstance(p.default, bool):
-                choices[p.name] = (False, True)
-            elif p.default == 0.0 or p.name == "momentum":
-                choices[p.name] = (0.0, 0.3)
+        for setting, default in settings_of(kind).items():
+            if isinstance(default, bool):
+                choices[setting] = (False, True)
+            elif default == 0.0 or setting == "momentum":
+                choices[setting] = (0.0, 0.3)
         for values in itertools.product(*choices.values()):
             settings = dict(zip(choices, values, strict=True))
             if settings.get("nesterov") and (settings["dampening"] or not settings["momentum"]):
@@ -208,7 +204,7 @@ def declared(step, slots=("a", "b"), start=0.0):
 
 
 def rate(s, p):
-    return optim.like(s.learning_rate, p)
+    return ops.astype(s.learning_rate, p.dtype)
 
 
 STEPS = {
@@ -251,7 +247,7 @@ STEPS = {
         t,
     ),
     "a power of the steps": lambda s, g, t, p: (
-        ops.subtract(p, ops.multiply(optim.like(ops.power(s.power, t["steps"]), p), g)),
+        ops.subtract(p, ops.multiply(ops.astype(ops.power(s.power, t["steps"]), p.dtype), g)),
         t | {"b": ops.sign(ops.add(g, t["b"]))},
     ),
     "Python's numbers asked": lambda s, g, t, p: (

@@ -10,15 +10,16 @@ from typing import Any
 
 from odyssey.optim.adagrad import AdaGrad, adagrad
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
+from odyssey.optim.adamax import Adamax, adamax
 from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
-from odyssey.optim.declare import Settings, rule_of
+from odyssey.optim.declare import rule_of
 from odyssey.optim.groups import Group
 from odyssey.optim.lars import LARS, lars
 from odyssey.optim.lion import Lion, lion
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.plateau import ReduceLROnPlateau
 from odyssey.optim.rmsprop import RMSprop, rmsprop
-from odyssey.optim.rule import Rule, like
+from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import (
     CosineAnnealingLR,
     ExponentialLR,
@@ -34,6 +35,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Adamax",
     "AdaGrad",
     "RMSprop",
     "LARS",
@@ -41,12 +43,11 @@ __all__ = [
     "Optimizer",
     "Group",
     "Rule",
-    "Settings",
-    "like",
     "rule_of",
     "sgd",
     "adam",
     "adamw",
+    "adamax",
     "adagrad",
     "rmsprop",
     "lars",

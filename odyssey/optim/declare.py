@@ -14,6 +14,7 @@ from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
 from odyssey.table.row import REQUIRED, parameters_of
 from odyssey.table.value import Symbol
+from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Settings", "rule_of"]
 
@@ -39,6 +40,9 @@ def rule_of(
         A decorator. The function becomes the pure face: it takes the settings as the class does.
         The rule must be pure, all the way: it is traced once for many steps.
 
+    Raises:
+        DTypeError: for what is not a class of optimizers.
+
     >>> import odyssey as od
     >>> from odyssey import Variable, ops
     >>> class Signs(od.optim.Optimizer):
@@ -47,7 +51,7 @@ def rule_of(
     >>> @od.optim.rule_of(Signs)
     ... def signs(s):
     ...     def step(g, state, p):
-    ...         rate = od.optim.like(s.learning_rate, p)
+    ...         rate = ops.astype(s.learning_rate, p.dtype)
     ...         return ops.subtract(p, ops.multiply(rate, ops.sign(g))), state
     ...     return od.optim.Rule((), step)
     >>> w = Variable([3.0, 3.0], requires_grad=True)
@@ -56,11 +60,14 @@ def rule_of(
     >>> w.numpy()
     array([2.5, 3.5])
     """
-    init: Any = optimizer.__init__
+    kind: Any = optimizer
+    known = isinstance(optimizer, type) and hasattr(optimizer, "_declared")
+    if not known:
+        raise DTypeError(f"rule_of: {shown(kind)} is not a class made from Optimizer; pass one")
+    init = kind.__init__
     defaults = {p.name: p.default for p in parameters_of(init)[2:]}
-    ranges = getattr(optimizer, "_ranges", {})
     checks = {
-        name: _check_of(optimizer.__name__, name, default, ranges.get(name))
+        name: _check_of(kind.__name__, name, default, kind._ranges.get(name))
         for name, default in defaults.items()
     }
 
@@ -75,7 +82,7 @@ def rule_of(
         shape.__kwdefaults__ = init.__kwdefaults__
         shape.__annotations__ = init.__annotations__ | {"return": "Rule"}
         pure.__wrapped__ = partial(shape, None, None)  # type: ignore[attr-defined]  # for help()
-        optimizer._declared = staticmethod(pure)  # type: ignore[attr-defined]
+        kind._declared = staticmethod(pure)
         return pure
 
     return declare
@@ -94,7 +101,7 @@ def _bound(
         try:
             named = inspect.signature(pure).bind(*args, **named).arguments
         except TypeError as error:
-            raise TypeError(f"{pure.__name__}: {error}") from None
+            raise DTypeError(f"{pure.__name__}: {error}{keyword_hint(named)}") from None
     return {**defaults, **named}
 
 

@@ -21,7 +21,7 @@ from odyssey.tree import paths
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["Group", "counted", "defaults_of", "groups_of"]
+__all__ = ["Group", "check_form", "counted", "defaults_of", "groups_of"]
 
 
 _set_slot = object.__setattr__  # since to set an attribute of a group is to change it
@@ -234,3 +234,17 @@ def _refuse_twice(who: str, groups: list[Group]) -> None:
             if p.id in seen:
                 raise OdysseyError(f"{who}: parameter {p.name or path} came twice")
             seen.add(p.id)
+
+
+def check_form(saved: Any) -> None:
+    """Raise unless ``saved`` is built as ``state_dict`` builds it; numbers are checked later."""
+    entry = {"count": int, "settings": dict}
+    form = _has(saved, {"settings": dict, "groups": list, "state": list})
+    form = form and all(_has(group, entry) for group in saved["groups"])
+    if not (form and all(isinstance(state, dict) for state in saved["state"])):
+        raise OdysseyError(f"load_state_dict: {shown(saved)} came; pass what state_dict() returned")
+
+
+def _has(node: Any, form: dict[str, type]) -> bool:
+    """Whether ``node`` is a dictionary with these entries, each of its type."""
+    return isinstance(node, dict) and all(isinstance(node.get(n), kind) for n, kind in form.items())

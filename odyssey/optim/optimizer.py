@@ -19,7 +19,7 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
-from odyssey.optim.groups import Group, counted, defaults_of, groups_of
+from odyssey.optim.groups import Group, check_form, counted, defaults_of, groups_of
 from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
@@ -318,7 +318,7 @@ class Optimizer:
             saved: What ``state_dict`` returned.
             take: ``np.array``, or ``np.asarray`` where nobody else has the arrays of ``saved``.
         """
-        _check_form(saved)
+        check_form(saved)
         self._refuse_other_state(saved["state"])
         counts = [entry["count"] for entry in saved["groups"]]
         if counts != [len(group.params) for group in self.groups]:
@@ -382,20 +382,6 @@ class Optimizer:
 
 def _taken(states: list[dict[str, Variable]], take: Callable[[Any], Any]) -> list[dict[str, Any]]:
     return [{name: take(v._array) for name, v in state.items()} for state in states]
-
-
-def _check_form(saved: Any) -> None:
-    """Raise unless ``saved`` is built as ``state_dict`` builds it; numbers are checked later."""
-    entry = {"count": int, "settings": dict}
-    form = _has(saved, {"settings": dict, "groups": list, "state": list})
-    form = form and all(_has(group, entry) for group in saved["groups"])
-    if not (form and all(isinstance(state, dict) for state in saved["state"])):
-        raise OdysseyError(f"load_state_dict: {shown(saved)} came; pass what state_dict() returned")
-
-
-def _has(node: Any, form: dict[str, type]) -> bool:
-    """Whether ``node`` is a dictionary with these entries, each of its type."""
-    return isinstance(node, dict) and all(isinstance(node.get(n), kind) for n, kind in form.items())
 
 
 def _dtype_of(name: str, value: Any) -> np.dtype[Any]:
