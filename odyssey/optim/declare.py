@@ -12,7 +12,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, flag, number, shown
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
-from odyssey.table.row import REQUIRED, parameters_of
+from odyssey.table.signature import REQUIRED, parameters_of
 from odyssey.table.value import Symbol
 from odyssey.vocabulary import keyword_hint
 
