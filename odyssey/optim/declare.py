@@ -7,9 +7,8 @@ from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, Concatenate, ParamSpec
 
-import numpy as np
-
 from odyssey.checks import STUMBLES, flag, number, shown
+from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
 from odyssey.table.signature import REQUIRED, parameters_of
@@ -135,7 +134,7 @@ def _not_negative(who: str, name: str, interval: str | None, value: Any) -> Any:
         ) from None
     if interval is not None:
         number(who, name, plain, interval)
-    return value if isinstance(value, np.ndarray) else plain
+    return value if isinstance(value, ARRAYS) else plain
 
 
 def _shares(who: str, name: str, count: int, values: Any) -> tuple[float, ...]:

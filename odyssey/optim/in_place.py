@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import STUMBLES
+from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Instruction, Ref
@@ -23,7 +24,6 @@ from odyssey.graph.lifetimes import last_uses, needed
 from odyssey.graph.trace import Trace
 from odyssey.optim.rule import Rule
 from odyssey.spec import Array
-from odyssey.table.declare import OPS
 
 __all__ = ["Program", "Update", "derive"]
 
@@ -36,8 +36,6 @@ _OUT_BY_NAME = frozenset({np.maximum, np.minimum})
 
 # Onto its own operand it takes ten times as long.
 _APART = frozenset({np.sign})
-
-_WHERE, _ASTYPE = OPS["where"], OPS["astype"]
 
 Place = Hashable
 """Where a value lies: ``"g"``, ``"p"``, a slot, a scratch array by number, or a number by key."""
@@ -96,7 +94,7 @@ class Update:
     ) -> None:
         # Numbers of its own: a step makes the calls of several, whose counts may differ.
         numbers = {
-            place: number.copy() if isinstance(number, np.ndarray) else number
+            place: number.copy() if isinstance(number, ARRAYS) else number
             for place, number in program.numbers.items()
         }
         self._rate = numbers["rate"] = np.zeros(())
@@ -279,7 +277,7 @@ class _Deriving:
 
     def _barred(self, one: Instruction) -> list[Place]:
         """The places of operands that the result must not be written over."""
-        if one.row is _WHERE:
+        if _is(one, "where"):
             _, x, _ = one.operands
             return [self._at[x.id]] if isinstance(x, Ref) else []
         apart = one.row.ufunc in _APART
@@ -300,9 +298,9 @@ class _Deriving:
 
     def _calls(self, one: Instruction) -> list[Call]:
         row, out = one.row, self._at[one.id]
-        if row is _ASTYPE:
+        if _is(one, "astype"):
             return [Call(setitem, (self._operand(one, 0),), out)]
-        if row is _WHERE:
+        if _is(one, "where"):
             condition, x, y = [self._operand(one, k) for k in range(3)]
             first = [] if y == out else [Call(setitem, (y,), out)]
             return [*first, Call(np.where, (condition, x), out)]
@@ -318,11 +316,16 @@ class _Deriving:
         if operand is None:
             raise _UnfitError
         plain = spec.dtype.kind == "f" or (spec.dtype.kind == "i" and type(operand) is int)
-        if plain and (one.row.name in _ARITHMETIC or one.row is _WHERE):
+        if plain and (one.row.name in _ARITHMETIC or _is(one, "where")):
             operand = np.asarray(operand, spec.dtype)
         place = (one.id, k)
         self._numbers[place] = operand
         return place
+
+
+def _is(one: Instruction, name: str) -> bool:
+    """Whether it calls the op of the table that is called so, of a family that may load late."""
+    return one.row.name == name and not one.row.foreign
 
 
 def _without_casts(graph: Graph, specs: dict[int, Any]) -> tuple[list[Instruction], dict[int, int]]:
@@ -339,7 +342,7 @@ def _without_casts(graph: Graph, specs: dict[int, Any]) -> tuple[list[Instructio
         specs[one.id] = one.spec
         operands = tuple(Ref(same.get(o.id, o.id)) if isinstance(o, Ref) else o
                          for o in one.operands)  # fmt: skip
-        if one.row is _ASTYPE and specs[operands[0].id] == one.spec:
+        if _is(one, "astype") and specs[operands[0].id] == one.spec:
             same[one.id] = operands[0].id
         else:
             found.append(one._replace(operands=operands))
