@@ -213,6 +213,68 @@ def test_what_means_another_thing_is_written_otherwise():
         assert same or len(texts) == 2, (row.name, texts)
 
 
+DOORS = {
+    "sum": [
+        lambda m, x: m.sum(x, 1),
+        lambda m, x: m.sum(x, axis=(-1,)),
+        lambda m, x: x.sum(1),
+        lambda m, x: x.sum(axis=[1]),
+    ],
+    "flip": [
+        lambda m, x: m.flip(x, 0),
+        lambda m, x: m.flipud(x),
+        lambda m, x: x[::-1],
+        lambda m, x: x[::-1, ...],
+    ],
+    "reshape": [
+        lambda m, x: m.ravel(x),
+        lambda m, x: m.reshape(x, -1),
+        lambda m, x: x.reshape(6),
+        lambda m, x: x.ravel(),
+    ],
+    "axes": [
+        lambda m, x: m.swapaxes(x, 0, -1),
+        lambda m, x: m.moveaxis(x, 0, 1),
+        lambda m, x: m.transpose(x),
+        lambda m, x: m.rollaxis(x, 1),
+    ],
+}
+
+
+@pytest.mark.parametrize("doors", DOORS.values(), ids=list(DOORS))
+def test_whichever_door_a_call_comes_through_it_is_written_the_same(doors):
+    texts = set()
+    for door in doors:
+        for module in (np, ops):
+            call = lambda x, door=door, module=module: door(module, x)  # noqa: E731
+            texts.add(str(od.compile(call).lower(np.ones((2, 3))).graph))
+    assert len(texts) == 1, texts
+
+
+def test_what_options_mean_to_an_op_from_outside_it_says_itself():
+    def declare(**settings):
+        @od.op(
+            linear=True, infer=lambda x, key: Spec(np.ones(x.shape)[key].shape, x.dtype), **settings
+        )
+        def pick(x, /, key):
+            return x[key]
+
+        return pick
+
+    x = np.arange(6.0).reshape(2, 3)
+    for pick in (declare(), declare(canonical=lambda x, key: (key,))):
+        for key in ([1, 0], (1, 0)):
+            lowered = od.compile(lambda v, pick=pick, key=key: pick(v, key)).lower(x)
+            found, _ = lowered.evaluate(x)
+            np.testing.assert_array_equal(found, x[key])
+    pick = declare(canonical=lambda x, key: (key % len(x.shape),))
+    texts = {
+        str(od.compile(lambda v, key=key: pick(v, key)).lower(np.ones((2, 2))).graph)
+        for key in (1, -1)
+    }
+    assert len(texts) == 1
+
+
 # ------------------------------------------------------------------ and means what was asked for
 
 

@@ -19,11 +19,12 @@ __all__ = ["folded", "one_axis", "plain_options"]
 
 
 def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Options without NumPy's scalars and lists, but for those that elements are compared with.
+    """Options without NumPy's scalars and lists, where their type means nothing.
 
-    The type of such a number counts: it may make the result one of higher precision.
+    That of a number which meets elements may make the result one of higher precision; and what it
+    means to an op from outside, only its own ``canonical`` can know.
     """
-    return options if row.elementwise else tuple(map(_plain, options))
+    return options if row.elementwise or row.foreign else tuple(map(_plain, options))
 
 
 def _plain(option: Any) -> Any:
