@@ -216,7 +216,7 @@ def _with_exponentials(
     return _fold(losses, reduction), residual
 
 
-_ENTROPY_SAMPLES = (
+_SAMPLES = (
     sample((4, 3), np.array([0, 2, 1, 1])),
     sample((4, 3), np.array([0, 2, -1, 1]), ignore_index=-1),
     sample((2, 3, 4), np.array([[0, 1, 2, 0], [2, 2, 1, 0]]), axis=1, reduction="sum"),
@@ -224,22 +224,26 @@ _ENTROPY_SAMPLES = (
     sample((2, 3), np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]), label_smoothing=0.1),
     sample((2, 3), np.array([1, 0]), label_smoothing=0.2, reduction="none"),
 )
-_ENTROPY_REJECTS = (
+_REJECTS = (
     reject((4, 3), np.array([0, 1]), match="want class numbers of shape"),
     reject((2, 3), np.array([0, 3]), match="there are 3 classes"),
 )
+# What the loss and its slope have in common.
+_ENTROPY: dict[str, Any] = {
+    "real": True,
+    "canonical": _spelled,
+    "kinks": "NaN where a logit is inf, or all are -inf, as the result is",
+    "samples": _SAMPLES,
+    "rejects": _REJECTS,
+}
 
 
 @op(
-    real=True,
     forward=_with_exponentials,
-    canonical=_spelled,
     infer=_entropy_spec,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
-    kinks="NaN where a logit is inf, or all are -inf, as the result is",
-    samples=_ENTROPY_SAMPLES,
-    rejects=_ENTROPY_REJECTS,
+    **_ENTROPY,
 )
 def softmax_cross_entropy(
     logits: Any,
@@ -299,14 +303,10 @@ def _slope_rule(
 
 
 @op(
-    real=True,
-    canonical=_spelled,
     infer=_slope_spec,
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
-    kinks="NaN where a logit is inf, or all are -inf, as the result is",
-    samples=_ENTROPY_SAMPLES,
-    rejects=_ENTROPY_REJECTS,
+    **_ENTROPY,
 )
 def softmax_cross_entropy_slope(
     logits: Any,
