@@ -73,6 +73,16 @@ def test_importing_the_package_looks_for_no_name_like_another():
     assert done.returncode == 0
 
 
+def test_importing_the_package_loads_no_random_numbers_and_nothing_else_that_programs_do_without():
+    program = (
+        "import sys, numpy; before = set(sys.modules); import odyssey; "
+        "names = {'numpy.random', 'random', 'inspect', 'asyncio', 'zipfile', 'argparse', 'ast'}; "
+        "sys.exit(', '.join(names & set(sys.modules) - before) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
 def test_the_package_declares_its_types():
     assert (Path(odyssey.__file__).parent / "py.typed").is_file()
 

@@ -6,7 +6,7 @@
 >>> print(double_sum.lower(np.zeros(3)).graph)
 graph(%0: float64[3]):
   %1: float64[3] = multiply(%0, 2.0)
-  %2: float64[] = sum(%1, axis=None, keepdims=False)
+  %2: float64[] = sum(%1, axis=(0,), keepdims=False)
   return %2
 >>> double_sum(np.array([1.0, 2.0, 3.0]))
 np.float64(12.0)

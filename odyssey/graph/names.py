@@ -20,8 +20,8 @@ def captured_names(fn: Any) -> dict[int, str]:
     """How ``fn`` spells each Variable that it reaches, by id: ``w``, ``net.layers[0]['bias']``.
 
     >>> v = Variable(1.0)
-    >>> captured_names(lambda x: x * v)[v.id]
-    'v'
+    >>> captured_names({"layers": [v]})[v.id]
+    "['layers'][0]"
     """
     found: dict[int, str] = {}
     seen: set[int] = set()
