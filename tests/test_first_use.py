@@ -4,6 +4,7 @@ import ast
 import importlib
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -300,3 +301,90 @@ def test_what_is_asked_of_the_table_in_vain_raises_as_a_mapping_does():
     assert od.ops.sub.row is OPS["subtract"]
     assert len(OPS) == len(list(OPS)) == len(OPS.values())
     assert "exp" in repr(OPS)
+
+
+STALE = """
+import sys
+from types import ModuleType
+
+index = ModuleType("odyssey.table.index")
+index.ROWS = {ROWS}
+index.COMPOSITES = {COMPOSITES}
+index.LOSSES, index.NUMPY = {LOSSES}, {NUMPY!r}
+sys.modules[index.__name__] = index
+import odyssey as od
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        pytest.param(" gelu", "", "relu", id="an op that it lacks beside one that it has"),
+        pytest.param("sine_quotient sinc", "sine_quotient gelu", "gelu", id="in two families"),
+        pytest.param("linear", "linear linea", "linear", id="an op that there is not"),
+    ],
+)
+def test_an_index_that_is_out_of_date_says_nothing_wrong(old, new, name):
+    rows = {family: words.replace(old, new) for family, words in index.ROWS.items()}
+    assert rows != index.ROWS
+    parts = {"COMPOSITES": index.COMPOSITES, "LOSSES": index.LOSSES, "NUMPY": index.NUMPY}
+    done = subprocess.run(
+        [sys.executable, "-c", STALE.format(ROWS=rows, **parts) + f"""
+assert od.ops.{name}.__name__ == {name!r}
+assert {{"gelu", "sinc", "linear"}} <= set(od.ops.OPS)
+assert od.ops.gelu.row is od.ops.OPS["gelu"] and len(od.ops.OPS) == {len(OPS)}
+assert not hasattr(od.ops, "linea")
+"""],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+FAMILY = '''"""Cubes."""
+
+from odyssey.ops.arithmetic import mul
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import singles
+
+
+@op(
+    elementwise=True,
+    aliases=("third_power",),
+    vjp={"x": lambda g, x: mul(g, mul(3.0, mul(x, x)))},
+    samples=singles(),
+)
+def cube(x, /):
+    """Elementwise cube, ``x ** 3``."""
+    return x * x * x
+
+
+publish(globals())
+'''
+
+
+def test_a_new_family_is_one_new_file_and_a_command(tmp_path):
+    for part in ("odyssey", "tools"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "odyssey" / "special" / "cubes.py").write_text(FAMILY, encoding="utf-8")
+    moved = tmp_path / "odyssey" / "special" / "entropies.py"
+    moved.rename(moved.with_name("of_entropy.py"))
+
+    def python(*arguments):
+        command = [sys.executable, *arguments]
+        paths = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=paths, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    written = python("-m", "tools.reference", "index", "stubs").split()
+    assert str(tmp_path / "odyssey" / "table" / "index.py") in written
+    assert "cube: Unary" in (tmp_path / "odyssey" / "special" / "__init__.pyi").read_text()
+    assert "third_power = cube" in (tmp_path / "odyssey" / "ops" / "__init__.pyi").read_text()
+    python("-m", "tools.reference", "--check", "index")
+    program = "import odyssey as od; v = od.Variable(2.0, requires_grad=True)\n"
+    program += "with od.GradientTape() as tape: y = od.special.cube(v)\n"
+    program += "assert od.ops.third_power is od.special.cube and float(tape.gradient(y, v)) == 12.0"
+    python("-c", program + "; od.special.xlogy, od.backward.third_power, tape.record_cube")
