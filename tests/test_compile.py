@@ -8,6 +8,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, MissingGradientError, ShapeError, TapeError
 from odyssey.ops import Symbol
 from odyssey.optim import SGD
+from odyssey.variable import numpy_calls
 
 
 class Digits:
@@ -199,6 +200,17 @@ def test_what_a_graph_returns_shares_memory_with_no_state():
     transposed, _ = od.compile(lambda: w.T).lower().evaluate()
     w.assign(np.zeros((2, 2)))
     assert np.asarray(transposed).tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def test_functions_of_numpy_take_a_traced_array_as_an_operand_from_the_first_call_on():
+    ufuncs = [np.add, np.hypot, np.logaddexp, np.fmax, np.maximum, np.divide, np.arctan2]
+    for ufunc in ufuncs:
+        numpy_calls.UFUNC_CALLS.pop(ufunc, None)
+        x, ones = np.array([0.5, 2.0]), np.ones((3, 2))
+        for args in (lambda x, y: (x, y), lambda x, y: (y, x)):
+            graph = od.compile(lambda x, f=ufunc, a=args, y=ones: f(*a(x, y))).lower(x)
+            expected = ufunc(*args(x, ones))
+            np.testing.assert_allclose(graph.evaluate(x)[0], expected, rtol=1e-15)
 
 
 # ------------------------------------------------------------------ refusals

@@ -211,6 +211,22 @@ def test_two_variables_of_one_name_are_told_apart():
     }
 
 
+def test_a_gradient_and_a_variable_that_bears_its_name_are_told_apart():
+    w, other = leaf(name="w"), leaf(name="w.grad")
+
+    def fn(x):
+        with GradientTape() as tape:
+            loss = (w * x).sum()
+        tape.backward(loss)
+        other.assign(x * 2.0)
+
+    left = lowered(fn, X).evaluate(X)[1]
+    assert {name: value.tolist() for name, value in left.items()} == {
+        "w.grad": [3.0, 4.0],
+        "w.grad#2": [6.0, 8.0],
+    }
+
+
 def test_names_are_no_obstacle_where_a_function_reaches_something_strange():
     class Key:
         def __repr__(self):

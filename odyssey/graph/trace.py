@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
-from itertools import count
+from itertools import chain, count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,6 +18,7 @@ from odyssey.graph.names import captured_names
 from odyssey.ops.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.canonical import plain_options
+from odyssey.table.protocols import Recording
 from odyssey.table.scope import Boundary, enter
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
@@ -118,7 +119,7 @@ class Trace:
             "return the value, or leave this part uncompiled"
         )
 
-    def check_inside(self, recording: Any) -> None:
+    def check_inside(self, recording: Recording) -> None:
         """Raise for a recording that was there before the trace."""
         if not recording.traced:
             raise TapeError(
@@ -228,10 +229,11 @@ class Trace:
         """What a Variable is called: by its name, or as the function spells it; no two alike."""
         if variable._id not in self._labels:
             name = variable.name or self._names.get(variable._id) or "unnamed"
-            taken = set(self._labels.values())
-            apart = (f"{name}#{k}" for k in count(2))
-            self._labels[variable._id] = (
-                name if name not in taken else next(other for other in apart if other not in taken)
+            known = self._labels.values()
+            taken = {*known, *(f"{other}.grad" for other in known)}
+            choice = chain((name,), (f"{name}#{k}" for k in count(2)))
+            self._labels[variable._id] = next(
+                one for one in choice if taken.isdisjoint((one, f"{one}.grad"))
             )
         name = self._labels[variable._id]
         return name if field == "data" else f"{name}.{field}"

@@ -141,7 +141,7 @@ class _Piece:
             if i <= start and leaf._info is not None and not segment.uses(i)
         ]
         if self.every and sources:
-            sources = {v._id: v for v in passed if _moves(v)} | sources
+            sources = {v._id: v for v in passed if is_tracked(v)} | sources
         results = self._append(recording, sources, nodes, [made[p] for p in first.values()], first)
         if not self.every:  # a rule of a piece runs that piece again, which looks for itself
             self.made_of = fingerprint_of_nodes(nodes, first, self.ids)
@@ -372,10 +372,6 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
     if value._id in results:
         return results[value._id]
     return make_value(Variable, value._array, CONSTANT, free_id(), value._spec)
-
-
-def _moves(value: Any) -> bool:
-    return is_tracked(value)
 
 
 def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:
