@@ -3,7 +3,8 @@
 Each takes the cotangent of the result, then what the op's rules ask for, in the order of
 their docstrings: arrays, ``out``, specs, options. It returns one array for each differentiable
 operand, summed back to the operand's shape where the operand was given. Arrays that an op can do
-without may be left out, or be None; the gradient of one that is absent is None.
+without may be left out, or be None; the gradient of one that is absent is None. A function of an op
+with several results begins with a cotangent for each, ``g_<result>``; None stands for zeros.
 
 >>> import odyssey as od
 >>> g_x, g_y = od.backward.multiply(1.0, 2.0, 3.0)
@@ -34,6 +35,7 @@ from odyssey.ops.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
 from odyssey.table.published import row_of
+from odyssey.table.wires import Wire, WireSpec
 
 __all__ = ["TABLE"]
 
@@ -42,11 +44,11 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
     """The value of every name that a rule asks for: as given, found from it, or by default."""
     who = f"backward.{row.name}"
     values = dict.fromkeys(row.optional) | dict(zip(row.options, row.defaults, strict=True)) | given
-    signature = f"the signature is ({', '.join(('g', *names))})"
-    known = {*row.arrays, "out", *row.options, *(f"{name}_spec" for name in row.arrays)}
+    signature = f"the signature is ({', '.join((*(row.cotangents or ('g',)), *names))})"
+    known = {*row.layout.kept, *row.layout.specs}
     if unknown := given.keys() - known:
         raise DTypeError(f"{who}: does not take {', '.join(sorted(unknown))}; {signature}")
-    for name in (*row.arrays, "out"):
+    for name in (*row.arrays, *row.results):
         spec = values.get(f"{name}_spec")
         if spec is not None and not isinstance(spec, Spec):
             raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
@@ -64,30 +66,58 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
 
 
 def _backward_of(row: Row) -> Callable[..., Any]:
+    seeds = row.cotangents or ("g",)
     names = row.asks
     who = f"backward.{row.name}"
+    signature = ", ".join((*seeds, *names))
     differentiable = [name for name in row.arrays if row.vjp[name] is not None]
 
-    def function(g: Any, *args: Any, **named: Any) -> Any:
-        if len(args) > len(names) or named.keys() & set(names[: len(args)]):
-            raise DTypeError(f"{who}: the signature is ({', '.join(('g', *names))})")
-        values = _values(row, names, dict(zip(names, args, strict=False)) | named)
-        seed = as_array(who, "g", g)
-        seed = np.conj(seed) if seed.dtype.kind == "c" else seed
+    def function(*args: Any, **named: Any) -> Any:
+        order = (*seeds, *names)
+        if len(args) > len(order) or named.keys() & set(order[: len(args)]):
+            raise DTypeError(f"{who}: the signature is ({signature})")
+        given = dict(zip(order, args, strict=False)) | named
+        came = [_seed(who, name, given.pop(name, None), signature) for name in seeds]
+        values = _values(row, names, given)
         try:
+            seed = came[0] if row.several is None else _wire(row, came)
             found = [_gradient(row, name, seed, values) for name in differentiable]
         except (OdysseyError, FloatingPointError):
             raise
         except STUMBLES as error:
-            came = ", ".join(f"{n}={shown(values.get(n))}" for n in names)
-            raise kind_of(error)(f"{who}: {error}; came a g of {spec_of(seed)}, {came}") from error
+            specs = ", ".join(str(None if g is None else spec_of(g)) for g in came)
+            with_what = ", ".join(f"{n}={shown(values.get(n))}" for n in names)
+            raise kind_of(error)(f"{who}: {error}; came a g of {specs}, {with_what}") from error
         return found[0] if len(found) == 1 else tuple(found)
 
     function.__name__ = function.__qualname__ = row.name
-    function.__doc__ = (
-        f"``{row.name}({', '.join(('g', *names))})``: the gradients of {', '.join(differentiable)}."
-    )
+    function.__doc__ = f"``{row.name}({signature})``: the gradients of {', '.join(differentiable)}."
     return function
+
+
+def _seed(who: str, name: str, g: Any, signature: str) -> Any:
+    """A cotangent as a sweep takes it; of several, those that are None are zeros."""
+    if g is None:
+        if name == "g":
+            raise DTypeError(f"{who}: needs g; the signature is ({signature})")
+        return None
+    seed = as_array(who, name, g)
+    return np.conj(seed) if seed.dtype.kind == "c" else seed
+
+
+def _wire(row: Row, seeds: list[Any]) -> Wire:
+    return Wire({j: g for j, g in enumerate(seeds) if g is not None})
+
+
+def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
+    """The specs that a rule may ask for, that of the results last."""
+    specs = [values.get(name) for name in row.layout.specs]
+    if row.several is None:
+        return [*specs, values.get("out_spec")]
+    known: list[Any] = [values.get(f"{name}_spec") for name in row.results]
+    if None in known and None not in specs:
+        known = list(row.infer(*specs, *[values[name] for name in row.options]))
+    return [*specs, WireSpec(tuple(known))]
 
 
 def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
@@ -97,8 +127,18 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     """
     if values.get(name) is values.get(f"{name}_spec") is None and name in row.optional:
         return None
-    kept = [values.get(n) for n in (*row.arrays, "out", *row.options)]
-    specs = [values.get(f"{n}_spec") for n in (*row.arrays, "out")]
+    kept, specs = [values.get(n) for n in row.layout.kept], _specs(row, values)
+    if row.several is not None:
+        lacking = [
+            n
+            for j, n in enumerate(row.cotangents)
+            if j not in seed.parts and specs[-1].parts[j] is None
+        ]
+        if lacking:
+            raise DTypeError(
+                f"backward.{row.name}: {lacking[0]} is None, zeros of a shape that nothing tells; "
+                f"pass the zeros, or {', '.join(row.arrays)} as well"
+            )
     pull = row.pulls[row.arrays.index(name)]
     assert pull is not None
     g = seed if pull is PASS else pull(seed, kept, specs)

@@ -98,6 +98,16 @@ def divide(
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 div = divide
+def eigh(
+    g_eigenvalues: ArrayLike | None,
+    g_eigenvectors: ArrayLike | None,
+    eigenvalues: ArrayLike,
+    eigenvectors: ArrayLike,
+    UPLO: str = "L",
+    *,
+    a: ArrayLike = ...,
+) -> _Array: ...
+def eigvalsh(g: ArrayLike, a: ArrayLike, UPLO: str = "L") -> _Array: ...
 def elu(g: ArrayLike, x: ArrayLike, alpha: float = 1.0) -> _Array: ...
 def erf(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def erfc(g: ArrayLike, x: ArrayLike) -> _Array: ...

@@ -10,7 +10,10 @@ from odyssey.errors import DTypeError
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
 
-CASES = {f"{row.name}-{k}": (row, s) for row in OPS.values() for k, s in enumerate(row.samples)}
+EVERY = {f"{row.name}-{k}": (row, s) for row in OPS.values() for k, s in enumerate(row.samples)}
+# Rows of several results have a walk of their own, test_several_results.
+CASES = {name: case for name, case in EVERY.items() if case[0].several is None}
+SEVERAL = {name: case for name, case in EVERY.items() if case[0].several is not None}
 
 
 # The oldest NumPy that odyssey runs with lacks a few things.
@@ -151,14 +154,16 @@ class Graph:
             v.spec if isinstance(v, Symbol) else spec_of(v) if hasattr(v, "dtype") else v
             for v in values
         ]
-        result = self.symbol(row.infer(*specs, *options))
-        self.instructions.append((row, values, options, result.id))
-        return result
+        made = row.infer(*specs, *options)
+        results = [self.symbol(spec) for spec in (made if row.several else (made,))]
+        self.instructions.append((row, values, options, [result.id for result in results]))
+        return row.several(results) if row.several else results[0]
 
     def run(self, result, known):
         """The value of ``result``, given those of the Symbols that the graph started from."""
         known = dict(known)
-        for row, values, options, id in self.instructions:
+        for row, values, options, ids in self.instructions:
             operands = [known[v.id] if isinstance(v, Symbol) else v for v in values]
-            known[id] = row.kernel(*operands, *options)
+            made = row.kernel(*operands, *options)
+            known.update(zip(ids, made if row.several else (made,), strict=True))
         return known[result.id] if isinstance(result, Symbol) else result

@@ -166,7 +166,7 @@ SPELLINGS = {
 }
 SPELLINGS["std"] = SPELLINGS["var"]
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
-OF_WORDS = {"gelu", "searchsorted", "softmax_cross_entropy_mass"}
+OF_WORDS = {"eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
 WALK = {
     f"{name}-{k}": (OPS[name], *case)
     for name, cases in SPELLINGS.items()

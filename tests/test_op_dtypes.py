@@ -19,6 +19,7 @@ from cases import (
 
 import odyssey as od
 from odyssey import GradientTape, Variable
+from odyssey.errors import DTypeError
 
 PARTNERED = {name: case for name, case in SMOOTH.items() if len(tracked(*case)) > 1}
 # What takes a number in place of an array.
@@ -27,6 +28,9 @@ WEAK = {
     for name, (row, sample) in PARTNERED.items()
     if row.elementwise or row.name == "setitem"
 }
+
+# NumPy has no half precision there.
+NO_HALF = {"odyssey.linalg.decompositions"}
 
 
 def second_gradient(call, operand):
@@ -46,6 +50,10 @@ def second_gradient(call, operand):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @every_differentiable_sample
 def test_low_precision_stays_in_value_gradient_and_tangent(row, sample, dtype):
+    if dtype == "float16" and row.module in NO_HALF:
+        with pytest.raises(DTypeError, match="wanted are single or double precision"):
+            derive_sample(row, sample, dtype)
+        return
     d = derive_sample(row, sample, dtype)
     asked = np.dtype(sample.options.get("dtype", dtype))
     assert d.value.dtype == asked

@@ -320,7 +320,9 @@ def test_an_optimizer_without_a_rule_says_so():
 def test_lifetimes_leave_out_what_nobody_reads_and_tell_the_last_use():
     row, spec = ops.add.row, Spec((3,), np.dtype("d"))
     calls = [((0, 1), 2), ((2, 2), 3), ((0, 2), 4), ((4, 1), 5)]
-    graph = [Instruction(row, tuple(map(Ref, operands)), (), id, spec) for operands, id in calls]
+    graph = [
+        Instruction(row, tuple(map(Ref, operands)), (), (id,), (spec,)) for operands, id in calls
+    ]
     live = needed(graph, [5])
     assert [one.id for one in live] == [2, 4, 5]
     assert last_uses(live, [5, 0]) == {0: 3, 1: 2, 2: 1, 4: 2, 5: 3}

@@ -39,9 +39,9 @@ def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     for state in graph.states:
         if state.id >= 0:
             slots[state.id] = _read(state)
-    for row, operands, options, id, _ in graph.instructions:
-        values = [_value(slots, o) for o in operands]
-        slots[id] = row.kernel(*values, *options)
+    for row, operands, options, ids, _ in graph.instructions:
+        made = row.kernel(*[_value(slots, o) for o in operands], *options)
+        slots.update(zip(ids, (made,) if row.several is None else made, strict=True))
     outputs = [
         np.array(_value(slots, o)) if isinstance(o, (Ref, Filled)) else o for o in graph.outputs
     ]

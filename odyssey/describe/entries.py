@@ -186,6 +186,8 @@ def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # complex numbers lose their imaginary part somewhere
-            return str(np.asarray(row.call(*operands, **sample.options)).dtype)
+            made = row.call(*operands, **sample.options)
+            results = (made,) if row.several is None else made
+            return " and ".join(dict.fromkeys(str(np.asarray(r).dtype) for r in results))
     except (OdysseyError, TypeError, ValueError):
         return None

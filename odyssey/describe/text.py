@@ -72,7 +72,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def _row_lines(row: Row) -> Iterator[str]:
-    backward = f"od.backward.{row.name}({', '.join(('g', *row.asks))})"
+    backward = f"od.backward.{row.name}({', '.join((*(row.cotangents or ('g',)), *row.asks))})"
     yield from _derivatives(row)
     yield from _labelled("a node keeps", _kept(row))
     yield from _labelled("by hand", [backward] if any(row.vjp.values()) else [])
@@ -109,7 +109,8 @@ def _kept(row: Row) -> list[str]:
     wanted = {}
     for name, needs in zip(row.arrays, row.needs, strict=True):
         if row.vjp[name]:
-            wanted[name] = ", ".join(n for n in (*row.arrays, "out") if n in needs) or "nothing"
+            arrays = (*row.arrays, *row.results)
+            wanted[name] = ", ".join(n for n in arrays if n in needs) or "nothing"
     if len(set(wanted.values())) <= 1:
         return list(wanted.values())[:1]
     return [f"{what} for the gradient of {name}" for name, what in wanted.items()]

@@ -37,22 +37,35 @@ class Filled(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One call of an op; the result is number ``id``.
+    """One call of an op; its results have the numbers ``ids``: one, but for ops of several results.
 
     Its operands are Refs, Filled, Python's numbers, which adopt the dtype of others, or None. Where
-    nothing reads the result, the call can be left out, unless its row is ``ordered``.
+    nothing reads a result, the call can be left out, unless its row is ``ordered``.
     """
 
     row: Row
     operands: tuple[Any, ...]
     options: tuple[Any, ...]
-    id: int
-    spec: Spec
+    ids: tuple[int, ...]
+    specs: tuple[Spec, ...]
+
+    @property
+    def id(self) -> int:
+        """The number of the result, of an op that has one; ValueError of others."""
+        (id,) = self.ids
+        return id
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the result; likewise."""
+        (spec,) = self.specs
+        return spec
 
     def __str__(self) -> str:
+        made = ", ".join(f"%{id}: {spec}" for id, spec in zip(self.ids, self.specs, strict=True))
         given = [repr(operand) for operand in self.operands]
         given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
-        text = f"%{self.id}: {self.spec} = {self.row.name}({', '.join(given)})"
+        text = f"{made} = {self.row.name}({', '.join(given)})"
         return f"{text}; ordered" if self.row.ordered else text
 
 

@@ -177,8 +177,12 @@ class Trace:
         self._constants[place] = (array, ref)  # which keeps the array, and so its place
         return ref
 
-    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> TracedArray:
-        """Append a call of ``row``; its shape rule says what comes out."""
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
+        """Append a call of ``row``; its shape rule says what comes out.
+
+        Returns:
+            The result, or for an op of several results what it makes of them.
+        """
         if store() is not self:
             raise TapeError(
                 f"{row.name}: an operand was left behind by a trace that is over; return it from "
@@ -186,13 +190,15 @@ class Trace:
             )
         specs = [v.spec if isinstance(v, Symbol) else _spec(v) for v in values]
         options = plain_options(row, options)
-        spec = row.infer(*specs, *options)
+        made = row.infer(*specs, *options)
+        made = (made,) if row.several is None else made
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
         operands = tuple(self._ref(v) for v in values)
-        result: TracedArray = self.symbol(spec)
-        self.graph.instructions.append(Instruction(row, operands, options, result.id, spec))
-        return result
+        results = [self.symbol(spec) for spec in made]
+        ids = tuple(result.id for result in results)
+        self.graph.instructions.append(Instruction(row, operands, options, ids, made))
+        return results[0] if row.several is None else row.several(results)
 
     # -------------------------------------------------------------- Variables
 

@@ -1,4 +1,4 @@
-"""Linear algebra: products of vectors and matrices."""
+"""Linear algebra: products of vectors and matrices, eigenvalues."""
 
 from odyssey.table.published import handed_on
 

@@ -1,4 +1,4 @@
-"""Linear algebra: products of vectors and matrices.
+"""Linear algebra: products of vectors and matrices, eigenvalues.
 
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
@@ -12,6 +12,8 @@ __all__ = [
     "contract",
     "cross",
     "dot",
+    "eigh",
+    "eigvalsh",
     "einsum",
     "inner",
     "kron",
@@ -76,6 +78,18 @@ def dot(a: V, b: Operand, *, tape: Tape | None = None) -> V:
 def dot(a: Plain, b: V, *, tape: Tape | None = None) -> V: ...
 @overload
 def dot(a: Plain, b: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def eigh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[V, V]:
+    """Eigenvalues, rising, and eigenvectors, as columns, of Hermitian matrices."""
+@overload
+def eigh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> tuple[Array, Array]: ...
+
+@overload
+def eigvalsh(a: V, /, UPLO: str = "L", *, tape: Tape | None = None) -> V:
+    """Eigenvalues of Hermitian matrices, rising; ``eigh`` gives the eigenvectors as well."""
+@overload
+def eigvalsh(a: Plain, /, UPLO: str = "L", *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def einsum(

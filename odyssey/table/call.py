@@ -31,13 +31,14 @@ from odyssey.table.value import (
     is_tracked,
     make_value,
 )
+from odyssey.table.wires import WireSpec
 
 if TYPE_CHECKING:
     from odyssey.table.row import Row
 
 new: Any = object.__new__
 
-__all__ = ["check_tape", "forward", "general", "giving_way", "record", "run"]
+__all__ = ["caller", "check_tape", "forward", "general", "giving_way", "record", "run"]
 
 
 # ------------------------------------------------------------------ the whole meaning of a call
@@ -80,7 +81,23 @@ def general(
     id = recording.new_id()
     pair = forward(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
+    if row.several is not None:
+        return record_several(
+            row, kind, recording, id, inputs, specs, values, options, data, residual
+        )
     return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
+
+
+def caller(row: Row, general: Any = general) -> Any:
+    """The callable of an op that always goes the general way."""
+
+    def call(*args: Any, tape: Any = None, **named: Any) -> Any:
+        operands, options = row.bind(args, named)
+        if tape is not None:
+            check_tape(row, tape)
+        return general(row, operands, options, tape)
+
+    return call
 
 
 def giving_way(
@@ -135,6 +152,37 @@ def record(
     return value
 
 
+def record_several(
+    row: Row,
+    kind: type[Value],
+    recording: Any,
+    id: int,
+    inputs: Sequence[int | None],
+    specs: Sequence[Spec | None],
+    values: Sequence[Any],
+    options: tuple[Any, ...],
+    data: Any,
+    residual: Any = None,
+) -> Any:
+    """The same for several results: a node for the call, whose id this is, and one for each."""
+    assert row.several is not None
+    floating = [part.dtype.kind in "fc" for part in data]
+    if not any(floating) or inputs.count(None) == len(inputs):
+        return row.several([make_value(kind, part, CONSTANT, free_id()) for part in data])
+    kept = row.keep(recording, inputs, (*values, *data), options, residual)
+    wire = WireSpec(tuple([spec_of(part) for part in data]))
+    recording.add((row, id, tuple(inputs), kept, (*specs, wire)), None)
+    made = []
+    for part, result, follows in zip(row.parts, data, floating, strict=True):
+        if follows:
+            own, spec = recording.new_id(), spec_of(result)
+            recording.add((part, own, (id,), (), (wire, spec)), result)
+            made.append(make_value(kind, result, recording, own, spec))
+        else:
+            made.append(make_value(kind, result, CONSTANT, free_id()))
+    return row.several(made)
+
+
 def forward(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, Any] | None:
     """The result on arrays and the residual, where the op has a ``forward`` that gives them."""
     if row.forward is None or not PLAIN.issuperset(map(type, values)):
@@ -164,6 +212,8 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
                 return row.ufunc(*values)  # an operator of Python's would give one of its numbers
             return row.kernel(*values, *options)
         given = values if row.elementwise else [np.asarray(value) for value in values]
+        if row.several is not None:
+            return row.kernel(*given, *options)
         out = np.asarray(row.reference(*given, *options))
         # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
         return out if out.ndim else out.item()
@@ -199,8 +249,11 @@ def check_tape(row: Row, tape: Any) -> None:
 
 def _unrecorded(
     row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool
-) -> Value:
+) -> Any:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
+    if isinstance(data, tuple):  # several results
+        assert row.several is not None
+        return row.several([_unrecorded(row, kind, operands, part, paused) for part in data])
     if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
         data = frozen(data)  # else a write to the result would reach an operand
     if paused:

@@ -28,9 +28,10 @@ from odyssey.checks import flag, function, label, shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
-from odyssey.table.call import general, giving_way
+from odyssey.table.call import caller, general, giving_way
 from odyssey.table.guards import (
     checking,
+    counted,
     forward_in_own_memory,
     in_own_memory,
     refusing_complex,
@@ -44,8 +45,9 @@ from odyssey.table.published import (
     is_ours,
     publish,
 )
+from odyssey.table.results import check_results, parts_of
 from odyssey.table.row import Row
-from odyssey.table.rules import check_choice, picking
+from odyssey.table.rules import check_choice, gathering, picking, spreading
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.shape_rules import by_running, refusing
 from odyssey.table.signature import (
@@ -76,6 +78,7 @@ __all__ = [
 
 def op(
     *,
+    results: Sequence[str] | type[tuple[Any, ...]] = (),
     vjp: Mapping[str, Rule | None] | None = None,
     jvp: Mapping[str, Rule] | None = None,
     elementwise: bool = False,
@@ -87,7 +90,7 @@ def op(
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
     forward: Callable[..., tuple[Any, Any] | None] | None = None,
-    infer: Callable[..., Spec] | None = None,
+    infer: Callable[..., Spec | tuple[Spec, ...]] | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
@@ -106,6 +109,11 @@ def op(
     The decorated name becomes the op: call it with arrays, Variables or Symbols.
 
     Args:
+        results: The names of several results, or a named tuple's class, which a call then returns;
+            a reference returns a tuple of them. A reverse rule begins with the cotangents that it
+            asks for, ``rule(g_w, g_v, ...)`` of results ``w`` and ``v``, zeros for a result that
+            nothing depends on; results are asked for by their names. A forward rule returns a
+            tangent for each result, or None for zeros. A shape rule returns a spec for each.
         vjp: For each differentiable array its reverse rule ``rule(g, ...)``. A rule is written
             with ops, gets what its parameters name (an array, ``out``, ``<array>_spec``, an
             option) and returns the cotangent of that array. An array that is missing here, or
@@ -184,7 +192,9 @@ def op(
 
 def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
     """The row that a reference and the arguments of ``op`` declare."""
-    layout = Layout.read(reference)
+    layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
+    if layout.cotangents:
+        check_results(layout, given)
     reference = by_position(reference)
     linear, masks, moves = given["linear"], given["masks"], given["moves"]
     facts: dict[str, Any] = {
@@ -202,6 +212,11 @@ def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool
     infer = given["infer"]
     if infer is None:
         infer = by_running(layout, reference) if given["elementwise"] else refusing(layout)
+    if layout.cotangents:
+        several = facts["several"] = getattr(given["results"], "_make", tuple)
+        facts |= parts_of(layout)
+        kernel = counted(layout, several, kernel, "the reference")
+        infer = counted(layout, tuple, infer, "infer")
     if given["real"]:
         kernel = refusing_complex(layout.name, kernel)
         infer = refusing_complex(layout.name, infer)
@@ -226,7 +241,7 @@ def _rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str,
     elementwise = given["elementwise"]
     reverse = {name: vjp.get(name) for name in arrays}
     forward = {name: jvp.get(name, reverse[name] if elementwise else None) for name in arrays}
-    wishes = [asked(rule) if (rule := reverse[name]) else () for name in arrays]
+    wishes = [layout.wishes(rule) if (rule := reverse[name]) else () for name in arrays]
     needs = [frozenset(wished) - options for wished in wishes]
     for name, kept in zip(arrays, needs, strict=True):
         rule = forward[name]
@@ -238,9 +253,10 @@ def _rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str,
                 f"op {layout.name}: the forward rule of {name!r} asks for "
                 f"{', '.join(sorted(more))}, which its reverse rule does not keep"
             )
-    pulls = [picking(layout, reverse[name]) for name in arrays]
+    take, give = (gathering, spreading) if layout.cotangents else (picking, picking)
+    pulls = [take(layout, reverse[name]) for name in arrays]
     pushes = [
-        pull if forward[name] is reverse[name] else picking(layout, forward[name])
+        pull if forward[name] is reverse[name] else give(layout, forward[name])
         for name, pull in zip(arrays, pulls, strict=True)
     ]
     if foreign:
@@ -266,7 +282,9 @@ def _check_names(
     for rules in (vjp, jvp):
         for name, rule in rules.items():
             wrong = [name] if name not in layout.arrays else []
-            wrong += [asked for asked in (asked(rule) if rule else ()) if asked not in known]
+            several = bool(layout.cotangents) and rules is vjp
+            wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
+            wrong += [asked for asked in wished if asked not in known]
             wrong += ["residual"] if rule and takes_residual(rule) and not forward else []
             if wrong:
                 raise OdysseyError(
@@ -321,6 +339,13 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
             raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
     for alias in given["aliases"]:
         label("op: aliases", alias)
+    names = getattr(given["results"], "_fields", given["results"])
+    valid = isinstance(names, (list, tuple))
+    if not valid or not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise DTypeError(
+            f"op: results={shown(given['results'])}; pass the names of the results, or the class "
+            "of a named tuple"
+        )
 
 
 def operator_of(function: Any) -> Callable[..., Any]:
@@ -337,9 +362,10 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     )
     # Nor do they tell the recording of rows from outside.
     plain = own and not (row.options or row.optional or row.foreign)
-    plain = plain and row.forward is None and all(row.vjp.values())
-    make = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
-    call: Any = (make or fast_calls.with_options)(row, general)
+    plain = plain and row.forward is None and all(row.vjp.values()) and not row.cotangents
+    make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
+    make = make or (caller if row.cotangents else fast_calls.with_options)
+    call: Any = make(row, general)
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc

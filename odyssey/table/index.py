@@ -5,6 +5,7 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 
 ROWS = {
     "odyssey.linalg.contraction": "contract",
+    "odyssey.linalg.decompositions": "eigh eigvalsh",
     "odyssey.linalg.products": "matmul",
     "odyssey.linalg.vectors": "cross",
     "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
@@ -96,14 +97,15 @@ NUMPY = """
     argmax argmin argsort array_split atleast_1d atleast_2d atleast_3d bitwise_and bitwise_or
     bitwise_xor broadcast_to cbrt ceil clip column_stack concatenate conj=conjugate cos cosh
     cross cumprod cumsum deg2rad=deg2rad=radians diag diagonal diff divide dot dsplit dstack
-    einsum equal exp exp2 expand_dims expm1 fabs fix flip fliplr flipud floor floor_divide fmax
-    fmin full_like gradient greater greater_equal hsplit hstack hypot imag inner interp invert
-    isfinite isinf isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2
-    logical_and logical_not logical_or logical_xor matmul matrix_transpose max=max=amax maximum
-    mean min=min=amin minimum mod=remainder moveaxis multiply nan_to_num negative not_equal
-    ones_like outer pad power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape
-    rint roll rollaxis rot90 round=round=around searchsorted sign sin sinc sinh sort split sqrt
-    square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile
-    trace transpose trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like
+    eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 fabs fix
+    flip fliplr flipud floor floor_divide fmax fmin full_like gradient greater greater_equal
+    hsplit hstack hypot imag inner interp invert isfinite isinf isnan kron less less_equal
+    linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
+    logical_xor matmul matrix_transpose max=max=amax maximum mean min=min=amin minimum
+    mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like outer pad power prod
+    rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rint roll rollaxis rot90
+    round=round=around searchsorted sign sin sinc sinh sort split sqrt square squeeze stack std
+    subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose trapezoid
+    tril triu trunc unstack var vdot vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

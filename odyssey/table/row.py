@@ -196,7 +196,7 @@ class Row:
 
     def _itself(self, t: Any, kept: Any, specs: Any) -> Any:
         """The forward rule of a linear op."""
-        first = len(self.arrays) + 1
+        first = len(self.arrays) + len(self.results)
         options = (kept or ())[first : first + len(self.options)]
         return self.call(t, **dict(zip(self.options, options, strict=True)))
 

@@ -204,6 +204,23 @@ class Layout:
         layout.defaults = tuple(p.default for p in options)
         return layout
 
+    def after_cotangents(self, rule: Rule) -> tuple[str, ...]:
+        """What a reverse rule of several results names behind the cotangents that it begins with.
+
+        Raises:
+            OdysseyError: where it begins with none.
+        """
+        names = asked(rule, 0)
+        first = 0
+        while first < len(names) and names[first] in self.cotangents:
+            first += 1
+        if not first:
+            raise OdysseyError(
+                f"op {self.name}: a reverse rule begins with {names[0] if names else 'nothing'}; "
+                f"it must begin with the cotangents that it needs of {', '.join(self.cotangents)}"
+            )
+        return names[first:]
+
     def wishes(self, rule: Rule) -> tuple[str, ...]:
         """What a reverse rule asks for besides cotangents."""
         if not self.cotangents:

@@ -276,8 +276,8 @@ def replacing(leaf: Value, array: Array) -> Plan:
 class Graph(Protocol):
     """What a Symbol asks of the graph that it lives in."""
 
-    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
-        """Append one instruction and return its result."""
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
+        """Append one instruction and return its result: a Symbol, or several."""
 
 
 class Symbol:

@@ -53,7 +53,7 @@ class Careful:
         for row, id, _, kept, _ in nodes:
             for k, before in self.sums.get(-id, ()):
                 if _checksum(kept[k]) != before:
-                    name = (*row.arrays, "out", *row.options)[k]
+                    name = row.layout.kept[k]
                     raise MutationError(
                         f"{row.name} at {self.line(id)} saved {name}, which was written to since; "
                         "pass a copy, or sweep before writing"

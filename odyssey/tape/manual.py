@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from odyssey.table.call import run
 from odyssey.table.declare import REQUIRED, Row
 from odyssey.table.published import row_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
+from odyssey.table.wires import WireSpec
 from odyssey.tape.recording import SEVERAL, Recording
 from odyssey.tape.span import Span, recording_of
 
@@ -31,10 +33,13 @@ def find_row(op: Any) -> Row:
 
 
 def record_positional(tape: Span, op: str, /, *ids: Any, **saved: Any) -> None:
-    """``record_<op>``: the inputs, then the output."""
-    if not ids:
-        raise TapeError(f"record_{op}: pass the inputs and then the output")
-    record(tape, op, ids[:-1], ids[-1], saved)
+    """``record_<op>``: the inputs, then the output, or the outputs."""
+    count = len(find_row(op).results)
+    if len(ids) < count:
+        outputs = "the output" if count == 1 else f"its {count} outputs"
+        raise TapeError(f"record_{op}: pass the inputs and then {outputs}")
+    output = ids[-1] if count == 1 else ids[-count:]
+    record(tape, op, ids[:-count], output, saved)
 
 
 def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
@@ -57,24 +62,61 @@ def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any])
         if value is not None:
             values.setdefault(name, value)
     given_ids = {given._id if isinstance(given, Value) else given for given in inputs}
-    id = _output(tape, row, given_ids, output)
-    result = output if isinstance(output, Value) else r.known(id)
-    if result is not None:
-        _refuse_used(r, row, result)
-        values.setdefault("out", result._array)
+    made: list[tuple[int, Any]] = []
+    for name, given in zip(row.results, _outputs_of(row, output), strict=True):
+        id = _output(tape, row, given_ids | {i for i, _ in made}, given)
+        result = given if isinstance(given, Value) else r.known(id)
+        if result is not None:
+            _refuse_used(r, row, result)
+            values.setdefault(name, result._array)
+        made.append((id, result))
     kept, specs = _complete(row, ids, values, specs)
-    out_spec = _spec_of_output(row, result, specs, kept)
-    _check_saved(row, values, (*specs, out_spec))
-    node = (row, id, tuple(ids), kept, (*specs, out_spec))
+    results = [result for _, result in made]
+    outs = _specs_of_outputs(row, results, specs, kept)
+    _check_saved(row, values, (*specs, *outs))
     if r.careful is not None:
-        _recompute(row, values, kept, result)
-    r.add(node, None)
-    r.manual[id] = r.new_id()
+        _recompute(row, values, kept, results)
+    _append(r, row, [id for id, _ in made], tuple(ids), kept, specs, outs)
     r.fixed.update(given_ids - set(ids))
-    if result is not None:
-        # Later nodes save it as it is, like any result, but this array is somebody else's.
-        result._array = r.hold(result._array)
-        move_to(result, r)
+    for result in results:
+        if result is not None and result._array.dtype.kind in "fc":
+            # Later nodes save it as it is, like any result, but this array is somebody else's.
+            result._array = r.hold(result._array)
+            move_to(result, r)
+
+
+def _outputs_of(row: Row, output: Any) -> Sequence[Any]:
+    """The outputs as they came, one for each result."""
+    if row.several is None:
+        return (output,)
+    if not isinstance(output, (list, tuple)) or len(output) != len(row.results):
+        raise TapeError(
+            f"record: {row.name} has the outputs {', '.join(row.results)}; {shown(output)} came, "
+            "pass a tuple of them"
+        )
+    return output
+
+
+def _append(
+    r: Recording,
+    row: Row,
+    made: list[int],
+    ids: tuple[int | None, ...],
+    kept: tuple[Any, ...],
+    specs: list[Any],
+    outs: list[Any],
+) -> None:
+    """Append the node, or that of the call and one for each result that has a derivative."""
+    if row.several is None:
+        r.add((row, made[0], ids, kept, (*specs, outs[0])), None)
+        r.manual[made[0]] = r.new_id()
+        return
+    call, wire = r.new_id(), WireSpec(tuple(outs))
+    r.add((row, call, ids, kept, (*specs, wire)), None)
+    for part, id, spec in zip(row.parts, made, outs, strict=True):
+        if spec.dtype.kind in "fc":
+            r.add((part, id, (call,), (), (wire, spec)), None)
+            r.manual[id] = r.new_id()
 
 
 def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
@@ -155,17 +197,17 @@ def _complete(
             f"record: the rules of {row.name} ask for {', '.join(missing)}; "
             f"pass {missing[0]}=... or Variables in place of ids"
         )
-    unknown = set(values) - {*row.arrays, "out", *row.options, *(f"{n}_spec" for n in row.arrays)}
+    unknown = set(values) - {*row.layout.kept, *row.layout.specs}
     if unknown:
         raise TapeError(f"record: {row.name} has nothing called {', '.join(sorted(unknown))}")
-    arrays = [values.get(n) if n in wanted else None for n in (*row.arrays, "out")]
+    arrays = [values.get(n) if n in wanted else None for n in (*row.arrays, *row.results)]
     return (*arrays, *row.prepared(tuple(options[name] for name in row.options))), specs
 
 
 def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
     """What came by name, arrays as arrays of numbers that nobody else has."""
     found = dict(saved)
-    for name in {*row.arrays, "out"} & saved.keys():
+    for name in {*row.arrays, *row.results} & saved.keys():
         value = saved[name]
         if isinstance(value, Value):
             value = value._array
@@ -178,31 +220,45 @@ def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _spec_of_output(row: Row, result: Any, specs: list[Any], kept: tuple[Any, ...]) -> Any:
+def _specs_of_outputs(
+    row: Row, results: list[Any], specs: list[Any], kept: tuple[Any, ...]
+) -> list[Any]:
     if any(spec is None for spec in specs):
         known = next((spec for spec in specs if spec is not None), None)
-        return known if result is None else result._spec
-    options = kept[len(row.arrays) + 1 :]
+        if row.several is not None and None in results:
+            raise TapeError(
+                f"record: the shapes of {', '.join(row.results)} are not known; pass constants for "
+                f"the outputs of {row.name}, or Variables for its inputs"
+            )
+        return [known if result is None else result._spec for result in results]
+    options = kept[len(row.arrays) + len(row.results) :]
     try:
         made = row.infer(*specs, *options)
     except STUMBLES as error:
         raise row.failure(error, specs, options) from error
-    if result is not None and result._spec.shape != made.shape:
+    outs = [made] if row.several is None else list(made)
+    for result, spec in zip(results, outs, strict=True):
+        if result is not None:
+            _check_output(row, result, spec)
+    return outs
+
+
+def _check_output(row: Row, result: Any, spec: Spec) -> None:
+    if result._spec.shape != spec.shape:
         raise ShapeError(
             f"record: the output {result!r} of {row.name} has shape {result._spec.shape}; these "
-            f"inputs give {made.shape}"
+            f"inputs give {spec.shape}"
         )
-    if result is not None and result._spec.dtype != made.dtype:
+    if result._spec.dtype != spec.dtype:
         raise DTypeError(
             f"record: the output {result!r} of {row.name} is of {result._spec.dtype}; these inputs "
-            f"give {made.dtype}"
+            f"give {spec.dtype}"
         )
-    return made
 
 
 def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> None:
     """Raise where an array that was given for an input or the output cannot be that."""
-    for name, spec in zip((*row.arrays, "out"), specs, strict=True):
+    for name, spec in zip((*row.arrays, *row.results), specs, strict=True):
         given = saved.get(name)
         if given is not None and spec is not None and np.shape(given) != spec.shape:
             raise ShapeError(
@@ -211,14 +267,17 @@ def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> Non
             )
 
 
-def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], result: Any) -> None:
+def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results: list[Any]) -> None:
     """In the careful mode: the output, and a saved one, must be what the op makes of the inputs."""
     if not all(name in values for name in row.arrays):
         return
-    made = run(row, [values[name] for name in row.arrays], kept[len(row.arrays) + 1 :])
-    claimed = [values["out"]] if "out" in values else []
-    for value in claimed if result is None else [result._array, *claimed]:
-        if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):
-            raise TapeError(
-                f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
-            )
+    options = kept[len(row.arrays) + len(row.results) :]
+    found = run(row, [values[name] for name in row.arrays], options)
+    each = (found,) if row.several is None else found
+    for name, made, result in zip(row.results, each, results, strict=True):
+        claimed = [values[name]] if name in values else []
+        for value in claimed if result is None else [result._array, *claimed]:
+            if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):
+                raise TapeError(
+                    f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
+                )

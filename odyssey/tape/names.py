@@ -117,7 +117,7 @@ class Names:
         for k, (name, id) in enumerate(zip(row.arrays, inputs, strict=False)):
             value = kept[k] if kept and k < len(kept) else None
             spec = specs[k] if specs and k < len(specs) else None
-            absent = specs and name in getattr(row, "optional", ())
+            absent = specs and name in row.optional
             if id is not None:
                 texts.append(self.of(id))
             elif value is not None:
@@ -127,8 +127,8 @@ class Names:
             else:
                 texts.append("constant" if spec is None else str(spec))
         # The rows of called functions have no defaults: what they keep are no options.
-        defaults = getattr(row, "defaults", ())
-        options = (kept or ())[len(row.arrays) + 1 :]
+        defaults = row.defaults
+        options = (kept or ())[len(row.arrays) + len(row.results) :]
         for name, default, option in zip(row.options, defaults, options, strict=False):
             if (text := brief(option)) != brief(default):
                 texts.append(f"{name}={text}")

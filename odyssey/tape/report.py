@@ -55,9 +55,9 @@ class TapeNode(NamedTuple):
     def read(cls, node: RawNode, names: Names) -> TapeNode:
         """Build from the tuple that a recording holds."""
         row, output, inputs, kept, _ = node
-        keys = (*row.arrays, "out", *row.options, "residual")
+        keys = (*row.layout.kept, "residual")
         saved = dict(zip(keys, kept, strict=False)) if kept is not None else {}
-        arrays = len(row.arrays) + 1
+        arrays = len(row.arrays) + len(row.results)
         found = {n: v for k, (n, v) in enumerate(saved.items()) if v is not None or k >= arrays}
         told = names.of(output), names.given(node), names.specs.get(output)
         return cls(row.name, inputs, output, found, *told)

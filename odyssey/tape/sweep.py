@@ -216,9 +216,13 @@ def dependencies(nodes: list[RawNode], results: Iterable[int]) -> set[int]:
 
 def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode]:
     """Yield nodes whose saved arrays are Variables again, so that running their rules records."""
+    results: dict[tuple[int, str], int] | None = None
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
             places: tuple[Any, ...] = (*inputs, id)
+            if row.parts:
+                results = _results_of_calls(recording) if results is None else results
+                places = (*inputs, *_ids_of_results(recording, results, row, id, kept, specs))
             # Without the residual: it is an array, and the rule is to be differentiated.
             kept = kept[: len(places) + len(row.options)]
             kept = tuple(
@@ -228,6 +232,45 @@ def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode
                 for k, value in enumerate(kept)
             )
         yield row, id, inputs, kept, specs
+
+
+def _results_of_calls(recording: Recording) -> dict[tuple[int, str], int]:
+    """By the id of a call with several results, and the name of a result's row, the result's id.
+
+    They are the nodes' own ints, see ``liveness``.
+    """
+    calls = {node[1] for node in recording.nodes if node[0].parts}
+    return {
+        (inputs[0], row.name): id
+        for row, id, inputs, _, _ in recording.nodes
+        if len(inputs) == 1 and inputs[0] in calls
+    }
+
+
+def _ids_of_results(
+    recording: Recording,
+    known: dict[tuple[int, str], int],
+    row: Any,
+    call: int,
+    kept: Any,
+    specs: Any,
+) -> list[int | None]:
+    """The ids of a call's results, of those that its rules ask for.
+
+    A result that nobody held may have been pruned: it gets a node again, since what a rule makes of
+    it is to be differentiated. None for what no rule asks for, and for integers.
+    """
+    found: list[int | None] = []
+    for j, (part, spec) in enumerate(zip(row.parts, specs[-1].parts, strict=True)):
+        if kept[len(row.arrays) + j] is None or spec.dtype.kind not in "fc":
+            found.append(None)
+            continue
+        id = known.get((call, part.name))
+        if id is None:
+            id = known[call, part.name] = recording.new_id()
+            recording.add((part, id, (call,), (), (specs[-1], spec)), None)
+        found.append(id)
+    return found
 
 
 def flip(g: Any) -> Any:

@@ -106,7 +106,7 @@ def fingerprint_of_nodes(
         places[id] = len(places)
         ops = hash((ops, row.name, *[places.get(i) for i in inputs]))
         # Without a residual, which a later run may lack.
-        for value in kept[: len(row.arrays) + 1 + len(row.options)] if kept else ():
+        for value in kept[: len(row.layout.kept)] if kept else ():
             if value is None:  # stands for what is not kept, or is left out
                 continue
             if isinstance(value, Symbol):

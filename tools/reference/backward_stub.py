@@ -43,7 +43,7 @@ def backward_stub() -> str:
 def _backward(row: Row, imports: Imports) -> Iterator[str]:
     options = inspect.signature(inspect.unwrap(row.reference)).parameters
     defaults = dict(zip(row.options, row.defaults, strict=True))
-    texts = ["g: ArrayLike"]
+    texts = [f"{name}: ArrayLike | None" for name in row.cotangents] or ["g: ArrayLike"]
     optional = False
     for name in row.asks:
         hint, none = "ArrayLike", name in row.optional

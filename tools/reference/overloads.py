@@ -110,7 +110,10 @@ def _plain_result(entry: Entry) -> str:
     rng = np.random.default_rng(0)
     for case in entry.row.samples:
         operands = case.arrays(rng)
-        result = entry.row.call(*operands, **case.options)
-        if all(np.ndim(o) for o in operands) and not isinstance(result, np.ndarray):
+        made = entry.row.call(*operands, **case.options)
+        results = (made,) if entry.row.several is None else made
+        if all(np.ndim(o) for o in operands) and not all(
+            isinstance(r, np.ndarray) for r in results
+        ):
             return "ArrayOrScalar"
     return "Array" if entry.row.samples else "ArrayOrScalar"
