@@ -165,6 +165,11 @@ SPELLINGS = {
     ],
 }
 SPELLINGS["std"] = SPELLINGS["var"]
+SPELLINGS["rms_norm"] = [
+    ([(2, 3), None], [{}, {"axis": -1}, {"axis": 1}, {"axis": [1]}, {"axis": (-1,)}]),
+    ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),
+    ([(3,), (3,)], [{"epsilon": 1}, {"epsilon": 1.0}, {"epsilon": np.float32(1)}]),
+]
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
 WALK = {

@@ -365,8 +365,8 @@ def test_binary_entropy_is_finite_and_right_up_to_sure_predictions():
 
 # Tested with the other ties and kinks: what they choose, is all that corners change in them.
 CHOICES = {"max", "min", "prelu", "sort"}
-# Tested at their own corners, which are matrices, in test_several_results.
-MATRICES = {"eigh", "eigvalsh"}
+# Tested at corners of their own, in test_several_results, as matrices, and in test_normalization.
+MATRICES = {"eigh", "eigvalsh", "rms_norm"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

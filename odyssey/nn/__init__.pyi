@@ -22,6 +22,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu6",
+    "rms_norm",
     "selu",
     "sigmoid",
     "silu",
@@ -107,6 +108,38 @@ relu: Unary
 """Elementwise rectifier, ``max(x, 0)``."""
 relu6: Unary
 """Elementwise ``x`` between 0 and 6, and these beyond."""
+
+@overload
+def rms_norm(
+    x: V,
+    weight: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    epsilon: float = 1e-06,
+    tape: Tape | None = None,
+) -> V:
+    """``x`` over the root of its mean square along ``axis``, times ``weight`` if there is one."""
+@overload
+def rms_norm(
+    x: Plain,
+    weight: V,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    epsilon: float = 1e-06,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def rms_norm(
+    x: Plain,
+    weight: Plain | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    epsilon: float = 1e-06,
+    tape: Tape | None = None,
+) -> Array: ...
 selu: Unary
 """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
 sigmoid: Unary

@@ -81,6 +81,8 @@ def _weight_rule(g: Any, x: Any) -> Any:
         sample((2, 1, 3), (1, 3), (1,)),
         sample((0, 3), (2, 3), (2,)),
         sample((2, 0), (3, 0), (3,)),
+        sample((2, 3), (4, 3), None),
+        sample((2, 5, 3), (4, 3), None),
     ],
     rejects=[
         reject((2, 3), (3, 4), (4,), match=r"x \(..., in\) and weight"),

@@ -18,6 +18,7 @@ ROWS = {
         gelu
     """,
     "odyssey.nn.layers": "linear",
+    "odyssey.nn.normalization": "rms_norm",
     "odyssey.nn.rectifiers": """
         relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
         hard_tanh=hardtanh

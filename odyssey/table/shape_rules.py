@@ -11,7 +11,16 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.spec import Spec
 from odyssey.table.signature import Layout
 
-__all__ = ["by_running", "refusing"]
+__all__ = ["by_running", "floating", "refusing"]
+
+
+def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which a function that has no integers for results computes, as NumPy's do.
+
+    >>> floating(np.dtype(np.int8)), floating(np.dtype(np.int64)), floating(np.dtype(np.complex64))
+    (dtype('float16'), dtype('float64'), dtype('complex64'))
+    """
+    return np.result_type(dtype, np.float16)
 
 
 def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:
