@@ -293,3 +293,27 @@ def test_frozen_arguments_need_no_gradient():
     tape.backward(y)
     assert a.grad is None
     np.testing.assert_array_equal(b.grad, np.ones(2))
+
+
+class Scaling:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @od.custom_vjp
+    def scale(self, x, power=1.0):
+        return x * self.factor**power
+
+    scale.defvjp(
+        lambda self, x, power: (x * self.factor**power, self.factor**power),
+        lambda slope, g: (None, g * slope, None),
+    )
+
+
+def test_a_rule_of_a_method_is_given_the_object_and_defaults_of_the_function():
+    x, scaling = np.array([1.0, 2.0]), Scaling(3.0)
+    assert scaling.scale(x).tolist() == [3.0, 6.0]
+    assert od.grad(lambda x: scaling.scale(x).sum())(x).tolist() == [3.0, 3.0]
+    assert od.grad(lambda x: Scaling.scale(scaling, x).sum())(x).tolist() == [3.0, 3.0]
+    for call in (lambda x: scaling.scale(x, 2.0), lambda x: scaling.scale(x, power=2.0)):
+        assert od.grad(lambda x, call=call: call(x).sum())(x).tolist() == [9.0, 9.0]
+    assert isinstance(Scaling.scale, od.custom_vjp)

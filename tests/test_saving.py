@@ -193,6 +193,8 @@ class Alike:
     [
         pytest.param({Alike(): 1, Alike(): 2}, "two leaves are called", id="alike"),
         pytest.param({object(): 1}, "known by its address", id="address"),
+        pytest.param({frozenset("ab"): 1}, "has a set for a key", id="set"),
+        pytest.param({(frozenset("ab"), 1): 1}, "has a set for a key", id="set in a tuple"),
     ],
 )
 def test_keys_that_would_not_be_found_again_are_refused(path, tree, match):
@@ -318,6 +320,15 @@ def draws(generator):
         return generator.random_raw(5).tolist()
     words = generator.bytes(3)
     return [words, *generator.standard_normal(3).tolist(), generator.bytes(1)]
+
+
+def test_what_a_generator_spawned_is_not_counted_and_so_stays_as_it_is_in_like(path):
+    rng, like = np.random.default_rng(0), np.random.default_rng(0)
+    rng.spawn(3)
+    like.spawn(1)
+    again(path, {"rng": rng}, {"rng": like})
+    assert like.bit_generator.seed_seq.n_children_spawned == 1
+    assert rng.random() == like.random()
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -24,7 +24,8 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         tree: Any nest of dicts, lists, tuples and dataclasses that holds Variables that are
             leaves or constants, arrays, numbers, text, None, optimizers, schedules and NumPy's
             random generators. Of an optimizer its settings and state are saved: its parameters
-            are where the tree has them. Gradients are not saved.
+            are where the tree has them. Gradients are not saved, nor how many others a generator
+            has spawned.
 
     Raises:
         DTypeError, UntrackedError: for what cannot be saved, by its path.

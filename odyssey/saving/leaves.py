@@ -20,6 +20,8 @@ __all__ = ["class_of", "few", "kind_of", "named_leaves", "refuse_in_trace", "sta
 
 # What Python shows of a key whose class says nothing of it.
 _ADDRESS = re.compile(r"\[<[^\[]* at 0x[0-9A-Fa-f]+>\]")
+# Sets list their members in an order that differs from process to process.
+_SET = re.compile(r"[\[( ]frozenset\(\{[^{}]*,")
 
 _PLAIN = (type(None), bool, int, float, complex, str)
 
@@ -46,6 +48,11 @@ def named_leaves(who: str, tree: Any) -> dict[str, Any]:
             raise SettingError(
                 f"{who}: {shown(path)} has a key that is known by its address, which another "
                 "process does not have; use text or numbers for keys"
+            )
+        if _SET.search(path):
+            raise SettingError(
+                f"{who}: {shown(path)} has a set for a key, whose members another process lists in "
+                "another order; use text, numbers or tuples for keys"
             )
         found[path] = leaf
     return found

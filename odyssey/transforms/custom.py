@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,8 @@ class custom_vjp:
     For second derivatives and forward mode the rules are run on Variables, and recorded.
 
     Args:
-        fn: The function, of arrays or trees of them. Keyword arguments are put in their places.
+        fn: The function, of arrays or trees of them. Keyword arguments and defaults are put in
+            their places; of a method the object is the first argument.
 
     Raises:
         TapeError: where it closes over a Variable whose gradient would be lost, or has no rules.
@@ -96,9 +98,12 @@ class custom_vjp:
     def __repr__(self) -> str:
         return f"custom_vjp({self.__name__})"
 
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the function; where a tape records, by its rule."""
-        if named:
+        if named or getattr(self.__wrapped__, "__defaults__", None):
             args = self._in_order(args, named)
         values = leaves(args)
         recording = home_of(self.__name__, values)
