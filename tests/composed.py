@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from odyssey.losses.declare import LOSSES
+from odyssey import losses
 from odyssey.ops import COMPOSITES
 
 
@@ -17,6 +17,11 @@ def walk(cases):
     return pytest.mark.parametrize(("function", "sample"), cases.values(), ids=list(cases))
 
 
+LOSSES = {
+    name: function
+    for name in losses.__all__
+    if hasattr(function := getattr(losses, name), "samples")
+}
 OF_OPS = every(COMPOSITES.values())
 OF_LOSSES = every(LOSSES.values())
 

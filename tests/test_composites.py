@@ -6,12 +6,11 @@ The values of losses are compared in test_loss_samples.
 import numpy as np
 import pytest
 from cases import assert_close, assert_same, assert_transposed, derive
-from composed import OF_LOSSES, OF_OPS, Call, results, walk
+from composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import OdysseyError
-from odyssey.losses.declare import LOSSES
 from odyssey.ops import COMPOSITES
 from odyssey.tree import leaves
 

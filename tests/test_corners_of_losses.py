@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from composed import LOSSES as DECLARED
 
 from odyssey import losses, ops
-from odyssey.losses.declare import LOSSES as DECLARED
 
 pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
 import mpmath

@@ -5,13 +5,12 @@ Their derivatives, layouts, graphs and refusals are walked with those of the com
 
 import numpy as np
 import pytest
-from composed import OF_LOSSES, Call, walk
+from composed import LOSSES, OF_LOSSES, Call, walk
 
 import odyssey as od
 from odyssey import GradientTape, Variable, losses
 from odyssey.errors import DTypeError
 from odyssey.losses import gradients
-from odyssey.losses.declare import LOSSES
 
 every_sample = walk(OF_LOSSES)
 every_loss = pytest.mark.parametrize("name", LOSSES)

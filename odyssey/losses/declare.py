@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from odyssey.table.samples import Reject, Sample
 
-__all__ = ["LOSSES", "loss"]
+__all__ = ["loss"]
 
 Loss = TypeVar("Loss", bound=Callable[..., Any])
-
-_LOSSES: dict[str, Callable[..., Any]] = {}
-LOSSES: Mapping[str, Callable[..., Any]] = MappingProxyType(_LOSSES)
-"""Every loss of this package by name; read-only."""
 
 
 def loss(*, samples: Sequence[Sample], rejects: Sequence[Reject] = ()) -> Callable[[Loss], Loss]:
@@ -30,7 +25,6 @@ def loss(*, samples: Sequence[Sample], rejects: Sequence[Reject] = ()) -> Callab
 
     def declare(function: Loss) -> Loss:
         function.samples, function.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]
-        _LOSSES[function.__name__] = function
         return function
 
     return declare
