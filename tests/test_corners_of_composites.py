@@ -13,7 +13,9 @@ from cases import derive
 from composed import OF_OPS, Call, results, walk
 from test_composites import namesake, reached
 
+import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.table.samples import sample
 
 pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
 import mpmath
@@ -67,6 +69,24 @@ def test_what_moves_and_adds_numbers_has_its_derivatives_whatever_they_are(funct
             np.testing.assert_array_equal(corner.tangent, usual.tangent)
             for bend in bends(part, wild, corner.cotangent):
                 np.testing.assert_array_equal(bend, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: ops.subtract(ops.relu(x), ops.relu(ops.negative(x))),
+        lambda x: ops.multiply(x, ops.where(ops.equal(x, 0), 1.0, ops.divide(x, x))),
+    ],
+    ids=["slope lost at 0", "NaN at infinity"],
+)
+def test_the_walk_sees_what_is_right_everywhere_but_at_a_corner(wrong):
+    def copied(x):
+        return wrong(x)
+
+    copied.numpy = [np.array]
+    od.testing.check_gradients(copied, np.array([0.5, -1.5]))
+    with pytest.raises(AssertionError):
+        test_what_moves_and_adds_numbers_has_its_derivatives_whatever_they_are(copied, sample((8,)))
 
 
 def bends(call, arrays, cotangent):
