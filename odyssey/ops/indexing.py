@@ -77,22 +77,28 @@ def spelled_key(shape: Shape, key: Any) -> Any:
     the rest is not written, nor the tuple around a single part.
     """
     parts = key if isinstance(key, tuple) else (key,)
-    given = sum(map(_axes_read, parts))
-    advanced = any(isinstance(part, (np.ndarray, bool, np.bool_)) for part in parts)
     spelled: list[Any] = []
+    read = 0
     for part in parts:
         if part is Ellipsis:
+            others = len(shape) - sum(map(_axes_read, parts))
             # Between arrays it tells them apart, though it stands for no axis.
-            spelled += [slice(None)] * (len(shape) - given) or [part] * advanced
+            spelled += [slice(None)] * others or [part] * any(map(_is_array, parts))
+            read += others
             continue
-        n = shape[sum(map(_axes_read, spelled)) :][: _axes_read(part)]
-        spelled.append(_spelled_part(part, *n) if len(n) == 1 else part)
+        width = _axes_read(part)
+        spelled.append(_spelled_part(part, shape[read]) if width == 1 else part)
+        read += width
     if spelled and spelled[-1] is Ellipsis:
         spelled.pop()
-    kept = any(part is Ellipsis for part in spelled)  # which would take their place
+    kept = any(part is Ellipsis for part in spelled)  # which would take the place of the last
     while spelled and not kept and _reads_all(spelled[-1]):
         spelled.pop()
     return spelled[0] if len(spelled) == 1 else tuple(spelled)
+
+
+def _is_array(part: Any) -> bool:
+    return isinstance(part, (np.ndarray, bool, np.bool_))
 
 
 def _reads_all(part: Any) -> bool:
@@ -118,7 +124,8 @@ def _spelled_part(part: Any, n: int) -> Any:
     if isinstance(part, np.ndarray):
         if part.dtype.kind == "b":
             return part
-        return np.where(part < 0, part + np.intp(n), part).astype(np.intp)
+        found = part.astype(np.intp)
+        return np.where(found < 0, found + n, found)
     return operator.index(part) % n
 
 

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from odyssey.spec import Spec
+
 if TYPE_CHECKING:
     from odyssey.table.row import Row
 
 __all__ = ["folded", "one_axis", "plain_options"]
+
+
+_SETTLED = frozenset({int, bool, float, str, type(None), slice, Spec})
 
 
 def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -24,18 +29,20 @@ def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
     That of a number which meets elements may make the result one of higher precision; and what it
     means to an op from outside, only its own ``canonical`` can know.
     """
-    return options if row.elementwise or row.foreign else tuple(map(_plain, options))
+    if row.elementwise or row.foreign or _SETTLED.issuperset(map(type, options)):
+        return options
+    return tuple(map(_plain, options))
 
 
 def _plain(option: Any) -> Any:
     """Whole numbers and truth values as Python's, lists as tuples; anything else as it is."""
-    if isinstance(option, np.bool_):
-        return bool(option)
+    kind = type(option)
+    if kind is list or kind is tuple:
+        settled = kind is tuple and _SETTLED.issuperset(map(type, option))
+        return option if settled else tuple(map(_plain, option))
     if isinstance(option, np.integer):
         return int(option)
-    if type(option) is list or type(option) is tuple:
-        return tuple(map(_plain, option))
-    return option
+    return bool(option) if isinstance(option, np.bool_) else option
 
 
 def folded(x: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
