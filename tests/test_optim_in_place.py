@@ -274,6 +274,21 @@ def test_whatever_a_rule_does_its_holder_does_the_same(name, dtype):
         np.testing.assert_array_equal(p.numpy(), q.astype(dtype))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,)], ids=["number", "one", "many"])
+@pytest.mark.parametrize("op", [ops.multiply, ops.hypot, ops.maximum, ops.subtract])
+def test_an_array_that_a_rule_reads_from_elsewhere_may_change_between_steps(op, shape):
+    mask = np.ones(shape)
+    kind, _ = declared(lambda s, g, state, p: (op(p, mask), state), ())
+    w = Variable(np.array([1.0, 2.0, 4.0]), requires_grad=True)
+    optimizer, expected = kind([w]), w.numpy().copy()
+    w.grad = np.ones(3)
+    for value in (1.0, 3.0, 0.25):
+        mask[...] = value
+        optimizer.step()
+        expected = op(expected, mask)
+        assert w.numpy().tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("draws", ["array", "scalar"])
 def test_noise_of_a_rule_is_drawn_anew_at_each_step(draws):
     rng = np.random.default_rng(3)

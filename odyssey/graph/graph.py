@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +109,13 @@ class Graph:
         self.instructions: list[Instruction] = []
         self.outputs: list[Any] = []
         self.clears: list[str] = []
+
+    def captures(self) -> bool:
+        """Whether arrays of the function's surroundings stand in it, as they were when traced."""
+        operands = (o for one in self.instructions for o in one.operands)
+        return bool(self.constants) or any(
+            isinstance(o, Filled) for o in chain(operands, self.outputs)
+        )
 
     def __str__(self) -> str:
         head = ", ".join(f"%{id}: {spec}" for id, spec in self.inputs)

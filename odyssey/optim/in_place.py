@@ -197,7 +197,7 @@ def _traced(
     trace, like = Trace(), np.zeros(2, dtype)
     steps, rate = np.zeros((), np.int64), np.zeros(())
     trace.run(step, (like, like, [like] * len(slots), steps, rate), {})
-    if trace.refusal is not None or trace.graph.states or trace.graph.constants:
+    if trace.refusal is not None or trace.graph.states or trace.graph.captures():
         raise _UnfitError  # an array that comes from elsewhere may be another one each time
     return trace.graph
 
