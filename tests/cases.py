@@ -10,7 +10,12 @@ from odyssey.errors import DTypeError
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
 
-EVERY = {f"{row.name}-{k}": (row, s) for row in OPS.values() for k, s in enumerate(row.samples)}
+EVERY = {
+    # Of an op of any number of operands, the row of as many as the sample has.
+    f"{row.name}-{k}": (row if row.of is None else row.of(len(s.operands)), s)
+    for row in OPS.values()
+    for k, s in enumerate(row.samples)
+}
 # Rows of several results have a walk of their own, test_several_results.
 CASES = {name: case for name, case in EVERY.items() if case[0].several is None}
 SEVERAL = {name: case for name, case in EVERY.items() if case[0].several is not None}

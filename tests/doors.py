@@ -80,16 +80,19 @@ def of_composite(function):
 
 def of_backward(name):
     row = OPS[name]
+    samples = [s for s in row.samples if len(s.operands) == len(row.arrays)]
 
     def door(rng):
-        sample = row.samples[rng.integers(len(row.samples))]
+        sample = samples[rng.integers(len(samples))]
         arrays = sample.arrays(rng)
         values = dict(zip(row.arrays, arrays, strict=True)) | sample.options
         try:
-            values["out"] = np.asarray(row.call(*arrays, **sample.options))
+            made = row.call(*arrays, **sample.options)
+            made = made if row.several else (made,)
         except Exception:
-            values["out"] = np.ones(2)
-        given = [np.ones(np.shape(values["out"]))]
+            made = [np.ones(2)] * len(row.results)
+        values |= {name: np.asarray(one) for name, one in zip(row.results, made, strict=True)}
+        given = [np.ones(values[name].shape) for name in row.results]
         named = {}
         for asked in row.asks:
             if asked in values:

@@ -298,26 +298,15 @@ column_stack: Stacking
 """Vectors beside one another as the columns of a matrix; matrices as they are."""
 
 @overload
-def concatenate(
-    arrays: V | Sequence[V],
-    *more: Any,
-    axis: int | tuple[int, ...] | None = 0,
-    tape: Tape | None = None,
-) -> V:
+def concatenate(arrays: V | Sequence[V], /, axis: int | None = 0, *, tape: Tape | None = None) -> V:
     """Arrays one after the other along an axis."""
 @overload
 def concatenate(
-    arrays: Array | Sequence[Array],
-    *more: Any,
-    axis: int | tuple[int, ...] | None = 0,
-    tape: Tape | None = None,
+    arrays: Array | Sequence[Array], /, axis: int | None = 0, *, tape: Tape | None = None
 ) -> Array: ...
 @overload
 def concatenate(
-    arrays: Operand | Sequence[object],
-    *more: Any,
-    axis: int | tuple[int, ...] | None = 0,
-    tape: Tape | None = None,
+    arrays: Operand | Sequence[object], /, axis: int | None = 0, *, tape: Tape | None = None
 ) -> Any: ...
 conj: Unary
 """Elementwise complex conjugate; real numbers pass through."""

@@ -1,13 +1,8 @@
-"""Putting arrays together.
-
-A row has a fixed number of operands, so there is a row of ``concatenate`` for each number of
-arrays, made when it is first needed. The one of two arrays stands in the table.
-"""
+"""Putting arrays together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,10 +18,6 @@ from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves
-
-# More arrays are joined in bunches. A rule asks for the specs of the arrays before its own, so
-# the rules of a row take time that grows with the square of their number.
-_AT_ONCE = 32
 
 # ------------------------------------------------------------------ concatenate
 
@@ -52,46 +43,43 @@ def _spelled_axis(*specs_and_axis: Any) -> tuple[Any]:
     return (one_axis(axis, specs[0].ndim),)
 
 
-def _place(specs: Sequence[Spec], axis: int | None) -> tuple[slice, ...]:
-    """Where the last of ``specs`` stands in the result."""
+def _axis(axis: Any) -> tuple[Any]:
+    if axis is not None and not isinstance(axis, (int, np.integer)):
+        raise DTypeError(f"concatenate: axis is {shown(axis)}; pass an int or None")
+    return (axis,)
+
+
+def _slot(specs: Sequence[Spec], place: int, axis: int | None) -> tuple[slice, ...]:
+    """Where the array number ``place`` stands in the result."""
     if axis is None:
-        *before, own = (spec.size for spec in specs)
+        *before, own = (spec.size for spec in specs[: place + 1])
         k = 0
     else:
         k = axis % specs[0].ndim
-        *before, own = (spec.shape[k] for spec in specs)
+        *before, own = (spec.shape[k] for spec in specs[: place + 1])
     start = sum(before)
     return (slice(None),) * k + (slice(start, start + own),)
 
 
-def _pull_part(g: Any, axis: int | None, *specs: Spec) -> Any:
-    part = getitem(g, _place(specs, axis))
-    return reshape(part, specs[-1].shape) if axis is None else part
+def _pull_part(g: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
+    part = getitem(g, _slot(arrays_spec, place, axis))
+    return reshape(part, arrays_spec[place].shape) if axis is None else part
 
 
-def _push_part(t: Any, axis: int | None, position: int, *specs: Spec) -> Any:
-    out = Spec(_joined_spec(*specs, axis).shape, t.dtype)
-    return add_at(reshape(t, -1) if axis is None else t, _place(specs[: position + 1], axis), out)
+def _push_part(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
+    out = Spec(_joined_spec(*arrays_spec, axis).shape, t.dtype)
+    return add_at(reshape(t, -1) if axis is None else t, _slot(arrays_spec, place, axis), out)
 
 
-def _two(x0: Any, x1: Any, /, axis: int | None = 0) -> Any:
-    """Arrays one after the other along ``axis``, or flattened where it is None."""
-    return np.concatenate((x0, x1), axis)
-
-
-_two.__name__ = "concatenate"
-_PAIR = op(
+@op(
+    variadic="arrays",
+    bunches=True,
     moves=True,
+    prepare=_axis,
     canonical=_spelled_axis,
     infer=_joined_spec,
-    vjp={
-        "x0": lambda g, axis, x0_spec: _pull_part(g, axis, x0_spec),
-        "x1": lambda g, axis, x0_spec, x1_spec: _pull_part(g, axis, x0_spec, x1_spec),
-    },
-    jvp={
-        "x0": lambda t, axis, x0_spec, x1_spec: _push_part(t, axis, 0, x0_spec, x1_spec),
-        "x1": lambda t, axis, x0_spec, x1_spec: _push_part(t, axis, 1, x0_spec, x1_spec),
-    },
+    vjp={"arrays": _pull_part},
+    jvp={"arrays": _push_part},
     samples=[
         sample((2, 3), (2, 3)),
         sample((2, 3), (1, 3)),
@@ -99,62 +87,24 @@ _PAIR = op(
         sample((2, 3), (4,), axis=None),
         sample((), (2,), axis=None),
         sample((0, 2), (3, 2)),
+        sample((2, 1), (2, 3), (2, 0), axis=1),
+        sample((2,), (), (3, 1), (0, 2), axis=None),
     ],
     rejects=[
         reject((2, 3), (2, 4), match="differ on another axis"),
         reject((2, 3), (3,), match="differ on another axis"),
         reject((), (3,), match="need an axis"),
         reject((2, 3), (2, 3), axis=2, match="does not fit"),
+        reject((2, 3), (2, 3), (2, 4), match="differ on another axis"),
     ],
-)(_two)
-
-
-@cache
-def _joiner(count: int) -> Any:
-    """The op that joins ``count`` arrays."""
-    if count == 2:
-        return _PAIR
-    # Not needed by every program, and slow to import.
-    from inspect import Parameter, Signature
-
-    def named(function: Any, names: Sequence[str], arrays: int = 0) -> Any:
-        """``function``, which takes any arguments, with the parameters that the table reads."""
-        parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names[:arrays]]
-        parameters += [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names[arrays:]]
-        function.__signature__ = Signature(parameters)
-        return function
-
-    def concatenate(*arrays_and_axis: Any) -> Any:
-        *arrays, axis = arrays_and_axis
-        return np.concatenate(arrays, axis)
-
-    def pulling() -> Any:
-        return lambda g, axis, *specs: _pull_part(g, axis, *specs)
-
-    def pushing(position: int) -> Any:
-        return lambda t, axis, *specs: _push_part(t, axis, position, *specs)
-
-    concatenate.__doc__ = _two.__doc__
-    arrays = [f"x{k}" for k in range(count)]
-    specs = [f"{name}_spec" for name in arrays]
-    return op(
-        moves=True,
-        canonical=_spelled_axis,
-        infer=_joined_spec,
-        vjp={n: named(pulling(), ["g", "axis", *specs[: k + 1]]) for k, n in enumerate(arrays)},
-        jvp={n: named(pushing(k), ["t", "axis", *specs]) for k, n in enumerate(arrays)},
-    )(named(concatenate, [*arrays, "axis"], count))
-
-
-def concatenate(arrays: Any, *more: Any, axis: Any = 0, tape: Any = None) -> Any:
+)
+def concatenate(arrays: Any, /, axis: int | None = 0) -> Any:
     """Arrays one after the other along an axis.
 
     Args:
-        arrays: A sequence of arrays that differ in length on ``axis`` only.
-        more: The axis, if it is given by position as to ``np.concatenate``. Also, arrays may
-            come one by one, as ``concatenate(x, y)``.
+        arrays: A sequence of arrays that differ in length on ``axis`` only. They may also come one
+            by one, as ``concatenate(x, y)``.
         axis: Along which; None puts the elements of all on one axis.
-        tape: The tape to record on.
 
     Returns:
         A new array of the common dtype.
@@ -165,26 +115,7 @@ def concatenate(arrays: Any, *more: Any, axis: Any = 0, tape: Any = None) -> Any
     >>> concatenate([np.array([[1, 2]]), np.array([[3], [4]]).T], axis=1)
     array([[1, 2, 3, 4]])
     """
-    if more and (more[-1] is None or isinstance(more[-1], (int, np.integer))):
-        more, axis = more[:-1], more[-1]
-    try:
-        parts = [arrays, *more] if more else list(arrays)
-    except TypeError:
-        raise DTypeError(f"concatenate: {shown(arrays)} came; pass a list of arrays") from None
-    parts = [np.asarray(part) if type(part) in NUMBERS else part for part in parts]
-    if not parts:
-        raise ShapeError("concatenate: no arrays came; pass one or more")
-    if axis is not None and not isinstance(axis, (int, np.integer)):
-        raise DTypeError(f"concatenate: axis is {shown(axis)}; pass an int or None")
-    while len(parts) > _AT_ONCE:
-        bunches = [parts[k : k + _AT_ONCE] for k in range(0, len(parts), _AT_ONCE)]
-        parts = [_joiner(len(bunch))(*bunch, axis=axis, tape=tape) for bunch in bunches]
-        axis = 0 if axis is None else axis
-    return _joiner(len(parts))(*parts, axis=axis, tape=tape)
-
-
-concatenate.row = _PAIR.row  # type: ignore[attr-defined]
-_PAIR.row.call = concatenate  # type: ignore[attr-defined]
+    return np.concatenate(arrays, axis)
 
 
 @composite(

@@ -30,7 +30,6 @@ from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import caller, general, giving_way
 from odyssey.table.guards import (
-    checking,
     counted,
     forward_in_own_memory,
     in_own_memory,
@@ -45,9 +44,9 @@ from odyssey.table.published import (
     is_ours,
     publish,
 )
+from odyssey.table.reading import choice_of, rules_of
 from odyssey.table.results import check_results, parts_of
 from odyssey.table.row import Row
-from odyssey.table.rules import check_choice, gathering, picking, spreading
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.shape_rules import by_running, refusing
 from odyssey.table.signature import (
@@ -57,8 +56,9 @@ from odyssey.table.signature import (
     Rule,
     asked,
     by_position,
-    takes_residual,
 )
+from odyssey.table.twins import bare
+from odyssey.table.variadic import Members, of_any_number, on_sequence
 
 __all__ = [
     "COMPOSITES",
@@ -79,6 +79,8 @@ __all__ = [
 def op(
     *,
     results: Sequence[str] | type[tuple[Any, ...]] = (),
+    variadic: str | None = None,
+    bunches: bool = False,
     vjp: Mapping[str, Rule | None] | None = None,
     jvp: Mapping[str, Rule] | None = None,
     elementwise: bool = False,
@@ -114,6 +116,11 @@ def op(
             asks for, ``rule(g_w, g_v, ...)`` of results ``w`` and ``v``, zeros for a result that
             nothing depends on; results are asked for by their names. A forward rule returns a
             tangent for each result, or None for zeros. A shape rule returns a spec for each.
+        variadic: The name of the one array parameter, where it stands for any number of arrays,
+            which the reference gets as a sequence. A rule for that name serves each of them: it
+            may ask for ``place``, the number of its own, for the name, which is all arrays, and for
+            ``<name>_spec``, all specs. ``infer`` gets the specs one by one, then the options.
+        bunches: Many arrays may be taken some at a time, and then what came of these.
         vjp: For each differentiable array its reverse rule ``rule(g, ...)``. A rule is written
             with ops, gets what its parameters name (an array, ``out``, ``<array>_spec``, an
             option) and returns the cotangent of that array. An array that is missing here, or
@@ -178,8 +185,12 @@ def op(
         if foreign:
             _check(reference, given)
             check_meaning(given)
-        row = _read(reference, given, foreign)
-        row.call = _callable(row)
+        layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
+        if variadic is None:
+            row = _read(by_position(reference), layout, given, foreign)
+            row.call = _callable(row)
+        else:
+            row = _read_members(reference, layout, given, foreign)
         if foreign:
             FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
         return row.call
@@ -190,12 +201,41 @@ def op(
 # ------------------------------------------------------------------ reading a declaration
 
 
-def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
-    """The row that a reference and the arguments of ``op`` declare."""
-    layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
+def _read_members(
+    reference: Callable[..., Any], layout: Layout, given: Mapping[str, Any], foreign: bool
+) -> Row:
+    """The row of two operands of an op that takes any number, by which the others are found."""
+    if layout.arrays != (given["variadic"],) or layout.optional or layout.cotangents:
+        raise OdysseyError(
+            f"op {layout.name}: variadic={given['variadic']!r}; it must be the only array "
+            f"parameter, without a default, as in def {layout.name}({given['variadic']}, /, axis=0)"
+            ", and the result one array"
+        )
+    positional = by_position(reference)
+
+    def make(count: int) -> tuple[Row, Callable[..., Any]]:
+        kernel = given["kernel"] and on_sequence(given["kernel"], count)
+        own = {**given, "kernel": kernel}
+        row = _read(on_sequence(positional, count), layout.of(count), own, foreign)
+        if not foreign:
+            row.bare = bare(row)
+        return row, _callable(row)
+
+    members = Members(make)
+    row = members.head
+    row.of = members
+    call: Any = _dressed(of_any_number(layout, members, given["bunches"]), row)
+    call.__wrapped__ = reference
+    members.called_by(call)
+    return row
+
+
+def _read(
+    reference: Callable[..., Any], layout: Layout, given: Mapping[str, Any], foreign: bool
+) -> Row:
+    """The row that a reference, with options by position, and the arguments of ``op`` declare."""
     if layout.cotangents:
         check_results(layout, given)
-    reference = by_position(reference)
     linear, masks, moves = given["linear"], given["masks"], given["moves"]
     facts: dict[str, Any] = {
         name: given[name]
@@ -203,8 +243,8 @@ def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool
     }
     facts |= {name: given[name] for name in ("kinks", "samples", "rejects")}
     facts |= read_meaning(layout, given)
-    facts |= _rules(layout, given, foreign)
-    facts |= _choice(layout, given, facts, foreign)
+    facts |= rules_of(layout, given, foreign)
+    facts |= choice_of(layout, given, facts, foreign)
     kernel, forward = given["kernel"] or given["ufunc"] or reference, given["forward"]
     if foreign:
         kernel = in_own_memory(layout, kernel)
@@ -231,84 +271,6 @@ def _read(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool
         forward=forward,
         infer=infer,
     )
-
-
-def _rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
-    """What is read from ``vjp`` and ``jvp``."""
-    vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
-    _check_names(layout, vjp, jvp, given["forward"])
-    arrays, options = layout.arrays, set(layout.options)
-    elementwise = given["elementwise"]
-    reverse = {name: vjp.get(name) for name in arrays}
-    forward = {name: jvp.get(name, reverse[name] if elementwise else None) for name in arrays}
-    wishes = [layout.wishes(rule) if (rule := reverse[name]) else () for name in arrays]
-    needs = [frozenset(wished) - options for wished in wishes]
-    for name, kept in zip(arrays, needs, strict=True):
-        rule = forward[name]
-        if rule is None or rule is reverse[name]:
-            continue
-        more = set(asked(rule)) - kept - options
-        if more.difference(layout.specs):
-            raise OdysseyError(
-                f"op {layout.name}: the forward rule of {name!r} asks for "
-                f"{', '.join(sorted(more))}, which its reverse rule does not keep"
-            )
-    take, give = (gathering, spreading) if layout.cotangents else (picking, picking)
-    pulls = [take(layout, reverse[name]) for name in arrays]
-    pushes = [
-        pull if forward[name] is reverse[name] else give(layout, forward[name])
-        for name, pull in zip(arrays, pulls, strict=True)
-    ]
-    if foreign:
-        pulls = [checking(layout, k, pull) for k, pull in enumerate(pulls)]
-        pushes = [checking(layout, k, push, True) for k, push in enumerate(pushes)]
-    uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
-    closed = elementwise if given["closed"] is None else given["closed"]
-    return {
-        "vjp": reverse,
-        "jvp": forward,
-        "needs": needs,
-        "pulls": pulls,
-        "pushes": None if given["linear"] and not jvp else pushes,
-        "closed": closed and not uses_specs and None not in pulls,
-    }
-
-
-def _check_names(
-    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], forward: Any
-) -> None:
-    """Refuse rules that name what the row does not have."""
-    known = {*layout.kept, *layout.specs}
-    for rules in (vjp, jvp):
-        for name, rule in rules.items():
-            wrong = [name] if name not in layout.arrays else []
-            several = bool(layout.cotangents) and rules is vjp
-            wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
-            wrong += [asked for asked in wished if asked not in known]
-            wrong += ["residual"] if rule and takes_residual(rule) and not forward else []
-            if wrong:
-                raise OdysseyError(
-                    f"op {layout.name}: the rule of {name!r} names {', '.join(wrong)}; "
-                    f"known are {', '.join(sorted(known))}"
-                )
-
-
-def _choice(
-    layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
-) -> dict[str, Any]:
-    """What the row does to the marks of what was chosen; see ``masks`` and ``moves`` of ``op``."""
-    masks = given["masks"]
-    rules = masks or given["moves"]
-    kept = frozenset().union(*facts["needs"])
-    # What only chooses has finite slopes; those of rows from outside are not known.
-    only_chooses = masks is True and not foreign
-    by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
-    found = {"poles": given["elementwise"] and by_value and not only_chooses}
-    if isinstance(rules, Mapping):
-        check_choice(layout, rules, kept)
-        chosen = [picking(layout, rules.get(name)) for name in layout.arrays]
-        found |= {"chosen": chosen, "chosen_forward": chosen}
-    return found
 
 
 def _check(reference: Any, given: Mapping[str, Any]) -> None:
@@ -366,6 +328,11 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
     make = make or (caller if row.cotangents else fast_calls.with_options)
     call: Any = make(row, general)
+    return _dressed(call, row)
+
+
+def _dressed(call: Any, row: Row) -> Callable[..., Any]:
+    """A callable with the name and the signature of its op."""
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module
     call.__doc__ = row.doc

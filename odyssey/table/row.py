@@ -83,6 +83,7 @@ class Row:
         "name",
         "needs",
         "numpy",
+        "of",
         "optional",
         "options",
         "ordered",
@@ -109,6 +110,7 @@ class Row:
     )
 
     call: Callable[..., Any]  # how users call it; given by who declares it
+    of: Callable[[int], Row] | None  # of an op of any number of operands, the row of so many
 
     def __init__(
         self,
@@ -190,6 +192,7 @@ class Row:
         self.plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
         self.numpy, self.aliases, self.kinks = tuple(numpy), tuple(aliases), kinks
         self.samples, self.rejects = tuple(samples), tuple(rejects)
+        self.of = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

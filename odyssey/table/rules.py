@@ -12,7 +12,7 @@ from odyssey.errors import OdysseyError
 from odyssey.table.signature import PASS, Layout, Rule, asked, takes_residual
 from odyssey.table.wires import Wire
 
-__all__ = ["check_choice", "gathering", "picking", "spreading"]
+__all__ = ["check_choice", "gathering", "picking", "placing", "spreading"]
 
 
 def picking(layout: Layout, rule: Rule | None) -> Rule | None:
@@ -57,6 +57,36 @@ def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
     if len(positions) > 1:
         return itemgetter(*positions)
     return lambda values: tuple([values[k] for k in positions])
+
+
+# ------------------------------------------------------------------ any number of operands
+
+
+def placing(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
+    """The same for the operand number ``place`` of an op that takes any number of them.
+
+    Its rule is one for all, and may ask for ``place``, for all operands and for all specs.
+    """
+    if rule is None or rule is PASS:
+        return rule
+    count, kept_count = len(layout.arrays), len(layout.kept)
+    places = {name: k for k, name in enumerate(layout.kept)}
+    picks: list[int | slice] = []
+    for name in asked(rule):
+        if name == "place":
+            picks.append(kept_count + count)
+        elif name == layout.variadic:
+            picks.append(slice(count))
+        elif name == f"{layout.variadic}_spec":
+            picks.append(slice(kept_count, kept_count + count))
+        else:
+            picks.append(places[name])
+
+    def pull(g: Any, kept: Any, specs: Any) -> Any:
+        values = (*kept[:kept_count], *specs[:count], place)
+        return rule(g, *[values[pick] for pick in picks])
+
+    return pull
 
 
 # ------------------------------------------------------------------ several results

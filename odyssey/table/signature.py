@@ -146,6 +146,7 @@ class Layout:
         positional: How many options may be given by position.
         kept: What a node has a place for, but for a residual.
         specs: What rules call the shape and dtype of each operand.
+        variadic: What rules call all operands together, of an op that takes any number; else "".
     """
 
     __slots__ = (
@@ -160,6 +161,7 @@ class Layout:
         "positional",
         "results",
         "specs",
+        "variadic",
     )
 
     def __init__(
@@ -180,6 +182,7 @@ class Layout:
         self.positional = 0
         self.kept = (*self.arrays, *self.results, *self.options)
         self.specs = tuple([f"{array}_spec" for array in arrays])
+        self.variadic = ""
 
     @classmethod
     def read(cls, reference: Callable[..., Any], results: Sequence[str] = ()) -> Layout:
@@ -204,6 +207,20 @@ class Layout:
         layout.defaults = tuple(p.default for p in options)
         return layout
 
+    def of(self, count: int) -> Layout:
+        """The layout of the calls with so many operands, of an op that takes any number."""
+        arrays = [f"x{k}" for k in range(count)]
+        layout = Layout(self.name, arrays, self.options)
+        layout.defaults, layout.flags = self.defaults, self.flags
+        layout.positional, (layout.variadic,) = self.positional, self.arrays
+        return layout
+
+    @property
+    def known(self) -> set[str]:
+        """What a rule may ask for besides cotangents."""
+        names = {*self.kept, *self.specs}
+        return names | {self.variadic, f"{self.variadic}_spec", "place"} if self.variadic else names
+
     def after_cotangents(self, rule: Rule) -> tuple[str, ...]:
         """What a reverse rule of several results names behind the cotangents that it begins with.
 
@@ -222,7 +239,14 @@ class Layout:
         return names[first:]
 
     def wishes(self, rule: Rule) -> tuple[str, ...]:
-        """What a reverse rule asks for besides cotangents."""
+        """What a rule, of several results a reverse one, asks for besides cotangents."""
+        if self.variadic:
+            together = {
+                self.variadic: self.arrays,
+                f"{self.variadic}_spec": self.specs,
+                "place": (),
+            }
+            return tuple([n for name in asked(rule) for n in together.get(name, (name,))])
         if not self.cotangents:
             return asked(rule)
         return tuple([name for name in asked(rule, 0) if name not in self.cotangents])

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from odyssey.table.row import Row
-from odyssey.table.rules import picking
+from odyssey.table.rules import picking, placing
 from odyssey.table.signature import PASS, Rule, asked
 from odyssey.table.value import NUMBERS
 
@@ -28,6 +28,11 @@ def bare(row: Row) -> tuple[Rule | None, ...]:
     """The reverse rules of a row as a sweep over plain arrays calls them."""
     if row.cotangents:  # few, and long at work
         return row.pulls
+    if row.layout.variadic:
+        return tuple(
+            placing(row.layout, _twin(rule), k) if type(rule) is FunctionType else row.pulls[k]
+            for k, rule in enumerate(row.vjp.values())
+        )
     return tuple(_bare(row, name, pull) for name, pull in zip(row.arrays, row.pulls, strict=True))
 
 

@@ -67,6 +67,8 @@ def operands_of(entry: Entry) -> dict[str, str]:
     The kind is ``"array"``, ``"optional"``, ``"arrays"`` for a sequence, or ``"rest"`` for what
     comes one by one.
     """
+    if entry.row is not None and entry.row.layout.variadic:
+        return {entry.row.layout.variadic: "arrays"}
     if entry.row is not None and hasattr(entry.function, "__wrapped__"):
         return {n: "optional" if n in entry.row.optional else "array" for n in entry.row.arrays}
     found = {}

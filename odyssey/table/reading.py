@@ -1,0 +1,99 @@
+"""What is read from the rules of a declaration: what nodes keep, and how sweeps call the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odyssey.errors import OdysseyError
+from odyssey.table.guards import checking
+from odyssey.table.rules import check_choice, gathering, picking, placing, spreading
+from odyssey.table.signature import Layout, asked, takes_residual
+
+__all__ = ["choice_of", "rules_of"]
+
+
+def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
+    """What is read from ``vjp`` and ``jvp``."""
+    vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
+    _check_names(layout, vjp, jvp, given["forward"])
+    arrays, options = layout.arrays, set(layout.options)
+    elementwise = given["elementwise"]
+    if layout.variadic:
+        vjp, jvp = (dict.fromkeys(arrays, rules.get(layout.variadic)) for rules in (vjp, jvp))
+    reverse = {name: vjp.get(name) for name in arrays}
+    forward = {name: jvp.get(name, reverse[name] if elementwise else None) for name in arrays}
+    wishes = [layout.wishes(rule) if (rule := reverse[name]) else () for name in arrays]
+    needs = [frozenset(wished) - options for wished in wishes]
+    for name, kept in zip(arrays, needs, strict=True):
+        rule = forward[name]
+        if rule is None or rule is reverse[name]:
+            continue
+        wished = asked(rule) if layout.cotangents else layout.wishes(rule)
+        more = set(wished) - kept - options
+        if more.difference(layout.specs):
+            raise OdysseyError(
+                f"op {layout.name}: the forward rule of {name!r} asks for "
+                f"{', '.join(sorted(more))}, which its reverse rule does not keep"
+            )
+    if layout.variadic:
+        pulls = [placing(layout, reverse[name], k) for k, name in enumerate(arrays)]
+        pushes = [placing(layout, forward[name], k) for k, name in enumerate(arrays)]
+    else:
+        take, give = (gathering, spreading) if layout.cotangents else (picking, picking)
+        pulls = [take(layout, reverse[name]) for name in arrays]
+        pushes = [
+            pull if forward[name] is reverse[name] else give(layout, forward[name])
+            for name, pull in zip(arrays, pulls, strict=True)
+        ]
+    if foreign:
+        pulls = [checking(layout, k, pull) for k, pull in enumerate(pulls)]
+        pushes = [checking(layout, k, push, True) for k, push in enumerate(pushes)]
+    uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
+    closed = elementwise if given["closed"] is None else given["closed"]
+    return {
+        "vjp": reverse,
+        "jvp": forward,
+        "needs": needs,
+        "pulls": pulls,
+        "pushes": None if given["linear"] and not jvp else pushes,
+        "closed": closed and not uses_specs and None not in pulls,
+    }
+
+
+def _check_names(
+    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], forward: Any
+) -> None:
+    """Refuse rules that name what the row does not have."""
+    known = layout.known
+    arrays = (layout.variadic,) if layout.variadic else layout.arrays
+    for rules in (vjp, jvp):
+        for name, rule in rules.items():
+            wrong = [name] if name not in arrays else []
+            several = bool(layout.cotangents) and rules is vjp
+            wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
+            wrong += [asked for asked in wished if asked not in known]
+            wrong += ["residual"] if rule and takes_residual(rule) and not forward else []
+            if wrong:
+                raise OdysseyError(
+                    f"op {layout.name}: the rule of {name!r} names {', '.join(wrong)}; "
+                    f"known are {', '.join(sorted(known))}"
+                )
+
+
+def choice_of(
+    layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
+) -> dict[str, Any]:
+    """What the row does to the marks of what was chosen; see ``masks`` and ``moves`` of ``op``."""
+    masks = given["masks"]
+    rules = masks or given["moves"]
+    kept = frozenset().union(*facts["needs"])
+    # What only chooses has finite slopes; those of rows from outside are not known.
+    only_chooses = masks is True and not foreign
+    by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
+    found = {"poles": given["elementwise"] and by_value and not only_chooses}
+    if isinstance(rules, Mapping):
+        check_choice(layout, rules, kept)
+        chosen = [picking(layout, rules.get(name)) for name in layout.arrays]
+        found |= {"chosen": chosen, "chosen_forward": chosen}
+    return found

@@ -1,0 +1,108 @@
+"""Ops of any number of operands: a row for each number, made when it is first called for.
+
+They are the same op: one reference, which takes a sequence, and one rule for each operand, which
+may ask for the place of its own. The row of two operands stands in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import shown
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.table.row import Row
+from odyssey.table.signature import Layout
+from odyssey.table.value import NUMBERS
+
+__all__ = ["Members", "of_any_number", "on_sequence"]
+
+# Rules look at the specs of all operands, so that a row of n takes time that grows with n * n. Ops
+# that may be done in bunches are, above so many.
+_AT_ONCE = 32
+_MOST_ROWS = 64
+
+Member = tuple[Row, Callable[..., Any]]
+
+
+class Members:
+    """The rows of an op, by the number of operands, each with what calls it."""
+
+    def __init__(self, make: Callable[[int], Member]) -> None:
+        self._make = make
+        self._made: dict[int, Member] = {2: make(2)}
+        self.head = self._made[2][0]
+        self._call: Any = None
+
+    def called_by(self, call: Callable[..., Any]) -> None:
+        """Let the rows be called as users call the op."""
+        self.head.call = self._call = call
+
+    def __call__(self, count: int) -> Row:
+        """The row of so many operands."""
+        return self.member(count)[0]
+
+    def member(self, count: int) -> Member:
+        """The same, and what calls it."""
+        found = self._made.get(count)
+        if found is None:
+            if len(self._made) >= _MOST_ROWS:
+                self._made = {2: self._made[2]}
+            found = self._make(count)
+            found[0].call = self._call
+            self._made[count] = found
+        return found
+
+
+def on_sequence(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A function of a sequence and options as rows call theirs: on operands one by one."""
+
+    @wraps(function)
+    def spread(*values: Any) -> Any:
+        return function(values[:count], *values[count:])
+
+    return spread
+
+
+def of_any_number(layout: Layout, members: Members, bunches: bool) -> Callable[..., Any]:
+    """The callable of an op of any number of operands, in a sequence or one by one.
+
+    Args:
+        layout: What was read from the reference.
+        members: Its rows.
+        bunches: Whether many operands may be taken in bunches, and then what came of these.
+    """
+
+    def call(*args: Any, tape: Any = None, **named: Any) -> Any:
+        if not args and layout.arrays[0] in named:
+            args = (named.pop(layout.arrays[0]),)
+        parts, options = _taken_apart(layout, args)
+        named = dict(zip(layout.options, options, strict=False)) | named
+        while bunches and len(parts) > _AT_ONCE:
+            each = [parts[k : k + _AT_ONCE] for k in range(0, len(parts), _AT_ONCE)]
+            parts = [members.member(len(few))[1](*few, tape=tape, **named) for few in each]
+        return members.member(len(parts))[1](*parts, tape=tape, **named)
+
+    return call
+
+
+def _taken_apart(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The operands, numbers among them as arrays, and options that came by position."""
+    name, rest = layout.name, list(args[1:])
+    options: list[Any] = []
+    while rest and len(options) < layout.positional and _is_option(rest[-1]):
+        options.insert(0, rest.pop())
+    try:
+        parts = [args[0], *rest] if rest else list(args[0]) if args else []
+    except TypeError:
+        raise DTypeError(f"{name}: {shown(args[0])} came; pass a list of arrays") from None
+    if not parts:
+        raise ShapeError(f"{name}: no arrays came; pass one or more")
+    return [np.asarray(part) if type(part) in NUMBERS else part for part in parts], options
+
+
+def _is_option(value: Any) -> bool:
+    return value is None or isinstance(value, (int, np.integer, str))
