@@ -10,10 +10,11 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.complex_numbers import conj
-from odyssey.ops.shape import matrix_transpose, normalize_axes, reshape, shape_of, transpose
+from odyssey.ops.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 
 
 def _matmul(x: Any, y: Any) -> Any:

@@ -8,10 +8,11 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.arithmetic import mul
-from odyssey.ops.shape import normalize_axes, reshape, shape_of
+from odyssey.ops.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 
 # ------------------------------------------------------------------ vectors in space
 

@@ -20,9 +20,8 @@ from odyssey.losses.reducing import (
     reduced,
     same_shape,
 )
-from odyssey.ops.reductions import reduced_shape
-from odyssey.ops.shape import normalize_axes
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes, reduced_shape
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "focal", "hinge", "kl_divergence", "nll"]
 

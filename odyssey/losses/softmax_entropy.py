@@ -15,11 +15,11 @@ from odyssey.checks import number, whole, word
 from odyssey.errors import ShapeError
 from odyssey.nn.softmaxes import log_softmax_of, softmax, softmax_of
 from odyssey.ops.arithmetic import mul, sub
-from odyssey.ops.reductions import mean_of, over, reduced_shape, row_sums, spread, sum
-from odyssey.ops.shape import normalize_axes
+from odyssey.ops.reductions import mean_of, over, row_sums, spread, sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape
 
 
 def _class_axis(logits: Any, axis: int) -> int:
@@ -53,7 +53,7 @@ def _target_probabilities(
     """The distribution that the softmax is to match; zero where the target is ignored."""
     smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
     k = _class_axis(logits, axis)
-    classes, dtype = logits.shape[k], np.result_type(logits.dtype, np.float16)
+    classes, dtype = logits.shape[k], floating(logits.dtype)
     if not _target_spec(logits, targets, axis):
         p = targets.astype(dtype)
         return p * (1 - smoothing) + smoothing / classes if smoothing else p
@@ -158,7 +158,7 @@ def _entropy_spec(
 ) -> Spec:
     _target_spec(logits, targets, axis)
     shape = reduced_shape("cross_entropy", logits.shape, axis, False)
-    return Spec(shape if reduction == "none" else (), np.result_type(logits.dtype, np.float16))
+    return Spec(shape if reduction == "none" else (), floating(logits.dtype))
 
 
 def _entropy_rule(
@@ -283,7 +283,7 @@ def softmax_cross_entropy(
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
     _target_spec(logits, targets, options[0])
-    return Spec(logits.shape, np.result_type(logits.dtype, np.float16))
+    return Spec(logits.shape, floating(logits.dtype))
 
 
 def _slope_rule(

@@ -11,13 +11,13 @@ from odyssey.errors import ShapeError
 from odyssey.ops.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementary import sqrt
 from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype, normalize_axes
+from odyssey.ops.shape import astype
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating, normalize_axes
 
 # ------------------------------------------------------------------ shapes
 

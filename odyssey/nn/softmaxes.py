@@ -8,11 +8,10 @@ import numpy as np
 
 from odyssey.ops.arithmetic import mul, sub
 from odyssey.ops.reductions import sum
-from odyssey.ops.shape import normalize_axes
-from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import along, floating
 
 # ------------------------------------------------------------------ softmax
 
@@ -23,14 +22,6 @@ _NO_AXES = reject((), axis=-1, match="does not fit an array of 0 axes")
 def _softmax_rule(g: Any, out: Any, axis: int) -> Any:
     """The Jacobian diag(s) - s s^T is symmetric, so it serves both directions."""
     return mul(out, sub(g, sum(mul(g, out), axis, keepdims=True)))
-
-
-def _axis_checked(who: str) -> Any:
-    def infer(x: Spec, axis: int) -> Spec:
-        normalize_axes(who, axis, x.ndim)
-        return Spec(x.shape, np.result_type(x.dtype, np.float16))
-
-    return infer
 
 
 def _shifted(x: Any, axis: int) -> Any:
@@ -60,7 +51,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
 @op(
     real=True,
     canonical=folded,
-    infer=_axis_checked("softmax"),
+    infer=along("softmax", floating),
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
     kinks="NaN where an element is inf, or all are -inf, as the result is",
@@ -75,7 +66,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 @op(
     real=True,
     canonical=folded,
-    infer=_axis_checked("log_softmax"),
+    infer=along("log_softmax", floating),
     vjp={
         "x": lambda g, x, axis: sub(g, mul(softmax(x, axis), sum(g, axis, keepdims=True))),
     },

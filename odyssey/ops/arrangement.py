@@ -10,16 +10,11 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import getitem
-from odyssey.ops.shape import (
-    Axes,
-    moveaxis,
-    normalize_axes,
-    shape_of,
-    swapaxes,
-)
+from odyssey.ops.shape import Axes, moveaxis, shape_of, swapaxes
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 
 
 @composite(

@@ -19,6 +19,7 @@ from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import mul, neg
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
+from odyssey.table.shape_rules import floating
 
 # Of a result of order 0 no one takes so many derivatives.
 _MOST = 100
@@ -59,7 +60,7 @@ def _climb(x: Any, n: int) -> Any:
 def _sine_quotient(x: Any, order: int) -> Any:
     x = np.asarray(x)
     if x.dtype.kind in "biu":
-        x = x.astype(np.result_type(x.dtype, np.float16))
+        x = x.astype(floating(x.dtype))
     near = np.abs(x) < order + 2
     out = _climb(np.where(near, order + 3, x), order)
     return np.where(near, _series(np.where(near, x, 0), order), out).astype(x.dtype)[()]

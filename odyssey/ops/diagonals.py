@@ -12,10 +12,11 @@ from odyssey.errors import ShapeError
 from odyssey.ops.choice import keep_where, where
 from odyssey.ops.indexing import add_at, getitem
 from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype, normalize_axes, reshape, shape_of, transpose
+from odyssey.ops.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 
 # ------------------------------------------------------------------ diagonals
 

@@ -14,9 +14,10 @@ from odyssey.ops.choice import not_equal
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate
 from odyssey.ops.reductions import sum
-from odyssey.ops.shape import Axes, astype, broadcast_to, normalize_axes, reshape, shape_of
+from odyssey.ops.shape import Axes, astype, broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol, Value
 
 

@@ -12,11 +12,12 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.choice import equal
 from odyssey.ops.scatter import added_rows, in_range, put_under
-from odyssey.ops.shape import astype, expand_dims, normalize_axes
+from odyssey.ops.shape import astype, expand_dims
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import given_spec, normalize_axes
 
 
 def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
@@ -95,7 +96,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
     moves=True,
     prepare=_taking,
     canonical=_spelled_by_spec,
-    infer=lambda x, indices, axis, mode, spec: Spec(spec.shape, x.dtype),
+    infer=given_spec,
     vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
     jvp={
         "x": lambda t, indices, axis, mode, spec: add_taken(
@@ -219,7 +220,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 @op(
     moves=True,
     canonical=_spelled_by_spec,
-    infer=lambda x, indices, axis, spec: Spec(spec.shape, x.dtype),
+    infer=given_spec,
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
     jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},
     samples=[

@@ -19,6 +19,7 @@ from odyssey.ops.shape import reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import given_spec
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
@@ -166,7 +167,7 @@ def _only_slices(key: Any) -> bool:
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key, spec: (spelled_key(spec.shape, key), spec),
-    infer=lambda x, key, spec: Spec(spec.shape, x.dtype),
+    infer=given_spec,
     vjp={"x": lambda g, key: getitem(g, key)},
     samples=[
         sample((3,), key=1, spec=Spec((4, 3), np.dtype(np.float64))),

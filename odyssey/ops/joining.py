@@ -11,11 +11,12 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import add_at, getitem
-from odyssey.ops.shape import astype, expand_dims, normalize_axes, reshape, shape_of
+from odyssey.ops.shape import astype, expand_dims, reshape, shape_of
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves
 

@@ -12,12 +12,12 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.arithmetic import mul
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate
-from odyssey.ops.reductions import folded_axes
-from odyssey.ops.shape import normalize_axes, reshape
+from odyssey.ops.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import made_by, normalize_axes, running
 
 # ------------------------------------------------------------------ linear recurrence
 
@@ -139,14 +139,6 @@ def linear_recurrence(x: Any, factors: Any, /, *, axis: int = -1, reverse: bool 
 # ------------------------------------------------------------------ running product
 
 
-def _cumprod_spec(x: Spec, axis: int | None) -> Spec:
-    dtype = np.multiply.reduce(np.ones(1, x.dtype)).dtype
-    if axis is not None:
-        folded_axes("cumprod", axis, x.ndim)
-    # A number without axes gets one, whichever it is.
-    return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype)
-
-
 def _line(x: Any, axis: int | None) -> tuple[Any, int]:
     """What is multiplied, and along which axis."""
     if axis is None or not x.shape:
@@ -179,7 +171,7 @@ def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
 @op(
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
-    infer=_cumprod_spec,
+    infer=running("cumprod", made_by(np.multiply.reduce)),
     vjp={"x": _cumprod_rule},
     jvp={"x": _cumprod_forward},
     kinks="exact where elements are 0",

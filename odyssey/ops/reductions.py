@@ -10,11 +10,12 @@ import numpy as np
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.arithmetic import div, mul
 from odyssey.ops.choice import equal, keep_where, logical_and, logical_or, not_equal
-from odyssey.ops.shape import astype, broadcast_to, normalize_axes, reshape
+from odyssey.ops.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import folded_axes, made_by, reduced, reduced_shape
 
 _FOLDS = (
     sample((2, 3)),
@@ -25,25 +26,7 @@ _FOLDS = (
 )
 _LONE = (sample((), axis=0), sample((), axis=-1, keepdims=True))
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
-
-
-def folded_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
-    """The axes that a reduction folds away; see ``normalize_axes``.
-
-    Where NumPy folds by a ufunc, and ``lone`` says so, a number without axes passes for one that
-    has been folded: its axis may be called 0 or -1.
-    """
-    if lone and ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
-        return ()
-    return normalize_axes(who, axis, ndim)
-
-
-def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool = False) -> Shape:
-    """The shape of a reduction of ``shape`` over ``axis``; see ``folded_axes``."""
-    axes = folded_axes(who, axis, len(shape), lone)
-    if keepdims:
-        return tuple(1 if k in axes else n for k, n in enumerate(shape))
-    return tuple(n for k, n in enumerate(shape) if k not in axes)
+_SUMMED = made_by(np.add.reduce)
 
 
 def count(spec: Spec, axis: Any) -> int:
@@ -63,23 +46,12 @@ def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     return broadcast_to(g, x_spec.shape)
 
 
-def _infer(name: str, dtype: Any, lone: bool = True) -> Any:
-    def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
-        return Spec(reduced_shape(name, x.shape, axis, keepdims, lone), dtype(x.dtype))
-
-    return infer
-
-
-def _sum_dtype(dtype: Any) -> Any:
-    return np.add.reduce(np.ones(1, dtype)).dtype
-
-
 @op(
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     numpy=[np.sum],
     canonical=folded,
-    infer=_infer("sum", _sum_dtype),
+    infer=reduced("sum", _SUMMED),
     vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
@@ -94,7 +66,7 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
     numpy=[np.mean],
     canonical=folded,
-    infer=_infer("mean", lambda dtype: np.mean(np.ones(1, dtype)).dtype, lone=False),
+    infer=reduced("mean", made_by(np.mean), lone=False),
     vjp={
         "x": lambda g, x_spec, axis, keepdims: spread(
             over(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
@@ -253,15 +225,11 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     return np.argmin(x, axis, keepdims=keepdims)
 
 
-def _truth(dtype: Any) -> Any:
-    return np.dtype(bool)
-
-
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     numpy=[np.any],
     canonical=folded,
-    infer=_infer("any", _truth),
+    infer=reduced("any", made_by(np.any)),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
@@ -274,7 +242,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     numpy=[np.all],
     canonical=folded,
-    infer=_infer("all", _truth),
+    infer=reduced("all", made_by(np.all)),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
@@ -342,7 +310,7 @@ def _shape_option(shape: Any) -> tuple[Shape]:
 
 def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     axes = _stretched(x.shape, shape)
-    return Spec(shape, _sum_dtype(x.dtype) if axes else x.dtype)
+    return Spec(shape, _SUMMED(x.dtype) if axes else x.dtype)
 
 
 @op(

@@ -10,24 +10,17 @@ from odyssey.ops.arithmetic import mul
 from odyssey.ops.arrangement import flip
 from odyssey.ops.indexing import getitem
 from odyssey.ops.joining import concatenate
-from odyssey.ops.reductions import count, folded_axes, reduced_shape, spread, sum
+from odyssey.ops.reductions import count, spread, sum
 from odyssey.ops.shape import reshape, transpose
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import folded_axes, made_by, reduced, running
 
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 # ------------------------------------------------------------------ running sum
-
-
-def _cumsum_spec(x: Spec, axis: int | None) -> Spec:
-    dtype = np.add.reduce(np.ones(1, x.dtype)).dtype
-    if axis is not None:
-        folded_axes("cumsum", axis, x.ndim)
-    # A number without axes gets one, whichever it is.
-    return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype)
 
 
 def _sums_from_the_end(g: Any, axis: int) -> Any:
@@ -51,7 +44,7 @@ def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
     linear=True,
     numpy=[np.cumsum],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
-    infer=_cumsum_spec,
+    infer=running("cumsum", made_by(np.add.reduce)),
     vjp={"x": _cumsum_rule},
     samples=[
         sample((2, 3)),
@@ -122,16 +115,11 @@ def _prod_dtype(dtype: Any) -> Any:
     return np.multiply.reduce(np.ones(1, dtype)).dtype
 
 
-def _prod_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
-    return Spec(shape, _prod_dtype(x.dtype))
-
-
 @op(
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
     numpy=[np.prod],
     canonical=folded,
-    infer=_prod_spec,
+    infer=reduced("prod", _prod_dtype),
     vjp={
         "x": lambda g, x, x_spec, axis, keepdims: mul(
             spread(g, x_spec, axis, keepdims), _prod_slopes(x, axis)

@@ -7,33 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown
 from odyssey.devices.arrays import native_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import like, normalize_axes
 
 Axes = int | tuple[int, ...] | None
-
-
-def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return ``axis`` (None, an int or a tuple) as sorted, non-negative, distinct ints."""
-    if axis is None:
-        return tuple(range(ndim))
-    if type(axis) is int and -ndim <= axis < ndim:
-        return (axis % ndim,)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    try:
-        result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
-    except STUMBLES:
-        raise DTypeError(f"{who}: axis is {shown(axis)}; pass an int or a tuple of ints") from None
-    if -1 in result or len(result) != len(axes):
-        raise ShapeError(
-            f"{who}: axis {shown(axis)} does not fit an array of {ndim} axes; "
-            f"axes are distinct ints from {-ndim} to {ndim - 1}"
-        )
-    return tuple(result)
 
 
 def shape_of(x: Any) -> Shape:
@@ -50,7 +31,7 @@ def shape_of(x: Any) -> Shape:
 
 @op(
     linear=True,
-    infer=lambda x: x,
+    infer=like,
     vjp={"x": PASS},
     samples=[sample((2, 3)), sample(()), sample((0,))],
 )

@@ -9,12 +9,11 @@ import numpy as np
 from odyssey.checks import flag, word
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.gathering import add_along_axis, take_along_axis
-from odyssey.ops.reductions import folded_axes
-from odyssey.ops.shape import normalize_axes
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes, running
 
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
@@ -32,12 +31,6 @@ def _one_order(who: str) -> Any:
         return axis, None, None, None
 
     return prepare
-
-
-def _places_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> Spec:
-    if axis is not None:
-        folded_axes("argsort", axis, x.ndim)
-    return Spec((x.size,) if axis is None or not x.ndim else x.shape, np.dtype(np.intp))
 
 
 _AXES = [
@@ -60,7 +53,7 @@ _UNFIT = [
     numpy=[np.argsort],
     prepare=_one_order("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
-    infer=_places_spec,
+    infer=running("argsort", lambda dtype: np.dtype(np.intp)),
     samples=[*_AXES, sample(np.array([2.0, 1.0, 2.0, 1.0])), sample(())],
     rejects=_UNFIT,
 )

@@ -13,11 +13,12 @@ from odyssey.ops.arithmetic import div, mul, neg, sub
 from odyssey.ops.choice import equal, where
 from odyssey.ops.complex_numbers import conj, real
 from odyssey.ops.elementary import exp
-from odyssey.ops.reductions import count, mean, reduced_shape, spread, sum
+from odyssey.ops.reductions import count, mean, spread, sum
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample
+from odyssey.table.shape_rules import reduced, reduced_shape
 
 _FOLDS = (
     sample((2, 3)),
@@ -48,14 +49,13 @@ def _spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: No
     return *folded(x, axis), ddof, keepdims, None
 
 
-def _moment_infer(name: str) -> Any:
-    def infer(x: Spec, axis: Any, ddof: float, keepdims: bool, correction: None) -> Spec:
-        dtype = np.zeros((), np.result_type(x.dtype, np.float16)).real.dtype
-        if x.dtype.kind in "biu":
-            dtype = np.dtype(np.float64)
-        return Spec(reduced_shape(name, x.shape, axis, keepdims), dtype)
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64) if dtype.kind in "biu" else np.zeros((), dtype).real.dtype
 
-    return infer
+
+def _moment_infer(name: str) -> Any:
+    infer = reduced(name, _real, lone=False)
+    return lambda x, axis, ddof, keepdims, correction: infer(x, axis, keepdims)
 
 
 def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
@@ -222,11 +222,6 @@ def _logsumexp_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdi
     return sum(mul(t, _weights(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
 
 
-def _logsumexp_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    dtype = np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
-    return Spec(reduced_shape("logsumexp", x.shape, axis, keepdims), dtype)
-
-
 def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     x = np.asarray(x)
     if x.dtype.kind in "biu":
@@ -242,7 +237,11 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
 @op(
     kernel=_logsumexp,
     canonical=folded,
-    infer=_logsumexp_spec,
+    infer=reduced(
+        "logsumexp",
+        lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,
+        lone=False,
+    ),
     vjp={"x": _logsumexp_rule},
     jvp={"x": _logsumexp_forward},
     kinks="0 where all elements are -inf; NaN where one is inf",

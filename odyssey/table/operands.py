@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.spec import Array
+from odyssey.table.shape_rules import floating
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 __all__ = ["promoted", "real_dtype", "real_floating", "real_options"]
@@ -24,7 +25,7 @@ def real_floating(x: Any) -> Array:
     if x.dtype.kind == "f":
         return x
     if x.dtype.kind in "biu":
-        return x.astype(np.result_type(x.dtype, np.float16))
+        return x.astype(floating(x.dtype))
     raise TypeError("needs real numbers")
 
 

@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, shown
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.spec import Spec
+from odyssey.spec import Shape, Spec
 from odyssey.table.signature import Layout
 
-__all__ = ["by_running", "floating", "refusing"]
+__all__ = [
+    "along",
+    "by_running",
+    "floating",
+    "folded_axes",
+    "given_spec",
+    "like",
+    "made_by",
+    "normalize_axes",
+    "reduced",
+    "reduced_shape",
+    "refusing",
+    "running",
+]
+
+
+# ------------------------------------------------------------------ axes
+
+
+def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return ``axis`` (None, an int or a tuple) as sorted, non-negative, distinct ints."""
+    if axis is None:
+        return tuple(range(ndim))
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    try:
+        result = sorted({operator.index(a) % ndim if -ndim <= a < ndim else -1 for a in axes})
+    except STUMBLES:
+        raise DTypeError(f"{who}: axis is {shown(axis)}; pass an int or a tuple of ints") from None
+    if -1 in result or len(result) != len(axes):
+        raise ShapeError(
+            f"{who}: axis {shown(axis)} does not fit an array of {ndim} axes; "
+            f"axes are distinct ints from {-ndim} to {ndim - 1}"
+        )
+    return tuple(result)
+
+
+def folded_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
+    """The axes that a reduction folds away; see ``normalize_axes``.
+
+    Where NumPy folds by a ufunc, and ``lone`` says so, a number without axes passes for one that
+    has been folded: its axis may be called 0 or -1.
+    """
+    if lone and ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        return ()
+    return normalize_axes(who, axis, ndim)
+
+
+def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool = False) -> Shape:
+    """The shape of a reduction of ``shape`` over ``axis``; see ``folded_axes``."""
+    axes = folded_axes(who, axis, len(shape), lone)
+    if keepdims:
+        return tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return tuple(n for k, n in enumerate(shape) if k not in axes)
+
+
+# ------------------------------------------------------------------ dtypes
 
 
 def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -21,6 +80,68 @@ def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
     (dtype('float16'), dtype('float64'), dtype('complex64'))
     """
     return np.result_type(dtype, np.float16)
+
+
+def made_by(function: Callable[..., Any]) -> Callable[[np.dtype[Any]], np.dtype[Any]]:
+    """The dtype that a function of NumPy gives of arrays of another, as sums of small integers."""
+    return lambda dtype: function(np.ones(1, dtype)).dtype
+
+
+def kept(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same dtype."""
+    return dtype
+
+
+Dtype = Callable[[np.dtype[Any]], np.dtype[Any]]
+
+# ------------------------------------------------------------------ rules
+
+
+def like(x: Spec, *options: Any) -> Spec:
+    """The rule of an op whose result has the shape and dtype of its operand."""
+    return x
+
+
+def given_spec(x: Spec, *others: Any) -> Spec:
+    """The rule of an op whose last option is a spec: its shape, in the dtype of the operand."""
+    return Spec(others[-1].shape, x.dtype)
+
+
+def reduced(who: str, dtype: Dtype = kept, lone: bool = True) -> Callable[..., Spec]:
+    """The rule of an op that folds axes away, with options ``axis`` and ``keepdims``.
+
+    Args:
+        who: The op, for messages.
+        dtype: From the dtype of the operand to that of the result.
+        lone: See ``folded_axes``.
+    """
+
+    def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
+        return Spec(reduced_shape(who, x.shape, axis, keepdims, lone), dtype(x.dtype))
+
+    return infer
+
+
+def running(who: str, dtype: Dtype) -> Callable[..., Spec]:
+    """The rule of an op along an axis, or, where that is None, along all elements on one."""
+
+    def infer(x: Spec, axis: int | None, *options: Any) -> Spec:
+        if axis is not None:
+            folded_axes(who, axis, x.ndim)
+        # A number without axes gets one, whichever it is.
+        return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype(x.dtype))
+
+    return infer
+
+
+def along(who: str, dtype: Dtype) -> Callable[..., Spec]:
+    """The rule of an op along an axis that leaves the shape as it is."""
+
+    def infer(x: Spec, axis: Any, *options: Any) -> Spec:
+        normalize_axes(who, axis, x.ndim)
+        return Spec(x.shape, dtype(x.dtype))
+
+    return infer
 
 
 def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops import arithmetic, choice, complex_numbers, elementary, reductions, shape
+from odyssey.table.shape_rules import reduced_shape
 from odyssey.table.value import Value
 
 __all__ = ["FOLDS", "fold"]
@@ -102,7 +103,7 @@ def _moment(
     """``np.var`` and ``np.std`` of the elements that ``mask`` leaves, about a ``mean`` if given."""
     if ddof and correction is not None:
         raise DTypeError(f"{who}: ddof and correction are two names of one number")
-    folded = reductions.reduced_shape(who, x.shape, axis, False)
+    folded = reduced_shape(who, x.shape, axis, False)
     if x.dtype.kind in "biu":
         x = shape.astype(x, np.float64)
     number = np.empty(0, x.dtype).real.dtype
