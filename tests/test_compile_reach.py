@@ -14,6 +14,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.errors import TapeError
+from odyssey.transforms.replay import reachable
 
 X = np.array([3.0, 4.0])
 
@@ -291,3 +292,37 @@ def test_a_function_that_looks_up_names_by_text_is_only_run():
     draw = od.compile(lambda x: x * globals()["global_rng"].normal(size=2))
     global_rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
     assert draw(X).tolist() == (X * np.random.default_rng(7).normal(size=2)).tolist()
+
+
+INSTALLED = """
+import numpy as np
+
+rng = np.random.default_rng(0)
+
+class Net:
+    def draw(self):
+        return rng.normal(size=2)
+
+    def __call__(self, x):
+        return x * self.draw()
+
+def scaled(x, *nets):
+    return x * 2.0
+"""
+
+
+def test_packages_that_were_installed_are_looked_through_where_the_function_is_theirs(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_nets.py").write_text(INSTALLED)
+    monkeypatch.syspath_prepend(folder)
+    import installed_nets
+
+    with pytest.raises(TapeError, match="draws random numbers"):
+        od.compile(installed_nets.Net())(X)
+    first = np.random.default_rng(0).normal(size=2)
+    assert installed_nets.Net()(X).tolist() == (X * first).tolist()  # none was drawn
+    # One that only calls it does not look into all that is there.
+    assert len(list(reachable(lambda x: installed_nets.scaled(x)))) < 5

@@ -94,14 +94,20 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
 
     Looks into containers, closures, defaults, the globals that a function names, and the attributes
     that it names of modules, bound methods, ``functools.partial``, the attributes and slots of
-    objects and of their classes; not into this package, NumPy, and classes of Python's own. It ends
-    after ``FURTHEST`` things.
+    objects and of their classes; not into this package, NumPy, and modules and classes of Python's
+    own or that were installed, but for those of the packages that ``roots`` are from. It ends after
+    ``FURTHEST`` things.
 
     Args:
         roots: Where to begin.
         but: Of what it returns True for, neither the thing nor its parts are yielded.
     """
     waiting = list(roots)
+    homes = {_home(thing) for root in roots for thing in (root, *_passed(root))}
+
+    def enter(thing: Any) -> bool:
+        return of_users(thing) and (_home(thing) in homes or not _installed(_home(thing)))
+
     seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
     while waiting and len(seen) < FURTHEST:
         thing = waiting.pop()
@@ -113,14 +119,14 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         yield thing
         opaque = (*_OPAQUE, Value, Symbol, GradientTape)
         if not (is_generator(thing) or isinstance(thing, opaque)):
-            waiting.extend(_parts(thing))
+            waiting.extend(_parts(thing, enter))
 
 
-def _parts(thing: Any) -> list[Any]:
+def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     if isinstance(thing, FunctionType):
-        return _parts_of_function(thing)
+        return _parts_of_function(thing, enter)
     if isinstance(thing, type):
-        return [*vars(thing).values(), *thing.__bases__] if of_users(thing) else []
+        return [*vars(thing).values(), *thing.__bases__] if enter(thing) else []
     if isinstance(thing, MethodType):
         return [thing.__func__, thing.__self__]
     if isinstance(thing, BuiltinMethodType):
@@ -148,8 +154,30 @@ def _members(thing: Any) -> list[Any]:
 
 def of_users(thing: type | ModuleType) -> bool:
     """Whether a class or module is neither Python's own, nor NumPy's, nor of this package."""
-    home = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
-    return str(home).partition(".")[0] not in _LIBRARIES
+    return _home(thing) not in _LIBRARIES
+
+
+def _home(thing: Any) -> str:
+    """The package that a module, a class, a function, or the class of an object is from."""
+    if isinstance(thing, ModuleType):
+        home = thing.__name__
+    else:
+        whole = thing if isinstance(thing, (type, FunctionType, MethodType)) else type(thing)
+        home = whole.__module__
+    return str(home).partition(".")[0]
+
+
+def _passed(root: Any) -> list[Any]:
+    if isinstance(root, partial):
+        return [root.func]
+    return _members(root)
+
+
+@cache
+def _installed(package: str) -> bool:
+    """Whether a package lies where installers put what others wrote, which may be large."""
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
 
 
 def slots_of(kind: type) -> list[Any]:
@@ -166,12 +194,12 @@ def slot_value(slot: Any, thing: Any, default: Any = None) -> Any:
         return default
 
 
-def _parts_of_function(function: FunctionType) -> list[Any]:
+def _parts_of_function(function: FunctionType, enter: Callable[[Any], bool]) -> list[Any]:
     parts = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     parts += function.__dict__.values()
     parts += _closed_over(function)
     if function.__module__ is None or function.__module__.split(".")[0] not in ("odyssey", "numpy"):
-        for room, names in named_by(function):
+        for room, names in named_by(function, enter):
             parts += [room[name] for name in names if name in room]
         # Its state is slow to take: 40 µs, so only where it may be in use.
         parts += [np.random, _standard()] if "random" in names_in(function.__code__) else []
@@ -188,7 +216,9 @@ def _closed_over(function: FunctionType) -> list[Any]:
     return found
 
 
-def named_by(function: FunctionType) -> list[tuple[dict[str, Any], set[str]]]:
+def named_by(
+    function: FunctionType, enter: Callable[[Any], bool] = of_users
+) -> list[tuple[dict[str, Any], set[str]]]:
     """The names that a function's code may look up, and where: globals, and modules."""
     names = set(names_in(function.__code__))
     found: dict[int, dict[str, Any]] = {}
@@ -199,7 +229,7 @@ def named_by(function: FunctionType) -> list[tuple[dict[str, Any], set[str]]]:
         if id(room) not in found:
             found[id(room)] = room
             things = [room[name] for name in names if name in room]
-            rooms += [vars(m) for m in things if isinstance(m, ModuleType) and of_users(m)]
+            rooms += [vars(m) for m in things if isinstance(m, ModuleType) and enter(m)]
     return [(room, names) for room in found.values()]
 
 
