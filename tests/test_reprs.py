@@ -1,6 +1,7 @@
 """What optimizers, their groups and schedules print: one short line, in whatever state they are."""
 
 import copy
+import functools
 import pickle
 import pydoc
 
@@ -214,3 +215,8 @@ def test_the_recorders_are_there_all_the_same():
     tape.record_exp(x, tape.constant(np.exp(2.0)))
     assert len(tape) == 1
     assert "record_add" in dir(tape)
+
+
+def test_a_compiled_function_shows_its_name():
+    assert repr(od.compile(two_groups)) == "compile(two_groups)"
+    assert repr(od.compile(functools.partial(leaves, 2))) == "compile(partial)"

@@ -102,6 +102,9 @@ class Compiled:
         self._fn = fn
         self._known: dict[Any, None] = {}
 
+    def __repr__(self) -> str:
+        return f"compile({getattr(self, '__name__', type(self._fn).__name__)})"
+
     def lower(self, *args: Any, **named: Any) -> Lowered:
         """Trace for arguments like these; nothing is computed and no Variable changes."""
         return Lowered(self._fn, args, named)

@@ -29,10 +29,10 @@ from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 from odyssey.transforms.replay import (
     FURTHEST,
+    entering,
     is_generator,
     named_by,
     names_in,
-    of_users,
     reachable,
     same_states,
     set_states,
@@ -84,7 +84,8 @@ class Surroundings:
         few = len(found) < FURTHEST
         self.tried = self.traced and few and all(map(_can_be_put_back, found))
         own = list(reachable(*roots, but=_is_shared)) if self.traced else []
-        self._undo = [undo for thing in own for undo in _undoing(thing)]
+        enter = entering(roots)
+        self._undo = [undo for thing in own for undo in _undoing(thing, enter)]
         self._generators = [thing for thing in found if self.traced and is_generator(thing)]
         self._states = states_of(self._generators)
         self._locks: dict[int, Any] = {}
@@ -151,16 +152,16 @@ def _made_of(kind: type) -> type:
 # ------------------------------------------------------------------ ways back
 
 
-def _undoing(thing: Any) -> list[Callable[[], None]]:
+def _undoing(thing: Any, enter: Callable[[Any], bool]) -> list[Callable[[], None]]:
     """Functions that give ``thing`` back what it holds now."""
     if isinstance(thing, FunctionType):
         cells = [_keeping_cell(cell) for cell in thing.__closure__ or ()]
-        named = [_keeping_items(room, names) for room, names in named_by(thing)]
+        named = [_keeping_items(room, names) for room, names in named_by(thing, enter)]
         return [*cells, *named, *([_keeping_items(thing.__dict__)] if thing.__dict__ else [])]
     if isinstance(thing, type):
-        return [_keeping_attributes(thing)] if of_users(thing) else []
+        return [_keeping_attributes(thing)] if enter(thing) else []
     undo = [_keeping_slot(slot, thing) for slot in slots_of(type(thing))]
-    has_room = not isinstance(thing, ModuleType) or of_users(thing)
+    has_room = not isinstance(thing, ModuleType) or enter(thing)
     if has_room and isinstance(getattr(thing, "__dict__", None), dict):
         undo.append(_keeping_items(thing.__dict__))
     return undo + [keeping(thing) for kind, keeping in _KEEPING.items() if isinstance(thing, kind)]

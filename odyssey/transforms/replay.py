@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache, partial
 from types import (
@@ -28,11 +28,11 @@ from odyssey.tape import GradientTape
 
 __all__ = [
     "FURTHEST",
+    "entering",
     "generators_of",
     "is_generator",
     "named_by",
     "names_in",
-    "of_users",
     "reachable",
     "same_states",
     "set_states",
@@ -103,11 +103,7 @@ def reachable(*roots: Any, but: Callable[[Any], bool] | None = None) -> Iterator
         but: Of what it returns True for, neither the thing nor its parts are yielded.
     """
     waiting = list(roots)
-    homes = {_home(thing) for root in roots for thing in (root, *_passed(root))}
-
-    def enter(thing: Any) -> bool:
-        return of_users(thing) and (_home(thing) in homes or not _installed(_home(thing)))
-
+    enter = entering(roots)
     seen: dict[int, Any] = {}  # with the things, whose ids would else be given out again
     while waiting and len(seen) < FURTHEST:
         thing = waiting.pop()
@@ -167,6 +163,16 @@ def _home(thing: Any) -> str:
     return str(home).partition(".")[0]
 
 
+def entering(roots: Sequence[Any]) -> Callable[[Any], bool]:
+    """Whether to look into a class or module, of what can be reached from ``roots``.
+
+    Into what users wrote, and into an installed package only if a root is from there: it may be
+    large, and what it does to itself is its own affair.
+    """
+    homes = {_home(thing) for root in roots for thing in (root, *_passed(root))}
+    return lambda thing: of_users(thing) and (_home(thing) in homes or not _installed(_home(thing)))
+
+
 def _passed(root: Any) -> list[Any]:
     if isinstance(root, partial):
         return [root.func]
@@ -217,7 +223,7 @@ def _closed_over(function: FunctionType) -> list[Any]:
 
 
 def named_by(
-    function: FunctionType, enter: Callable[[Any], bool] = of_users
+    function: FunctionType, enter: Callable[[Any], bool]
 ) -> list[tuple[dict[str, Any], set[str]]]:
     """The names that a function's code may look up, and where: globals, and modules."""
     names = set(names_in(function.__code__))
