@@ -1,5 +1,6 @@
 """Gradients share memory with nothing, failed sweeps leave no half-truths, options are copied."""
 
+import copy
 import threading
 from itertools import combinations
 
@@ -8,7 +9,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import ShapeError, TapeConsumedError
+from odyssey.errors import DTypeError, ShapeError, TapeConsumedError
 
 
 def leaf(value, size=6, name=None):
@@ -343,3 +344,55 @@ def test_options_may_be_written_to_after_recording(fn, option, later, mode):
         t = np.arange(1.0, 13.0).reshape(3, 4)
         results.append(tape.gradient(y, x, c) if mode == "reverse" else tape.jvp(y, x, t))
     np.testing.assert_array_equal(results[0], results[1])
+
+
+# ------------------------------------------------------------------ Variables as gradients
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+def test_a_constant_that_a_hook_returns_becomes_a_gradient_like_others(recorded):
+    w, scale = leaf(2.0), Variable(3.0)
+    with GradientTape(persistent=True) as tape:
+        y = (w * w).sum()
+        tape.on_gradient(w, lambda g: Variable(np.ones(6)) * scale)
+    found = tape.gradient(y, w, create_graph=recorded)
+    assert recorded or type(found) is np.ndarray
+    assert np.asarray(found).tolist() == [3.0] * 6
+
+
+def test_a_parameter_that_a_plain_hook_multiplies_by_leaves_an_array():
+    w, scale = leaf(2.0), leaf(3.0)
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        tape.on_gradient(w, lambda g: g * scale)
+    tape.backward(y)
+    assert type(w.grad) is np.ndarray
+    assert w.grad.tolist() == [12.0] * 6
+
+
+@pytest.mark.parametrize("kind", ["complex128", "complex64"])
+def test_a_hook_cannot_change_the_dtype_by_returning_a_variable(kind):
+    w = leaf(2.0)
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        tape.on_gradient(w, lambda g: Variable(np.ones(6, kind)))
+    with pytest.raises(DTypeError, match="on_gradient: the function returned"):
+        tape.backward(y)
+    with GradientTape() as tape:
+        y = (w * w).sum()
+        tape.on_gradient(w, lambda g: Variable(np.ones(6, np.float32)))
+    tape.backward(y)
+    assert w.grad.dtype == np.float64
+
+
+def test_a_constant_that_is_given_as_a_gradient_is_copied_and_cast():
+    w, other = leaf(2.0), Variable(np.arange(6))
+    w.grad = other
+    other.assign(np.zeros(6, int))
+    assert type(w.grad) is np.ndarray
+    assert w.grad.dtype == np.float64
+    assert w.grad.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert copy.deepcopy(w).grad.tolist() == w.grad.tolist()
+    for wrong in (Variable(np.ones(6) * 1j), Variable(np.ones(6) * 1j, requires_grad=True)):
+        with pytest.raises(DTypeError, match="grad: a gradient of dtype complex128 came"):
+            w.grad = wrong

@@ -17,7 +17,15 @@ from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
 from odyssey.spec import Spec, fits_kind
 from odyssey.table.store import Store
-from odyssey.table.value import LEAF, Symbol, Value, is_trainable, place_of
+from odyssey.table.value import (
+    LEAF,
+    Symbol,
+    Value,
+    is_constant,
+    is_trainable,
+    is_untracked,
+    place_of,
+)
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import Span, recording_of
@@ -43,7 +51,7 @@ def called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any
     for fn in hooks.pop(id, ()):
         new = fn(np.array(flip(g)) if isinstance(g, ARRAY_LIKE) else flip(g))
         if new is not None:
-            new = new if isinstance(new, (Variable, Symbol)) else _replacement(new, g)
+            new = _replacement(new, g)
             if new.shape != g.shape:
                 raise ShapeError(
                     f"on_gradient: the function returned shape {new.shape} for {g.shape}"
@@ -53,13 +61,21 @@ def called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any
 
 
 def _replacement(new: Any, g: Any) -> Any:
-    """What a hook returned in the place of ``g``, as an array of its dtype."""
-    array = as_array("on_gradient", "what the function returned", new)
+    """What a hook returned in the place of ``g``, as an array of its dtype.
+
+    A Variable stays one in a sweep that is recorded, and where it is itself on a tape.
+    """
+    if isinstance(new, Variable) and (
+        is_constant(new) or (is_untracked(new) and isinstance(g, ARRAY_LIKE))
+    ):
+        new = new._array
+    kept = isinstance(new, (Variable, Symbol))
+    array = new if kept else as_array("on_gradient", "what the function returned", new)
     if not fits_kind(array.dtype, g.dtype):
         raise DTypeError(
             f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
         )
-    return np.array(array, g.dtype)
+    return array if kept else np.array(array, g.dtype)
 
 
 # ------------------------------------------------------------------ to who asked, and to leaves

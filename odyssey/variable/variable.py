@@ -211,18 +211,19 @@ class Variable(Conversions, Writing):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if value is not None and not isinstance(value, (Variable, Symbol)):
-            value = self._gradient(value)
-        if value is not None and value.shape != self.shape:
-            raise ShapeError(f"grad: a gradient of shape {value.shape} came for {self!r}")
-        store().set_gradient(self, value)
+        store().set_gradient(self, None if value is None else self._gradient(value))
 
-    def _gradient(self, value: Any) -> Array:
-        """A copy of a gradient that a user gives, as an array of this dtype."""
-        array = as_array("grad", "the gradient", value)
-        if not fits_kind(array.dtype, self.dtype):
-            raise DTypeError(f"grad: a gradient of dtype {array.dtype} came for {self!r}")
-        return np.array(array, self.dtype)
+    def _gradient(self, value: Any) -> Any:
+        """A gradient that a user gives: a copy, as an array of this dtype, of what is constant."""
+        if isinstance(value, Variable) and is_constant(value):
+            value = value._array
+        kept = isinstance(value, (Variable, Symbol))
+        found = value if kept else as_array("grad", "the gradient", value)
+        if not fits_kind(found.dtype, self.dtype):
+            raise DTypeError(f"grad: a gradient of dtype {found.dtype} came for {self!r}")
+        if found.shape != self.shape:
+            raise ShapeError(f"grad: a gradient of shape {found.shape} came for {self!r}")
+        return found if kept else np.array(found, self.dtype)
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""
