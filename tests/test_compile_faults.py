@@ -141,3 +141,35 @@ def test_an_interrupt_at_any_line_of_the_first_call_changes_nothing_but_by_the_r
             world.use["step"](x, y)
         assert look(world) == stepped, n
     assert n > 1000
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 7])
+def test_an_interrupt_at_any_line_of_a_first_call_leaves_what_the_function_holds(stride):
+    large, n, finished = np.zeros(20_000), 0, False
+    while not finished:
+        n += stride
+        held, rng = {"calls": [], "last": None}, np.random.default_rng(0)
+
+        class Counter:
+            count = 0
+
+        def step(x, held=held, counter=Counter, rng=rng):
+            counter.count += 1
+            held["last"] = x
+            held["calls"].append(counter.count)
+            return x * large[0] if counter.count < 9 else rng.normal()
+
+        x = np.ones(2)
+        try:
+            with interrupted_line(n):
+                od.compile(step)(x)
+        except KeyboardInterrupt:
+            calls = Counter.count  # none, or that of the run
+            assert calls in (0, 1), n
+            assert held["calls"] == [1] * calls, n
+            assert held["last"] is (x if calls else None), n
+        else:
+            finished = True
+            assert Counter.count == 1
+        assert_nothing_is_open(large)
+    assert n > 400

@@ -186,23 +186,28 @@ class _Trial:
         self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         try:
-            around = Surroundings(fn, args, named)
+            around = Surroundings(fn, args, named, anyway=self._anyway)
         except Exception as error:  # of an object that does not let itself be looked at
             self.error = error
             return
-        if not (around.traced if self._anyway else around.tried):
+        if not around.tried:
             self.error = TapeError(
                 "lower: the function reaches an iterator, or a tape, which tracing would change; "
                 "pass it what it takes from them as arguments"
             )
             return
         try:
-            self.result = tracing.run(fn, args, named)
-        except Exception as error:
-            self.error = error
-        finally:
-            moved = around.put_back()
-            tracing.close()
+            around.lock_large()
+            try:
+                self.result = tracing.run(fn, args, named)
+            except Exception as error:
+                self.error = error
+            finally:
+                moved = around.put_back()
+                tracing.close()
+        except BaseException:
+            around.put_back()  # once more, since Ctrl-C may have come in the midst of it
+            raise
         if isinstance(self.result, CoroutineType):
             self.result.close()  # else Python would warn that nobody awaits it
         if tracing.refusal is not None:

@@ -69,36 +69,40 @@ _NOTHING = object()
 class Surroundings:
     """The Python objects that a function can reach, as they are now.
 
+    Args:
+        roots: Where to begin to look.
+        anyway: Whether to try where not all of a trial can be undone.
+
     Attributes:
-        traced: Whether a trace does no lasting harm: not where it would draw from an iterator, or
-            work on a tape that is there already.
-        tried: Whether all of a trial run can be undone, too: not where other threads may write
-            meanwhile, nor where things are reached that nobody knows, or too many.
+        tried: Whether a trial run does no lasting harm: not where it would draw from an iterator,
+            or work on a tape that is there already; nor, but for ``anyway``, where other threads
+            may write meanwhile, or things are reached that nobody knows, or too many.
     """
 
-    def __init__(self, *roots: Any) -> None:
+    def __init__(self, *roots: Any, anyway: bool = False) -> None:
         found = list(reachable(*roots))
-        self.traced = not any(
+        self.tried = not any(
             isinstance(thing, GradientTape) or hasattr(type(thing), "__next__") for thing in found
         )
-        few = len(found) < FURTHEST
-        self.tried = self.traced and few and all(map(_can_be_put_back, found))
-        own = list(reachable(*roots, but=_is_shared)) if self.traced else []
+        if not anyway:
+            few = len(found) < FURTHEST
+            self.tried = self.tried and few and all(map(_can_be_put_back, found))
+        own = list(reachable(*roots, but=_is_shared)) if self.tried else []
         enter = entering(roots)
         self._undo = [undo for thing in own for undo in _undoing(thing, enter)]
-        self._generators = [thing for thing in found if self.traced and is_generator(thing)]
+        self._generators = [thing for thing in found if self.tried and is_generator(thing)]
         self._states = states_of(self._generators)
-        self._locks: dict[int, Any] = {}
-        self._lock_large(own)
-
-    def _lock_large(self, found: list[Any]) -> None:
-        large = [a for a in found if isinstance(a, ARRAYS) and _is_large(a)]
+        self._large = [a for a in own if isinstance(a, np.ndarray) and _is_large(a)]
         # What optimizers hold they write to under a lock of theirs, in any thread.
-        ours = [x for x in found if str(type(x).__module__).startswith("odyssey.")] if large else []
-        held = {id(part) for part in reachable(*ours)}
-        for thing in large:
-            if id(thing) not in held:
-                lock(thing, self._locks)
+        ours = [x for x in own if str(type(x).__module__).startswith("odyssey.")]
+        self._ours = {id(part) for part in reachable(*ours)} if self._large else set()
+        self._locks: dict[int, Any] = {}
+
+    def lock_large(self) -> None:
+        """Make large arrays read-only until ``put_back``."""
+        for array in self._large:
+            if id(array) not in self._ours:
+                lock(array, self._locks)
 
     def put_back(self) -> str | None:
         """Undo what was done since; return the kind of a generator that moved, or None."""
