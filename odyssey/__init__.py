@@ -15,6 +15,7 @@ from odyssey import backward, errors, linalg, losses, nn, ops, optim, special
 from odyssey.compiler import compile
 from odyssey.ops import no_grad, op
 from odyssey.saving import load, save
+from odyssey.table.published import no_attribute
 from odyssey.tape import Gradients, GradientTape, TapeNode
 from odyssey.transforms import (
     checkpoint,
@@ -75,7 +76,7 @@ def __getattr__(name: str) -> Any:
     if name in losses.__all__:
         value = globals()[name] = getattr(losses, name)
         return value
-    raise AttributeError(f"odyssey has no attribute {name!r}")
+    raise no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

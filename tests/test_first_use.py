@@ -126,11 +126,13 @@ assert {"gelu", "swish", "interp", "exp", "OPS"} <= set(dir(od.ops))
 assert {"gelu", "__all__"} <= set(dir(od.nn)) and "swish" not in dir(od.nn)
 assert "huber" in dir(od.losses) and {"cross_entropy", "testing"} <= set(dir(od))
 assert "gelu" in od.ops.OPS and "exq" not in od.ops.OPS and "interp" in od.ops.COMPOSITES
-for thing in (od.ops, od.nn, od.losses, od.backward):
+for thing in (od, od.ops, od.nn, od.losses, od.backward):
     try:
         thing.gelv
     except AttributeError as error:
         assert "gelv" in str(error)
+        if thing in (od, od.nn, od.losses):
+            assert (error.name, error.obj) == ("gelv", thing)  # by which Python finds near names
     else:
         raise AssertionError(thing)
 assert before == sorted(published._LOADED)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from odyssey.table.index import LOSSES
-from odyssey.table.published import load
+from odyssey.table.published import load, no_attribute
 
 __all__: list[str] = []
 
@@ -21,7 +21,7 @@ __all__ += _HOMES
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name)
     load(_HOMES[name])
     value = globals()[name] = getattr(sys.modules[_HOMES[name]], name)
     return value

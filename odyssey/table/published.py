@@ -37,6 +37,7 @@ __all__ = [
     "listed",
     "load",
     "load_all",
+    "no_attribute",
     "publish",
     "row_of",
 ]
@@ -166,12 +167,19 @@ def handed_on(room: str) -> tuple[list[str], Callable[[str], Any], Callable[[], 
     )
 
     def get(name: str) -> Any:
-        if name not in names:
-            raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        value = vars(sys.modules[room])[name] = function_of(name)
+        value = function_of(name) if name in names else None
+        if value is None:
+            raise no_attribute(room, name)
+        vars(sys.modules[room])[name] = value
         return value
 
     return names, get, lambda: sorted({*vars(sys.modules[room]), *names})
+
+
+def no_attribute(module: str, name: str) -> AttributeError:
+    """The error to raise for a name that a module does not have; Python adds which are near."""
+    words = f"module {module!r} has no attribute {name!r}"
+    return AttributeError(words, name=name, obj=sys.modules[module])
 
 
 # ------------------------------------------------------------------ entering
