@@ -279,10 +279,20 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
     return row.call(*[shape.astype(operand, dtype) for operand in operands])
 
 
+# Of what is written in C, older versions of NumPy do not tell the signature.
+_IN_C: dict[Any, Callable[..., Any]] = {
+    np.concatenate: lambda arrays, axis=0, out=None, *, dtype=None, casting="same_kind": None,
+    np.dot: lambda a, b, out=None: None,
+    np.inner: lambda a, b: None,
+    np.vdot: lambda a, b: None,
+    np.where: lambda condition, x=None, y=None: None,
+}
+
+
 def _signature(func: Any) -> Any:
     import inspect
 
-    return inspect.signature(func)
+    return inspect.signature(_IN_C.get(func, func))
 
 
 def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
