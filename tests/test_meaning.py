@@ -98,3 +98,35 @@ def test_a_trace_keeps_an_ordered_call_whose_result_is_unused_and_runs_it_in_its
 
 def test_no_row_of_the_table_is_ordered():
     assert [name for name, row in OPS.items() if row.ordered] == []
+
+
+# ------------------------------------------------------------------ the table
+
+
+def test_every_row_says_just_one_thing_of_scalar_primitive_and_what_it_equals_alone():
+    def kinds(row):
+        alone = row.equals is not None and row.scalar is None
+        return [row.scalar is not None, row.primitive is not None, alone]
+
+    assert {row.name: kinds(row) for row in OPS.values() if sum(kinds(row)) != 1} == {}
+
+
+def test_a_row_with_a_scalar_works_by_element():
+    # A cast is one too, whose derivatives and shape are those of a linear row.
+    others = [row.name for row in OPS.values() if row.scalar and not row.elementwise]
+    assert others == ["astype"]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("mean", ["equals", "div(sum(x, axis, keepdims=keepdims)"]),
+        ("relu", ["on numbers", "select(x <= T(0), T(0), x)"]),
+        ("matmul", ["primitive", "product"]),
+    ],
+)
+def test_the_text_of_an_op_says_what_a_compiler_may_read(name, lines):
+    from odyssey.describe import entry_text, find
+
+    text = entry_text(find(name))
+    assert all(line in text for line in lines)

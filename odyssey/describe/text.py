@@ -76,11 +76,24 @@ def _row_lines(row: Row) -> Iterator[str]:
     yield from _derivatives(row)
     yield from _labelled("a node keeps", _kept(row))
     yield from _labelled("by hand", [backward] if any(row.vjp.values()) else [])
+    yield from _meaning(row)
     yield from _labelled("kinks", textwrap.wrap(row.kinks, _WIDTH - _LABEL))
     yield from _labelled("dtypes", textwrap.wrap(dtype_line(row), _WIDTH - _LABEL))
     yield from _labelled("samples", [_shown_sample(row, case) for case in row.samples])
     rejects = [line for case in row.rejects for line in _shown_reject(row, case)]
     yield from _labelled("rejects", rejects)
+
+
+def _meaning(row: Row) -> Iterator[str]:
+    """What the row says to compilers, and how else it runs."""
+    for label, function in (("equals", row.equals), ("on numbers", row.scalar)):
+        if function:
+            yield from _labelled(label, rule_text(function).splitlines())
+            for helper in helpers_of(function):
+                yield from _labelled("where", helper.splitlines())
+    yield from _labelled("primitive", [row.primitive] if row.primitive else [])
+    yield from _labelled("ordered", ["calls of it stay, in their order"] if row.ordered else [])
+    yield from _labelled("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
 
 
 def _derivatives(row: Row) -> Iterator[str]:

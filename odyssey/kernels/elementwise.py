@@ -122,7 +122,7 @@ def signature(
     if len(inputs) != arity:
         raise DTypeError(f"kernel: {len(inputs)} dtypes for the {arity} numbers of {scalar!r}")
     for option in options:
-        if not isinstance(option, (int, float, str, type(None))):
+        if not isinstance(option, (int, float, str, type(None), type, np.dtype)):
             raise DTypeError(f"kernel: the option {option!r} is not a number, a word or None")
     made = _known(result) if result is not None else np.result_type(*inputs)
     return Signature(inputs, made, tuple(options), repr(options))

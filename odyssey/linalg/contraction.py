@@ -108,6 +108,7 @@ def _for_y(subscripts: str) -> str:
 
 @op(
     canonical=_spelled_letters,
+    primitive="product",
     infer=_contract_spec,
     vjp={
         "x": lambda g, y, subscripts: contract(g, y, _for_x(subscripts)),

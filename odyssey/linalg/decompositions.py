@@ -127,6 +127,7 @@ _REJECTS = [
 
 @op(
     results=type(np.linalg.eigh(np.eye(1))),
+    primitive="decompose",
     infer=_eigen_spec,
     prepare=_triangle("eigh"),
     vjp={
@@ -161,6 +162,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
 
 @op(
     infer=_values_spec,
+    equals=lambda a, UPLO: eigh(a, UPLO)[0],
     prepare=_triangle("eigvalsh"),
     vjp={"a": _values_rule},
     jvp={"a": _values_push},

@@ -78,6 +78,7 @@ def _column(v: Any) -> Any:
 
 
 @op(
+    primitive="product",
     ufunc=np.matmul,
     kernel=_matmul,
     infer=_matmul_spec,

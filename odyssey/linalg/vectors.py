@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import mul
+from odyssey.ops.arithmetic import mul, sub
+from odyssey.ops.gathering import take
+from odyssey.ops.joining import stack
 from odyssey.ops.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
@@ -70,6 +72,13 @@ def _cross(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> An
     return np.moveaxis(out, 0, axisc)
 
 
+def _cross_in_ops(x: Any, y: Any, axisa: Any, axisb: Any, axisc: Any, axis: None) -> Any:
+    a = [take(x, k, _along("x", x.shape, axisa)) for k in range(3)]
+    b = [take(y, k, _along("y", y.shape, axisb)) for k in range(3)]
+    turns = ((1, 2), (2, 0), (0, 1))
+    return stack([sub(mul(a[i], b[j]), mul(a[j], b[i])) for i, j in turns], axisc)
+
+
 def _rule_x(g: Any, y: Any, x_spec: Spec, axisa: Any, axisb: Any, axisc: Any) -> Any:
     return cross(y, g, axisb, axisc, _along("x", x_spec.shape, axisa))
 
@@ -80,6 +89,7 @@ def _rule_y(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) ->
 
 @op(
     kernel=_cross,
+    equals=_cross_in_ops,
     numpy=[np.cross],
     prepare=_one_axis,
     canonical=_spelled_axes,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T, select
-from odyssey.nn.activations import sigmoid
-from odyssey.ops.arithmetic import div, maximum, mul, neg, sub
+from odyssey.nn.activations import sigmoid, softplus
+from odyssey.ops.arithmetic import add, div, maximum, mul, neg, sub
 from odyssey.ops.elementary import log
 from odyssey.ops.shape import astype
 from odyssey.table.declare import op, publish
@@ -40,6 +40,11 @@ def _binary_y_rule(g: Any, p: Any) -> Any:
     return mul(g, sub(no, yes))
 
 
+def _binary_in_ops(p: Any, y: Any) -> Any:
+    yes, no = maximum(log(p), -100), maximum(log(sub(1, p)), -100)
+    return neg(add(mul(y, yes), mul(sub(1, y), no)))
+
+
 def _clipped(logarithm: Any) -> Any:
     return select(logarithm < T(-100), T(-100), logarithm)
 
@@ -54,6 +59,7 @@ _PROBABLE = (
 @op(
     real=True,
     elementwise=True,
+    equals=_binary_in_ops,
     scalar=lambda p, y: -(y * _clipped(math.log(p)) + (T(1) - y) * _clipped(math.log(T(1) - p))),
     vjp={"p": _binary_p_rule, "y": _binary_y_rule},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
@@ -70,6 +76,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
+    equals=lambda x, y: sub(softplus(x), mul(x, y)),
     scalar=lambda x, y: select(x < T(0), T(0), x) - x * y + math.log1p(math.exp(-abs(x))),
     vjp={
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),

@@ -11,75 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number, whole, word
-from odyssey.errors import ShapeError
-from odyssey.nn.softmaxes import log_softmax_of, softmax, softmax_of
-from odyssey.ops.arithmetic import mul, sub
+from odyssey.checks import number, word
+from odyssey.losses.targets import (
+    checked_classes,
+    class_axis,
+    counted,
+    distribution,
+    target_probabilities,
+    target_spec,
+)
+from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
+from odyssey.ops.arithmetic import div, mul, neg, sub
+from odyssey.ops.choice import equal, where
 from odyssey.ops.reductions import mean_of, over, row_sums, spread, sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape
-
-
-def _class_axis(logits: Any, axis: int) -> int:
-    return normalize_axes("cross_entropy", axis, len(logits.shape))[0]
+from odyssey.table.shape_rules import floating, reduced_shape
 
 
 def _spelled(
     logits: Any, targets: Any, axis: int, smoothing: Any, ignore_index: Any, reduction: str
 ) -> tuple[Any, ...]:
-    return _class_axis(logits, axis), float(smoothing), ignore_index, reduction
-
-
-def _target_spec(logits: Any, targets: Any, axis: int) -> bool:
-    """Whether targets are class numbers, not probabilities; raises where they are neither."""
-    k = _class_axis(logits, axis)
-    folded = reduced_shape("cross_entropy", logits.shape, axis, False)
-    if targets.dtype.kind in "iu" and targets.shape == folded:
-        return True
-    if targets.shape == logits.shape and targets.dtype.kind in "fbiu":
-        return False
-    raise ShapeError(
-        f"cross_entropy: logits {logits.shape} with {logits.shape[k]} classes on axis {axis} want "
-        f"class numbers of shape {folded} or probabilities of shape {logits.shape}; "
-        f"targets are {targets.dtype}{list(targets.shape)}"
-    )
-
-
-def _target_probabilities(
-    logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
-) -> Any:
-    """The distribution that the softmax is to match; zero where the target is ignored."""
-    smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
-    k = _class_axis(logits, axis)
-    classes, dtype = logits.shape[k], floating(logits.dtype)
-    if not _target_spec(logits, targets, axis):
-        p = targets.astype(dtype)
-        return p * (1 - smoothing) + smoothing / classes if smoothing else p
-    safe, ignored = _checked_classes(targets, classes, ignore_index)
-    p = np.full(logits.shape, smoothing / classes if smoothing else 0, dtype)
-    np.put_along_axis(
-        p, np.expand_dims(safe, k), 1 - smoothing + (smoothing / classes if smoothing else 0), k
-    )
-    if ignored is not None:
-        p *= ~np.expand_dims(ignored, k)
-    return p
-
-
-def _checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tuple[Any, Any]:
-    """Class numbers with 0 in place of the ignored ones, and where those are."""
-    ignored = None
-    if ignore_index is not None:
-        mask = targets == whole("cross_entropy", "ignore_index", ignore_index)
-        if mask.any():
-            ignored, targets = mask, np.where(mask, 0, targets)
-    if targets.size and (targets.min() < 0 or targets.max() >= classes):
-        raise ShapeError(
-            f"cross_entropy: class numbers lie in [{targets.min()}, {targets.max()}], "
-            f"there are {classes} classes; mark missing targets by ignore_index"
-        )
-    return targets, ignored
+    return class_axis(logits, axis), float(smoothing), ignore_index, reduction
 
 
 def _row_starts(
@@ -156,9 +110,45 @@ def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: boo
 def _entropy_spec(
     logits: Spec, targets: Spec, axis: int, smoothing: float, ignore_index: Any, reduction: str
 ) -> Spec:
-    _target_spec(logits, targets, axis)
+    target_spec(logits, targets, axis)
     shape = reduced_shape("cross_entropy", logits.shape, axis, False)
     return Spec(shape if reduction == "none" else (), floating(logits.dtype))
+
+
+def _entropy_in_ops(
+    logits: Any,
+    targets: Any,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    spec = Spec(logits.shape, logits.dtype)
+    p = distribution(targets, spec, axis, label_smoothing, ignore_index)
+    # A probability of 0 contributes nothing, even where the logit is -inf.
+    losses = neg(sum(where(equal(p, 0), 0, mul(p, log_softmax(logits, axis))), axis))
+    if reduction == "none":
+        return losses
+    total = sum(losses)
+    if reduction == "sum":
+        return total
+    return div(total, counted(targets, spec, axis, ignore_index, least=0))
+
+
+def _slope_in_ops(
+    logits: Any,
+    targets: Any,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    spec = Spec(logits.shape, logits.dtype)
+    p = distribution(targets, spec, axis, label_smoothing, ignore_index)
+    slope = sub(mul(softmax(logits, axis), sum(p, axis, keepdims=True)), p)
+    if reduction != "mean":
+        return slope
+    return div(slope, counted(targets, spec, axis, ignore_index))
 
 
 def _entropy_rule(
@@ -241,6 +231,7 @@ _ENTROPY: dict[str, Any] = {
 @op(
     forward=_with_exponentials,
     infer=_entropy_spec,
+    equals=_entropy_in_ops,
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
     **_ENTROPY,
@@ -260,16 +251,16 @@ def softmax_cross_entropy(
     if starts is not None:
         losses, _ = _losses_of(logits, targets, starts)
         return _fold(losses, reduction)
-    by_class = _target_spec(logits, targets, axis)
+    by_class = target_spec(logits, targets, axis)
     z = log_softmax_of(logits, axis)
     if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
-        k = _class_axis(logits, axis)
-        safe, ignored = _checked_classes(targets, logits.shape[k], ignore_index)
+        k = class_axis(logits, axis)
+        safe, ignored = checked_classes(targets, logits.shape[k], ignore_index)
         losses = -np.take_along_axis(z, np.expand_dims(safe, k), k).reshape(safe.shape)
         if ignored is not None:
             losses = np.where(ignored, losses.dtype.type(0), losses)
     else:
-        p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
+        p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
         # A probability of 0 contributes nothing, even where the logit is -inf.
         losses = -np.add.reduce(np.where(p == 0, p, p * z), axis)
     word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
@@ -282,7 +273,7 @@ def softmax_cross_entropy(
 
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
-    _target_spec(logits, targets, options[0])
+    target_spec(logits, targets, options[0])
     return Spec(logits.shape, floating(logits.dtype))
 
 
@@ -304,6 +295,7 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
+    equals=_slope_in_ops,
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
     **_ENTROPY,
@@ -324,9 +316,9 @@ def softmax_cross_entropy_slope(
         _, residual = _losses_of(logits, targets, starts)
         return _slope_of(*residual, reduction)
     s = softmax_of(logits, axis)
-    by_class = _target_spec(logits, targets, axis)
+    by_class = target_spec(logits, targets, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)
-    p = _target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
+    p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
     s *= np.add.reduce(p, axis, keepdims=True)
     s -= p
     return over(s, n) if reduction == "mean" and n else s
@@ -337,12 +329,37 @@ def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Sp
     return Spec(shape, logits_spec.dtype)
 
 
+def _mass_in_ops(
+    targets: Any,
+    logits_spec: Spec,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
+    p = distribution(targets, logits_spec, axis, label_smoothing, ignore_index)
+    mass = sum(p, axis, keepdims=True)
+    if reduction != "mean":
+        return mass
+    return div(mass, counted(targets, logits_spec, axis, ignore_index))
+
+
+_LOGITS = Spec((4, 3), np.dtype(np.float64))
+
+
 @op(
     canonical=lambda targets, logits_spec, *options: (
         logits_spec,
         *_spelled(logits_spec, targets, *options),
     ),
     infer=_mass_spec,
+    equals=_mass_in_ops,
+    samples=[
+        sample(np.array([0, 2, 1, 1]), logits_spec=_LOGITS),
+        sample(np.array([0, 2, -1, 1]), logits_spec=_LOGITS, ignore_index=-1, reduction="sum"),
+        sample(np.array([1, 0, 1]), logits_spec=_LOGITS, axis=0, label_smoothing=0.1),
+        sample(np.full((4, 3), 0.25), logits_spec=_LOGITS),
+    ],
 )
 def softmax_cross_entropy_mass(
     targets: Any,
@@ -355,8 +372,8 @@ def softmax_cross_entropy_mass(
 ) -> Any:
     """Weight of each sample in ``softmax_cross_entropy``: its total target, over n for a mean."""
     targets = np.asarray(targets)
-    by_class = _target_spec(logits_spec, targets, axis)
-    p = _target_probabilities(logits_spec, targets, axis, label_smoothing, ignore_index)
+    by_class = target_spec(logits_spec, targets, axis)
+    p = target_probabilities(logits_spec, targets, axis, label_smoothing, ignore_index)
     mass = np.add.reduce(p, axis, keepdims=True)
     n = _counted(mass.size, targets, ignore_index, by_class)
     return over(mass, n) if reduction == "mean" and n else mass

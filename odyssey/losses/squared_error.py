@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import mul, neg, sub
+from odyssey.ops.arithmetic import div, mul, neg, square, sub
 from odyssey.ops.reductions import mean_of, sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
@@ -23,6 +23,11 @@ def _squared_error_spec(x: Any, y: Any) -> Spec:
     return Spec((), np.result_type(x.dtype, y.dtype, np.float16))
 
 
+def _squared_error_in_ops(x: Any, y: Any) -> Any:
+    d = sub(x, y)
+    return div(sum(square(d)), d.size or 1)
+
+
 def _squared_error_rule(g: Any, x: Any, y: Any) -> Any:
     d = sub(x, y)  # whose size is known where x is a number
     return mul(mul(g, 2 / (d.size or 1)), d)
@@ -35,6 +40,7 @@ def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
 
 @op(
     infer=_squared_error_spec,
+    equals=_squared_error_in_ops,
     vjp={
         "x": _squared_error_rule,
         "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),

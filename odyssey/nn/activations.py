@@ -16,8 +16,9 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.complex_numbers import absolute
-from odyssey.ops.elementary import tanh
-from odyssey.special.error_function import bell, erfc, error_function, within
+from odyssey.ops.elementary import exp, power, tanh
+from odyssey.ops.logarithms import logaddexp
+from odyssey.special.error_function import bell, erf, erfc, error_function, within
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
@@ -60,6 +61,7 @@ def _sigmoid_scalar(x: Any) -> Any:
     elementwise=True,
     aliases=["expit"],
     scalar=lambda x: _sigmoid_scalar(x),
+    equals=lambda x: div(1, add(1, exp(neg(x)))),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
     kinks="exact to the rounding of 1: 0 where the result has rounded to 0 or 1",
     samples=singles(),
@@ -74,6 +76,7 @@ def sigmoid(x: Any, /) -> Any:
     elementwise=True,
     aliases=["logsigmoid", "log_expit"],
     scalar=lambda x: select(x > T(0), T(0), x) - math.log1p(math.exp(-abs(x))),
+    equals=lambda x: neg(softplus(neg(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -100,6 +103,7 @@ def _softplus_scalar(x: Any, beta: float) -> Any:
     elementwise=True,
     prepare=_softplus_options,
     scalar=lambda x, beta: _softplus_scalar(x, beta),
+    equals=lambda x, beta: div(logaddexp(0, mul(beta, x)), beta),
     vjp={"x": lambda g, x, beta: mul(g, sigmoid(mul(beta, x)))},
     samples=[*singles(), sample((2, 3), beta=2.5)],
     rejects=[
@@ -125,6 +129,7 @@ def _silu_rule(g: Any, x: Any) -> Any:
     elementwise=True,
     aliases=["swish"],
     scalar=lambda x: select(x < T(-1000), T(-1000), x) * _sigmoid_scalar(x),
+    equals=lambda x: mul(x, sigmoid(x)),
     vjp={"x": _silu_rule},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -151,6 +156,7 @@ def _mish_scalar(x: Any) -> Any:
 @op(
     elementwise=True,
     scalar=_mish_scalar,
+    equals=lambda x: mul(x, tanh(softplus(x))),
     vjp={"x": _mish_rule},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -168,6 +174,7 @@ def mish(x: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=lambda x: select(abs(x) > T(T.max), math.copysign(T(1), x), x / (T(1) + abs(x))),
+    equals=lambda x: div(x, add(1, absolute(x))),
     vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
     samples=singles(low=0.5),
     rejects=[_COMPLEX],
@@ -231,6 +238,13 @@ def _gelu_forward(x: Any, approximate: str) -> tuple[Any, Any]:
     return np.maximum(x, -_END) * chance, chance
 
 
+def _gelu_in_ops(x: Any, approximate: str) -> Any:
+    if approximate == "none":
+        return mul(mul(0.5, x), add(1, erf(mul(x, _SQRT_HALF))))
+    inner = mul(math.sqrt(2 / math.pi), add(x, mul(_CUBIC, power(x, 3))))
+    return mul(mul(0.5, x), add(1, tanh(inner)))
+
+
 def _gelu_scalar(x: Any, approximate: str) -> Any:
     c = select(x < T(-_END), T(-_END), x)
     if approximate == "none":
@@ -244,6 +258,7 @@ def _gelu_scalar(x: Any, approximate: str) -> Any:
     forward=_gelu_forward,
     prepare=_gelu_options,
     scalar=_gelu_scalar,
+    equals=_gelu_in_ops,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
     rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],

@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.linalg.products import matmul
+from odyssey.ops.arithmetic import add
 from odyssey.ops.shape import matrix_transpose, reshape
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import PASS, op, publish
@@ -61,8 +62,14 @@ def _weight_rule(g: Any, x: Any) -> Any:
     return matmul(matrix_transpose(over), flat)
 
 
+def _linear_in_ops(x: Any, weight: Any, bias: Any) -> Any:
+    product = matmul(x, matrix_transpose(weight))
+    return product if bias is None else add(product, bias)
+
+
 @op(
     kernel=_linear_kernel,
+    equals=_linear_in_ops,
     infer=_linear_spec,
     vjp={
         "x": lambda g, weight: matmul(g, weight),

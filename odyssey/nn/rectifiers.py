@@ -16,11 +16,12 @@ from odyssey.ops.choice import (
     greater_equal,
     keep_where,
     less,
+    less_equal,
     logical_and,
     logical_not,
     where,
 )
-from odyssey.ops.elementary import exp
+from odyssey.ops.elementary import exp, expm1
 from odyssey.ops.reductions import sum
 from odyssey.ops.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
@@ -82,6 +83,7 @@ def _between(g: Any, x: Any, low: float, high: float) -> Any:
     elementwise=True,
     masks=True,
     scalar=lambda x: select(x <= T(0), T(0), select(x >= T(6), T(6), x)),
+    equals=lambda x: where(greater_equal(x, 6), 6, relu(x)),
     vjp={"x": lambda g, out: _between(g, out, 0, 6)},
     kinks="0 at 0 and at 6",
     samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
@@ -103,6 +105,7 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     elementwise=True,
     masks=True,
     prepare=real_options("leaky_relu", "negative_slope"),
+    equals=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
     scalar=lambda x, negative_slope: select(x > T(0), x, T(negative_slope) * x + T(0)),
     vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
@@ -173,8 +176,14 @@ def _prelu(x: Any, weight: Any) -> Any:
     return np.maximum(x, 0) + weight * np.minimum(x, 0)
 
 
+def _prelu_in_ops(x: Any, weight: Any) -> Any:
+    aligned = reshape(weight, _along_channels(shape_of(x), shape_of(weight)))
+    return where(greater(x, 0), x, mul(aligned, x))
+
+
 @op(
     infer=_prelu_spec,
+    equals=_prelu_in_ops,
     moves={"x": lambda c: c},
     vjp={"x": _scaled, "weight": _to_weight},
     jvp={"x": _scaled, "weight": _from_weight},
@@ -219,6 +228,7 @@ def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
     elementwise=True,
     masks={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
     prepare=real_options("elu", "alpha"),
+    equals=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(x))),
     scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
     kinks="alpha at 0",
@@ -239,6 +249,7 @@ _SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
 
 @op(
     elementwise=True,
+    equals=lambda x: mul(_SELU_SCALE, elu(x, alpha=_SELU_LEFT / _SELU_SCALE)),
     scalar=lambda x: select(x > T(0), T(_SELU_SCALE) * x, T(_SELU_LEFT) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x: _exponential_rule(g, x, _SELU_LEFT, _SELU_SCALE)},
     kinks="the slope from the left, 1.758..., at 0",
@@ -263,6 +274,7 @@ def _hard_sigmoid_scalar(x: Any) -> Any:
     masks=True,
     aliases=["hardsigmoid"],
     scalar=lambda x: _hard_sigmoid_scalar(x),
+    equals=lambda x: div(relu6(add(x, 3)), 6),
     vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
     kinks="0 at -3 and at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -285,6 +297,7 @@ def _hard_swish_rule(g: Any, x: Any) -> Any:
     masks={"x": lambda c, x: keep_where(c, greater(x, -3))},
     aliases=["hardswish"],
     scalar=lambda x: select(x < T(-3), T(-3), x) * _hard_sigmoid_scalar(x),
+    equals=lambda x: mul(x, hard_sigmoid(x)),
     vjp={"x": _hard_swish_rule},
     kinks="0 at -3, 1 at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -308,6 +321,9 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     masks=True,
     aliases=["hardtanh"],
     prepare=_hard_tanh_options,
+    equals=lambda x, min_val, max_val: where(
+        less_equal(x, min_val), min_val, where(greater_equal(x, max_val), max_val, x)
+    ),
     scalar=lambda x, min_val, max_val: select(
         x < T(min_val), T(min_val), select(x > T(max_val), T(max_val), x)
     ),

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import mul, sub
-from odyssey.ops.reductions import sum
+from odyssey.ops.arithmetic import div, mul, sub
+from odyssey.ops.elementary import exp, log
+from odyssey.ops.reductions import max, sum
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -33,6 +34,16 @@ def _shifted(x: Any, axis: int) -> Any:
     return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
 
 
+def _softmax_in_ops(x: Any, axis: int) -> Any:
+    e = exp(sub(x, max(x, axis, keepdims=True)))
+    return div(e, sum(e, axis, keepdims=True))
+
+
+def _log_softmax_in_ops(x: Any, axis: int) -> Any:
+    z = sub(x, max(x, axis, keepdims=True))
+    return sub(z, log(sum(exp(z), axis, keepdims=True)))
+
+
 def softmax_of(x: Any, axis: int) -> Any:
     """The softmax of an array, for kernels."""
     e = _shifted(x, axis)
@@ -52,6 +63,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     real=True,
     canonical=folded,
     infer=along("softmax", floating),
+    equals=_softmax_in_ops,
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
     kinks="NaN where an element is inf, or all are -inf, as the result is",
@@ -67,6 +79,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     real=True,
     canonical=folded,
     infer=along("log_softmax", floating),
+    equals=_log_softmax_in_ops,
     vjp={
         "x": lambda g, x, axis: sub(g, mul(softmax(x, axis), sum(g, axis, keepdims=True))),
     },

@@ -1004,7 +1004,7 @@ def softmax_cross_entropy_mass(
     reduction: str = "mean",
     *,
     tape: Tape | None = None,
-) -> ArrayOrScalar: ...
+) -> Array: ...
 
 @overload
 def softmax_cross_entropy_slope(

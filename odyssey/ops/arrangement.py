@@ -10,7 +10,8 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.indexing import getitem
-from odyssey.ops.shape import Axes, moveaxis, shape_of, swapaxes
+from odyssey.ops.joining import concatenate
+from odyssey.ops.shape import Axes, moveaxis, reshape, shape_of, swapaxes
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -215,12 +216,27 @@ def _spelled_shifts(x: Any, shift: Any, axis: Any) -> tuple[Any, Any]:
     return tuple(steps[k] for k in moving), moving
 
 
+def _roll_in_ops(x: Any, shift: Any, axis: Any) -> Any:
+    out, pairs = x, [(shift, axis)]
+    if axis is None:
+        out, pairs = reshape(x, -1), [(shift, 0)]
+    elif isinstance(axis, tuple):
+        pairs = list(zip(shift, axis, strict=True))
+    for by, k in pairs:
+        n, before = out.shape[k], (slice(None),) * (k % len(out.shape))
+        end = n - by % (n or 1)
+        last, first = (getitem(out, (*before, part)) for part in (slice(end, n), slice(0, end)))
+        out = concatenate([last, first], k)
+    return reshape(out, x.shape)
+
+
 def _opposite(shift: Any) -> Any:
     return tuple(-s for s in shift) if isinstance(shift, tuple) else -shift
 
 
 @op(
     linear=True,
+    equals=_roll_in_ops,
     numpy=[np.roll],
     prepare=_shifts,
     canonical=_spelled_shifts,

@@ -102,6 +102,7 @@ def sine_quotient(x: Any, /, *, order: int) -> Any:
     elementwise=True,
     numpy=[np.sinc],
     scalar=lambda x: select(x == T(0), T(1), math.sin(T(math.pi) * x) / (T(math.pi) * x)),
+    equals=lambda x: sine_quotient(mul(math.pi, x), order=0),
     vjp={
         "x": lambda g, x: mul(
             g, mul(mul(-(math.pi**2), x), sine_quotient(mul(math.pi, x), order=1))

@@ -71,6 +71,7 @@ def _keep_where(x: Any, condition: Any) -> Any:
     masks=True,
     kernel=_keep_where,
     scalar=lambda x, condition: select(condition != T(0), x, T(0)),
+    equals=lambda x, condition: where(condition, x, 0),
     vjp={"x": lambda g, condition: keep_where(g, condition)},
     kinks="0 where the condition does not hold, whatever is there",
     samples=[
@@ -182,12 +183,7 @@ def logical_or(x: Any, y: Any, /) -> Any:
     return np.logical_or(x, y)
 
 
-@op(
-    elementwise=True,
-    ufunc=np.logical_not,
-    scalar=lambda x: x == T(0),
-    samples=singles(),
-)
+@op(elementwise=True, ufunc=np.logical_not, scalar=lambda x: x == T(0), samples=singles())
 def logical_not(x: Any, /) -> Any:
     """Elementwise logical not; a constant."""
     return np.logical_not(x)
@@ -205,34 +201,19 @@ def logical_xor(x: Any, y: Any, /) -> Any:
     return np.logical_xor(x, y)
 
 
-@op(
-    elementwise=True,
-    ufunc=np.isfinite,
-    scalar=lambda x: abs(x) <= T(T.max),
-    samples=singles(),
-)
+@op(elementwise=True, ufunc=np.isfinite, scalar=lambda x: abs(x) <= T(T.max), samples=singles())
 def isfinite(x: Any, /) -> Any:
     """Elementwise test for a number that is neither infinite nor NaN; a constant."""
     return np.isfinite(x)
 
 
-@op(
-    elementwise=True,
-    ufunc=np.isnan,
-    scalar=lambda x: x != x,
-    samples=singles(),
-)
+@op(elementwise=True, ufunc=np.isnan, scalar=lambda x: x != x, samples=singles())
 def isnan(x: Any, /) -> Any:
     """Elementwise test for NaN; a constant."""
     return np.isnan(x)
 
 
-@op(
-    elementwise=True,
-    ufunc=np.isinf,
-    scalar=lambda x: abs(x) > T(T.max),
-    samples=singles(),
-)
+@op(elementwise=True, ufunc=np.isinf, scalar=lambda x: abs(x) > T(T.max), samples=singles())
 def isinf(x: Any, /) -> Any:
     """Elementwise test for infinity of either sign; a constant."""
     return np.isinf(x)
@@ -352,8 +333,14 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     return g
 
 
+def _clip_in_ops(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
+    if a_min is not None:
+        x = where(less(x, a_min), a_min, x)
+    return x if a_max is None else where(greater(x, a_max), a_max, x)
+
+
 def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
-    # A bound that is NaN makes all NaN, and one that is above the other gives way to it.
+    # For bounds that are numbers; NaN makes all NaN, a lower bound above the upper gives way.
     if a_min is not None:
         x = select((x >= T(a_min)) | (x != x), x, T(a_min))
     if a_max is not None:
@@ -370,6 +357,7 @@ def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
     canonical=_spelled_bounds,
     infer=_clip_spec,
     scalar=_clip_scalar,
+    equals=_clip_in_ops,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside",
     samples=[

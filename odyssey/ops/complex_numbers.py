@@ -40,6 +40,7 @@ def absolute(x: Any, /) -> Any:
     elementwise=True,
     ufunc=np.fabs,
     scalar=lambda x: math.fabs(x),
+    equals=lambda x: absolute(x),
     vjp={"x": lambda g, x: mul(g, sign(x))},
     kinks="0 at 0",
     samples=singles(),

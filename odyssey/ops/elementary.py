@@ -132,6 +132,7 @@ def _power_slope_scalar(x: Any, y: Any) -> Any:
     elementwise=True,
     kernel=_power_slope,
     scalar=_power_slope_scalar,
+    equals=lambda x, y: mul(y, power(x, sub(y, 1))),
     vjp={"x": _slope_bend, "y": _mixed_bend},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
@@ -166,6 +167,7 @@ def _power_log_scalar(x: Any, y: Any) -> Any:
     elementwise=True,
     kernel=_power_log,
     scalar=_power_log_scalar,
+    equals=lambda x, y: mul(power(x, y), log(x)),
     vjp={"x": _mixed_bend, "y": _log_bend},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
@@ -282,6 +284,7 @@ def sqrt(x: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=lambda x: T(1) / math.sqrt(x),
+    equals=lambda x: div(1, sqrt(x)),
     vjp={"x": lambda g, x, out: mul(g, mul(-0.5, div(out, x)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),

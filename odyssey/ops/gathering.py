@@ -59,6 +59,7 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
 
 
 @op(
+    primitive="gather",
     moves=True,
     numpy=[np.take],
     kernel=_take,
@@ -93,6 +94,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
 
 
 @op(
+    primitive="scatter",
     moves=True,
     prepare=_taking,
     canonical=_spelled_by_spec,
@@ -193,6 +195,7 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
 
 
 @op(
+    primitive="gather",
     moves=True,
     numpy=[np.take_along_axis],
     kernel=_take_along,
@@ -218,6 +221,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 
 
 @op(
+    primitive="scatter",
     moves=True,
     canonical=_spelled_by_spec,
     infer=given_spec,

@@ -142,6 +142,7 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 
 
 @op(
+    primitive="gather",
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key: (spelled_key(x.shape, key),),
@@ -164,6 +165,7 @@ def _only_slices(key: Any) -> bool:
 
 
 @op(
+    primitive="scatter",
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key, spec: (spelled_key(spec.shape, key), spec),
@@ -244,6 +246,7 @@ def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
 
 
 @op(
+    primitive="scatter",
     moves=True,
     prepare=_prepare,
     canonical=lambda x, v, key: (spelled_key(x.shape, key),),

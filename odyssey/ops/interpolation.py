@@ -35,6 +35,7 @@ def _places_spec(a: Spec, v: Any, side: str) -> Spec:
 
 
 @op(
+    primitive="reduce",
     numpy=[np.searchsorted],
     prepare=_side,
     infer=_places_spec,
@@ -140,11 +141,25 @@ def _from_values(t: Any, x: Any, xp: Any, left: Any, right: Any) -> Any:
     return piecewise_linear(x, xp, t, left=ends[0], right=ends[1])
 
 
+def _lines_in_ops(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+    first, last = take(fp, 0), take(fp, xp.shape[0] - 1)
+    inner = add(first, mul(0.0, sub(x, take(xp, 0))))
+    if xp.shape[0] > 1:
+        before, after = _neighbours(x, xp)
+        run = sub(take(xp, after), take(xp, before))
+        rise = sub(take(fp, after), take(fp, before))
+        inner = add(take(fp, before), mul(div(sub(x, take(xp, before)), run), rise))
+    below, above = _outside(x, xp)
+    inner = where(below, first if left is None else left, inner)
+    return where(above, last if right is None else right, inner)
+
+
 _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 
 
 @op(
     kernel=_lines,
+    equals=_lines_in_ops,
     prepare=_beyond,
     canonical=lambda x, xp, fp, *ends: tuple(float(v) if type(v) is int else v for v in ends),
     infer=_lines_spec,

@@ -78,6 +78,7 @@ def _push_part(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]
     moves=True,
     prepare=_axis,
     canonical=_spelled_axis,
+    primitive="assemble",
     infer=_joined_spec,
     vjp={"arrays": _pull_part},
     jvp={"arrays": _push_part},

@@ -9,7 +9,8 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import mul, neg
+from odyssey.ops.arithmetic import add, div, mul, neg, sub
+from odyssey.ops.elementary import exp, exp2, log, log2
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_options
 from odyssey.table.samples import APART, PAIRS, reject, sample
@@ -47,6 +48,7 @@ def _share_scalar(x: Any, y: Any, base: float) -> Any:
     elementwise=True,
     kernel=_share,
     scalar=_share_scalar,
+    equals=lambda x, y, base: div(1, add(1, exp(mul(sub(y, x), math.log(base))))),
     prepare=real_options("power_share", "base"),
     vjp={"x": _bend, "y": lambda g, x, y, base: neg(_bend(g, x, y, base))},
     kinks="0 where both are -inf, NaN where both are inf",
@@ -70,6 +72,7 @@ def power_share(x: Any, y: Any, /, *, base: float = math.e) -> Any:
         x + T(0.6931471805599453),
         select(x > y, x, y) + math.log1p(math.exp(-abs(x - y))),
     ),
+    equals=lambda x, y: log(add(exp(x), exp(y))),
     vjp={
         "x": lambda g, x, y: mul(g, power_share(x, y)),
         "y": lambda g, x, y: mul(g, power_share(y, x)),
@@ -91,6 +94,7 @@ def logaddexp(x: Any, y: Any, /) -> Any:
         x + T(1),
         select(x > y, x, y) + math.log1p(math.exp2(-abs(x - y))) * T(1.4426950408889634),
     ),
+    equals=lambda x, y: log2(add(exp2(x), exp2(y))),
     vjp={
         "x": lambda g, x, y: mul(g, power_share(x, y, base=2.0)),
         "y": lambda g, x, y: mul(g, power_share(y, x, base=2.0)),

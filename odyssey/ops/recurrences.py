@@ -96,6 +96,7 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
 
 
 @op(
+    primitive="scan",
     kernel=_recurrence,
     prepare=_one_axis,
     canonical=lambda x, factors, axis, reverse: (axis % x.ndim, reverse),
@@ -169,6 +170,7 @@ def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
 
 
 @op(
+    primitive="scan",
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
     infer=running("cumprod", made_by(np.multiply.reduce)),

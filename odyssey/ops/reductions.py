@@ -49,6 +49,7 @@ def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
 @op(
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.sum],
     canonical=folded,
     infer=reduced("sum", _SUMMED),
@@ -64,6 +65,9 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     linear=True,
     kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
+    equals=lambda x, axis, keepdims: div(
+        sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
+    ),
     numpy=[np.mean],
     canonical=folded,
     infer=reduced("mean", made_by(np.mean), lone=False),
@@ -142,6 +146,7 @@ _EXTREMA: dict[str, Any] = {
 @op(
     real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.max, np.amax],
     canonical=folded,
     infer=_extremum_infer("max"),
@@ -156,6 +161,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.min, np.amin],
     canonical=folded,
     infer=_extremum_infer("min"),
@@ -197,6 +203,7 @@ _PLACES = (
 
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -214,6 +221,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),
@@ -227,6 +235,7 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.any],
     canonical=folded,
     infer=reduced("any", made_by(np.any)),
@@ -240,6 +249,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 @op(
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
+    primitive="reduce",
     numpy=[np.all],
     canonical=folded,
     infer=reduced("all", made_by(np.all)),
@@ -318,6 +328,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     kernel=_sum_to,
     prepare=_shape_option,
     canonical=lambda x, shape: (shape,),
+    equals=lambda x, shape: reshape(sum(x, _stretched(x.shape, shape)), shape),
     infer=_sum_to_spec,
     vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
     samples=[

@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, mul
-from odyssey.ops.choice import isfinite, keep_where, logical_or
+from odyssey.ops.choice import equal, isfinite, isnan, keep_where, logical_or, where
 from odyssey.ops.complex_numbers import imag, real
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_options
@@ -42,6 +42,19 @@ def _chosen(c: Any, x: Any) -> Any:
 _WILD = np.array([np.nan, 1.5, np.inf, -np.inf, -2.0])
 
 
+def _number_in_ops(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
+    if x.dtype.kind == "c":
+        parts = (_number_in_ops(part(x), copy, nan, posinf, neginf) for part in (real, imag))
+        along, up = parts
+        return add(along, mul(1j, up))
+    if x.dtype.kind != "f":
+        return x
+    limits = np.finfo(x.dtype)
+    x = where(equal(x, np.inf), float(limits.max) if posinf is None else posinf, x)
+    x = where(equal(x, -np.inf), float(limits.min) if neginf is None else neginf, x)
+    return where(isnan(x), nan, x)
+
+
 def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
     if T.kind != "f":
         return x
@@ -56,6 +69,7 @@ def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> An
     masks={"x": _chosen},
     numpy=[np.nan_to_num],
     scalar=_number_scalar,
+    equals=_number_in_ops,
     prepare=_numbers,
     vjp={"x": _kept},
     kinks="0 where a number was put in the place of NaN or infinity",

@@ -124,6 +124,7 @@ def trunc(x: Any, /) -> Any:
     elementwise=True,
     numpy=[np.fix],
     masks=True,
+    equals=lambda x: trunc(x),
     scalar=lambda x: _whole_part(x),
     vjp=_FLAT,
     kinks=_STEPS,

@@ -41,6 +41,7 @@ def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
 
 
 @op(
+    primitive="scan",
     linear=True,
     numpy=[np.cumsum],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
@@ -116,6 +117,7 @@ def _prod_dtype(dtype: Any) -> Any:
 
 
 @op(
+    primitive="reduce",
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
     numpy=[np.prod],
     canonical=folded,

@@ -31,6 +31,7 @@ def shape_of(x: Any) -> Shape:
 
 @op(
     linear=True,
+    primitive="view",
     infer=like,
     vjp={"x": PASS},
     samples=[sample((2, 3)), sample(()), sample((0,))],
@@ -48,6 +49,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
     linear=True,
     canonical=lambda x, dtype: (native_dtype(dtype),),
     infer=_astype_spec,
+    scalar=lambda x, dtype: x,  # the cast is that to the dtype of the result
     vjp={"x": PASS},
     samples=[sample((2, 3), dtype=np.float64), sample((), dtype=np.float64)],
 )
@@ -100,6 +102,7 @@ def _ordered(shape: Any, order: str) -> tuple[Any, str]:
 @op(
     linear=True,
     numpy=[np.reshape],
+    primitive="view",
     prepare=_ordered,
     canonical=_spelled_shape,
     infer=_reshape_spec,
@@ -141,6 +144,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
 
 @op(
     linear=True,
+    primitive="view",
     numpy=[np.transpose],
     canonical=_spelled_order,
     infer=_transpose_spec,
@@ -167,6 +171,7 @@ def _matrix_transpose_spec(x: Spec) -> Spec:
 @op(
     linear=True,
     kernel=lambda x: x.T if x.ndim == 2 else np.swapaxes(x, -1, -2),
+    equals=lambda x: transpose(x, (*range(len(x.shape) - 2), -1, -2)),
     numpy=[np.matrix_transpose],
     infer=_matrix_transpose_spec,
     vjp={"x": lambda g: matrix_transpose(g)},
@@ -190,16 +195,13 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
 
 @op(
     linear=True,
+    primitive="view",
     numpy=[np.broadcast_to],
     canonical=lambda x, shape: (shape if isinstance(shape, tuple) else (shape,),),
     infer=_broadcast_spec,
     # The sweep sums the cotangent back to the operand's shape.
     vjp={"x": PASS},
-    samples=[
-        sample((3, 1), shape=(2, 3, 4)),
-        sample((), shape=(2,)),
-        sample((1, 0), shape=(2, 0)),
-    ],
+    samples=[sample((3, 1), shape=(2, 3, 4)), sample((), shape=(2,)), sample((1, 0), shape=(2, 0))],
     rejects=[reject((3,), shape=(2, 4), match="does not broadcast")],
 )
 def broadcast_to(x: Any, /, shape: Any) -> Any:

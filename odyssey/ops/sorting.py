@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.checks import flag, word
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.gathering import add_along_axis, take_along_axis
+from odyssey.ops.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish
@@ -51,6 +52,7 @@ _UNFIT = [
 
 @op(
     numpy=[np.argsort],
+    primitive="gather",
     prepare=_one_order("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=running("argsort", lambda dtype: np.dtype(np.intp)),
@@ -79,9 +81,16 @@ def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> S
     return x
 
 
+def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None) -> Any:
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    return take_along_axis(x, argsort(x, axis), axis)
+
+
 @op(
     moves=True,
     numpy=[np.sort],
+    equals=_sort_in_ops,
     prepare=_one_order("sort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=_sorted_spec,

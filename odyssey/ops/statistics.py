@@ -9,11 +9,12 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import div, mul, neg, sub
-from odyssey.ops.choice import equal, where
+from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.choice import equal, isfinite, where
 from odyssey.ops.complex_numbers import conj, real
-from odyssey.ops.elementary import exp
-from odyssey.ops.reductions import count, mean, spread, sum
+from odyssey.ops.elementary import exp, log, sqrt
+from odyssey.ops.reductions import count, max, mean, spread, sum
+from odyssey.ops.shape import astype, reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
@@ -90,12 +91,19 @@ _MOMENTS = (
 )
 
 
+def _var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    away = sub(x, mean(x, axis, keepdims=True))
+    squares = real(mul(away, conj(away))) if x.dtype.kind == "c" else square(away)
+    return mul(sum(squares, axis, keepdims=keepdims), _share(x, axis, ddof))
+
+
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
 @op(
     kernel=_var,
+    equals=lambda x, axis, ddof, keepdims, correction: _var_in_ops(x, axis, ddof, keepdims),
     numpy=[np.var],
     prepare=_freedom("var"),
     canonical=_spelled_moment,
@@ -129,6 +137,7 @@ def _over_length(x: Any, length: Any) -> Any:
 @op(
     elementwise=True,
     kernel=_over_length,
+    equals=lambda x, length: div(x, length),
     scalar=lambda x, length: select((x == T(0)) & (length == T(0)), T(0), x / length),
     vjp={
         "x": lambda g, length: div(g, length),
@@ -181,6 +190,7 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 @op(
     kernel=_std,
+    equals=lambda x, axis, ddof, keepdims, correction: sqrt(_var_in_ops(x, axis, ddof, keepdims)),
     numpy=[np.std],
     prepare=_freedom("std"),
     canonical=_spelled_moment,
@@ -234,9 +244,21 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     return out.reshape(reduced_shape("logsumexp", x.shape, axis, keepdims))[()]
 
 
+def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
+    if x.dtype.kind in "biu":
+        x = astype(x, np.float64)
+    top: Any = 0.0
+    if count(x, axis):
+        top = max(real(x) if x.dtype.kind == "c" else x, axis, keepdims=True)
+        top = where(isfinite(top), top, 0)
+    out = add(log(sum(exp(sub(x, top)), axis, keepdims=True)), top)
+    return reshape(out, reduced_shape("logsumexp", x.shape, axis, keepdims))
+
+
 @op(
     kernel=_logsumexp,
     canonical=folded,
+    equals=_logsumexp_in_ops,
     infer=reduced(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,

@@ -92,6 +92,7 @@ def cosh(x: Any, /) -> Any:
     numpy=[np.radians],
     aliases=["radians"],
     scalar=lambda x: x * T(0.017453292519943295),
+    equals=lambda x: mul(x, math.pi / 180),
     vjp={"x": lambda g: deg2rad(g)},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -107,6 +108,7 @@ def deg2rad(x: Any, /) -> Any:
     numpy=[np.degrees],
     aliases=["degrees"],
     scalar=lambda x: x * T(57.29577951308232),
+    equals=lambda x: mul(x, 180 / math.pi),
     vjp={"x": lambda g: rad2deg(g)},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -268,6 +270,7 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     elementwise=True,
     kernel=_direction,
     scalar=_direction_scalar,
+    equals=lambda x, y: div(x, hypot(x, y)),
     vjp={
         "x": lambda g, x, y: _swing(g, direction(y, x), x, y),
         "y": lambda g, x, y, out: neg(_swing(g, out, x, y)),
@@ -285,6 +288,7 @@ def direction(x: Any, y: Any, /) -> Any:
     elementwise=True,
     ufunc=np.hypot,
     scalar=lambda x, y: math.hypot(x, y),
+    equals=lambda x, y: sqrt(add(square(x), square(y))),
     vjp={
         "x": lambda g, x, y: mul(g, direction(x, y)),
         "y": lambda g, x, y: mul(g, direction(y, x)),

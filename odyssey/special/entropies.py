@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, mul, sub
+from odyssey.ops.arithmetic import add, div, mul, sub
 from odyssey.ops.elementary import log, precise, reciprocal
 from odyssey.ops.statistics import over_length
 from odyssey.table.declare import op, publish
@@ -22,6 +22,7 @@ from odyssey.table.samples import APART, PAIRS, reject, sample, singles
     scalar=lambda x: select(
         abs(x - T(0.5)) < T(0.2), T(2) * math.atanh(T(2) * x - T(1)), math.log(x / (T(1) - x))
     ),
+    equals=lambda x: log(div(x, sub(1, x))),
     # As a sum, whose derivative in turn has no product of 0 and infinity at the ends.
     vjp={"x": lambda g, x: mul(g, add(reciprocal(x), reciprocal(sub(1, x))))},
     kinks="inf at 0 and 1, -inf at -0.0; beyond, where the result is NaN, still the same formula",
@@ -38,6 +39,7 @@ def logit(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
+    equals=lambda x, y: mul(x, log(y)),
     scalar=lambda x, y: x * math.log(select((x == T(0)) & (y == y), T(1), y)),
     vjp={
         "x": lambda g, y: mul(g, log(precise(y, g))),

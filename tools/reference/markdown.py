@@ -58,14 +58,20 @@ def _entry_lines(entry: Entry) -> Iterator[str]:
         yield "* Made of other ops, whose derivatives it has"
         return
     for name, rule in entry.row.vjp.items():
-        lines = rule_text(rule).splitlines() if rule else []
-        if len(lines) == 1:
-            yield f"* Derivative in `{name}`: `{lines[0]}`"
-        elif lines:
-            yield f"* Derivative in `{name}`:"
-            yield from ["", "  ```python", *(f"  {line}".rstrip() for line in lines), "  ```", ""]
+        if rule:
+            yield from _code(f"Derivative in `{name}`", rule_text(rule).splitlines())
     if not entry.differentiable:
         yield "* Not differentiable"
+    if entry.row.equals:
+        yield from _code("Equals", rule_text(entry.row.equals).splitlines())
     if entry.row.kinks:
         yield f"* Kinks: {entry.row.kinks}"
     yield f"* Dtypes: {dtype_line(entry.row)}"
+
+
+def _code(label: str, lines: list[str]) -> Iterator[str]:
+    if len(lines) == 1:
+        yield f"* {label}: `{lines[0]}`"
+    else:
+        yield f"* {label}:"
+        yield from ["", "  ```python", *(f"  {line}".rstrip() for line in lines), "  ```", ""]
