@@ -184,3 +184,24 @@ def test_softmax_kernel_refuses_what_does_not_fit():
         cuda_softmax(x, np.zeros((3, 2)).T)
     with pytest.raises(DTypeError, match="x is float64 and out float32"):
         cuda_softmax(x, np.zeros((2, 3), np.float32))
+
+
+# ------------------------------------------------------------------ kernels of rows
+
+
+def test_a_row_runs_its_gpu_kernel_in_a_block():
+    from odyssey import nn, ops
+    from odyssey.ops import OPS
+
+    kernels = [(row, k) for row in OPS.values() for k in row.kernels if k.device == "cuda"]
+    assert [row.name for row, _ in kernels] == ["softmax"]
+    for dtype in ("float32", "float64"):
+        for shape in ((3, 7), (2, 3, 5), (4,), (5, 1)):
+            x = 3 * normal(shape, dtype)
+            usual = nn.softmax(x)
+            with ops.use_kernels("cuda"):
+                found = nn.softmax(x)
+                across = nn.softmax(x, axis=0)  # which the kernel does not take, but for vectors
+            assert found.dtype == x.dtype
+            np.testing.assert_allclose(found, usual, rtol=16 * np.finfo(dtype).eps)
+            np.testing.assert_allclose(across, nn.softmax(x, axis=0), rtol=16 * np.finfo(dtype).eps)

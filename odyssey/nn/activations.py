@@ -20,6 +20,7 @@ from odyssey.ops.elementary import exp, power, tanh
 from odyssey.ops.logarithms import logaddexp
 from odyssey.special.error_function import bell, erf, erfc, error_function, within
 from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 
@@ -155,6 +156,7 @@ def _mish_scalar(x: Any) -> Any:
 
 @op(
     elementwise=True,
+    kernels=[by_scalar(_mish_scalar)],
     scalar=_mish_scalar,
     equals=lambda x: mul(x, tanh(softplus(x))),
     vjp={"x": _mish_rule},
@@ -171,9 +173,14 @@ def mish(x: Any, /) -> Any:
     return np.maximum(x, -1000) * (above / (above + np.where(right, 2 * e * e, 2)))
 
 
+def _softsign_scalar(x: Any) -> Any:
+    return select(abs(x) > T(T.max), math.copysign(T(1), x), x / (T(1) + abs(x)))
+
+
 @op(
     elementwise=True,
-    scalar=lambda x: select(abs(x) > T(T.max), math.copysign(T(1), x), x / (T(1) + abs(x))),
+    kernels=[by_scalar(_softsign_scalar)],
+    scalar=_softsign_scalar,
     equals=lambda x: div(x, add(1, absolute(x))),
     vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},
     samples=singles(low=0.5),
@@ -246,17 +253,29 @@ def _gelu_in_ops(x: Any, approximate: str) -> Any:
 
 
 def _gelu_scalar(x: Any, approximate: str) -> Any:
-    c = select(x < T(-_END), T(-_END), x)
+    return select(x < T(-_END), T(-_END), x) * _chance_scalar(x, approximate)
+
+
+def _chance_scalar(x: Any, approximate: str) -> Any:
     if approximate == "none":
-        return c * (T(0.5) * math.erfc(x * T(-_SQRT_HALF)))
-    d = select(c > T(_END), T(_END), c)
-    return c * _sigmoid_scalar(T(_STEEP) * (d * (T(1) + T(_CUBIC) * (d * d))))
+        return T(0.5) * math.erfc(x * T(-_SQRT_HALF))
+    c = select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
+    return _sigmoid_scalar(T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c))))
+
+
+_compiled_chance = by_scalar(_chance_scalar).run
+
+
+def _compiled_forward(x: Any, approximate: str) -> tuple[Any, Any]:
+    chance = _compiled_chance(x, approximate)
+    return np.maximum(x, -_END) * chance, chance
 
 
 @op(
     elementwise=True,
     forward=_gelu_forward,
     prepare=_gelu_options,
+    kernels=[by_scalar(_gelu_scalar)._replace(with_residual=_compiled_forward)],
     scalar=_gelu_scalar,
     equals=_gelu_in_ops,
     vjp={"x": _gelu_rule},

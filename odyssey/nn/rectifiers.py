@@ -26,6 +26,7 @@ from odyssey.ops.reductions import sum
 from odyssey.ops.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 
@@ -93,6 +94,10 @@ def relu6(x: Any, /) -> Any:
     return np.minimum(np.maximum(x, 0), 6)
 
 
+def _leaky_scalar(x: Any, negative_slope: float) -> Any:
+    return select(x > T(0), x, T(negative_slope) * x + T(0))
+
+
 def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     above = greater(x, 0)
     right = keep_where(g, above)
@@ -106,7 +111,8 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     masks=True,
     prepare=real_options("leaky_relu", "negative_slope"),
     equals=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
-    scalar=lambda x, negative_slope: select(x > T(0), x, T(negative_slope) * x + T(0)),
+    kernels=[by_scalar(_leaky_scalar)],
+    scalar=_leaky_scalar,
     vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
     samples=[*singles(), sample((2, 3), negative_slope=0.3)],

@@ -10,7 +10,7 @@ from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.elementary import exp, log
 from odyssey.ops.reductions import max, sum
 from odyssey.table.canonical import folded
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import along, floating
 
@@ -44,6 +44,34 @@ def _log_softmax_in_ops(x: Any, axis: int) -> Any:
     return sub(z, log(sum(exp(z), axis, keepdims=True)))
 
 
+def _in_rows(x: Spec, axis: int) -> bool:
+    along_last = x.ndim > 0 and axis in (-1, x.ndim - 1)
+    return along_last and x.dtype.char in "fd" and x.size > 0
+
+
+def _in_short_rows(x: Spec, axis: int) -> bool:
+    # It takes 0.4 of NumPy's time for 10 classes, 0.9 for 24, and 2.5 of it for 1000, whose
+    # exponentials NumPy takes several at once.
+    return _in_rows(x, axis) and x.shape[-1] <= 24
+
+
+def _cpu_softmax(x: Any, axis: int) -> Any:
+    from odyssey.kernels import cpu_softmax
+
+    out = np.empty(x.shape, x.dtype)
+    rows = x if x.flags.aligned else x.copy()
+    cpu_softmax(rows.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1]))
+    return out
+
+
+def _cuda_softmax(x: Any, axis: int) -> Any:
+    from odyssey.kernels import cuda_softmax
+
+    out = np.empty(x.shape, x.dtype)
+    cuda_softmax(np.ascontiguousarray(x).reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1]))
+    return out
+
+
 def softmax_of(x: Any, axis: int) -> Any:
     """The softmax of an array, for kernels."""
     e = _shifted(x, axis)
@@ -64,6 +92,10 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     canonical=folded,
     infer=along("softmax", floating),
     equals=_softmax_in_ops,
+    kernels=[
+        Kernel("a compiled loop over short rows", _cpu_softmax, when=_in_short_rows),
+        Kernel("a block for each row", _cuda_softmax, "cuda", when=_in_rows),
+    ],
     vjp={"x": _softmax_rule},
     jvp={"x": lambda t, out, axis: _softmax_rule(t, out, axis)},
     kinks="NaN where an element is inf, or all are -inf, as the result is",

@@ -7,10 +7,11 @@ from typing import Any
 
 from odyssey.table import published as _published
 from odyssey.table.declare import COMPOSITES, OPS, PASS, Kernel, Row, op
+from odyssey.table.kernels import use_kernels
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
-__all__ = ["COMPOSITES", "OPS", "PASS", "Kernel", "Row", "Symbol", "no_grad", "op"]
+__all__ = ["COMPOSITES", "OPS", "PASS", "Kernel", "Row", "Symbol", "no_grad", "op", "use_kernels"]
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

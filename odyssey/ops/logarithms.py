@@ -12,6 +12,7 @@ from odyssey.kernels import T, select
 from odyssey.ops.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementary import exp, exp2, log, log2
 from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted, real_options
 from odyssey.table.samples import APART, PAIRS, reject, sample
 
@@ -47,6 +48,7 @@ def _share_scalar(x: Any, y: Any, base: float) -> Any:
 @op(
     elementwise=True,
     kernel=_share,
+    kernels=[by_scalar(_share_scalar, 2)],
     scalar=_share_scalar,
     equals=lambda x, y, base: div(1, add(1, exp(mul(sub(y, x), math.log(base))))),
     prepare=real_options("power_share", "base"),

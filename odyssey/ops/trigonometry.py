@@ -17,6 +17,7 @@ from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementary import sqrt
 from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
 
@@ -269,6 +270,7 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     real=True,
     elementwise=True,
     kernel=_direction,
+    kernels=[by_scalar(_direction_scalar, 2)],
     scalar=_direction_scalar,
     equals=lambda x, y: div(x, hypot(x, y)),
     vjp={

@@ -23,6 +23,7 @@ from odyssey.ops.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementary import exp
 from odyssey.spec import Array
 from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating
 from odyssey.table.samples import reject, singles
 
@@ -134,12 +135,21 @@ def bell(x: Any) -> Any:
     return exp(neg(square(within(x, 30.0))))
 
 
+def _erf_scalar(x: Any) -> Any:
+    return math.erf(x)
+
+
+def _erfc_scalar(x: Any) -> Any:
+    return math.erfc(x)
+
+
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 
 @op(
     elementwise=True,
-    scalar=lambda x: math.erf(x),
+    kernels=[by_scalar(_erf_scalar)],
+    scalar=_erf_scalar,
     vjp={"x": lambda g, x: mul(g, mul(_SLOPE, bell(x)))},
     samples=[*singles(), *singles(low=0.9, high=4.0)],
     rejects=[_COMPLEX],
@@ -151,7 +161,8 @@ def erf(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    scalar=lambda x: math.erfc(x),
+    kernels=[by_scalar(_erfc_scalar)],
+    scalar=_erfc_scalar,
     vjp={"x": lambda g, x: mul(g, mul(-_SLOPE, bell(x)))},
     samples=[*singles(), *singles(low=0.9, high=4.0)],
     rejects=[_COMPLEX],
