@@ -125,7 +125,7 @@ def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, 
             assert_same(a, b)
             assert_same(c, b)
         assert list(kept) == list(kept_by_general)
-        assert "residual" not in kept or row.forward
+        assert "residual" not in kept or row.with_residual
         for name in kept.keys() & {*row.arrays, "out"}:
             assert_same(kept[name], kept_by_general[name])
 

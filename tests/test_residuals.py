@@ -1,4 +1,4 @@
-"""What an op's ``forward`` leaves for its rules: used where it is, missed nowhere."""
+"""What an op's ``with_residual`` leaves for its rules: used where it is, missed nowhere."""
 
 import gc
 import weakref
@@ -38,7 +38,7 @@ def _rule_x(g, x, y, residual=None):
 
 @od.op(
     elementwise=True,
-    forward=_forward,
+    with_residual=_forward,
     vjp={"x": _rule_x, "y": lambda g, x: ops.mul(g, x)},
 )
 def grown(x, y, /):
@@ -119,7 +119,7 @@ def test_residuals_go_with_the_node():
 
 def test_a_rule_that_takes_no_residual_gets_its_own_specs():
     @od.op(
-        forward=lambda x, y: (np.asarray(x.sum() * y.sum()), y.sum()),
+        with_residual=lambda x, y: (np.asarray(x.sum() * y.sum()), y.sum()),
         vjp={
             "x": lambda g, y, x_spec, residual=None: ops.broadcast_to(
                 ops.mul(g, ops.sum(y) if residual is None else residual), x_spec.shape
@@ -169,7 +169,7 @@ def test_a_residual_shares_no_memory_with_what_others_may_write_to(residual):
 
     @od.op(
         elementwise=True,
-        forward=lambda x, y: (x * y, pick[residual](y)),
+        with_residual=lambda x, y: (x * y, pick[residual](y)),
         vjp={"x": rule, "y": lambda g, x: ops.mul(g, x)},
     )
     def prod(x, y, /):
@@ -189,7 +189,7 @@ def test_a_residual_shares_no_memory_with_what_others_may_write_to(residual):
 def test_a_linear_op_moves_forward_beside_its_residual():
     @od.op(
         linear=True,
-        forward=lambda x, k: (x * k, np.array(k)),
+        with_residual=lambda x, k: (x * k, np.array(k)),
         vjp={"x": lambda g, k, residual=None: ops.mul(g, k)},
     )
     def times(x, /, k=2.0):
@@ -222,7 +222,7 @@ def test_a_careful_tape_goes_by_what_it_can_check():
 
     @od.op(
         elementwise=True,
-        forward=forward,
+        with_residual=forward,
         vjp={"x": lambda g, x, residual=None: ops.mul(g, ops.cos(x))},
     )
     def sine(x, /):
@@ -239,7 +239,7 @@ def test_forward_cannot_return_what_the_op_refuses():
     @od.op(
         real=True,
         elementwise=True,
-        forward=lambda x: (x * 2, x),
+        with_residual=lambda x: (x * 2, x),
         vjp={"x": lambda g, residual=None: ops.mul(g, 2.0)},
     )
     def doubled(x, /):
@@ -253,7 +253,7 @@ def test_forward_cannot_return_what_the_op_refuses():
 def test_a_residual_may_be_a_number_or_missing(residual):
     @od.op(
         elementwise=True,
-        forward=lambda x: (x * 2, residual),
+        with_residual=lambda x: (x * 2, residual),
         vjp={"x": lambda g, residual=None: ops.mul(g, 2.0)},
     )
     def doubled(x, /):
@@ -268,13 +268,13 @@ def test_a_residual_may_be_a_number_or_missing(residual):
 def test_a_residual_that_is_no_array_is_refused():
     @od.op(
         elementwise=True,
-        forward=lambda x: (x * 2, [1]),
+        with_residual=lambda x: (x * 2, [1]),
         vjp={"x": lambda g, residual=None: ops.mul(g, 2.0)},
     )
     def doubled(x, /):
         return x * 2
 
-    with GradientTape(), pytest.raises(OdysseyError, match=r"forward left list \[1\]"):
+    with GradientTape(), pytest.raises(OdysseyError, match=r"with_residual left list \[1\]"):
         doubled(leaf())
 
 
@@ -293,13 +293,13 @@ def test_the_residual_of_cross_entropy_changes_no_bit(monkeypatch, dtype, reduct
         x = leaf(logits)
         with GradientTape(persistent=True) as tape:
             y = losses.cross_entropy(x, targets, reduction=reduction)
-        assert ("residual" in tape.nodes[0].saved) == (row.forward is not None)
+        assert ("residual" in tape.nodes[0].saved) == (row.with_residual is not None)
         g = np.linspace(1, 2, y.size, dtype=dtype).reshape(y.shape)
         tangent = rng.standard_normal(logits.shape).astype(dtype) * 0 + 0.5
         return y.numpy(), tape.gradient(y, x, g), tape.jvp(y, x, tangent)
 
     with_residual = found()
-    monkeypatch.setattr(row, "forward", None)
+    monkeypatch.setattr(row, "with_residual", None)
     for a, b in zip(with_residual, found(), strict=True):
         assert_same(a, b)
 

@@ -229,7 +229,7 @@ _ENTROPY: dict[str, Any] = {
 
 
 @op(
-    forward=_with_exponentials,
+    with_residual=_with_exponentials,
     infer=_entropy_spec,
     equals=_entropy_in_ops,
     vjp={"logits": _entropy_rule},

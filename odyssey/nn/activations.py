@@ -238,7 +238,7 @@ def _chance(x: Any, approximate: str) -> Any:
     return _sigmoid(_STEEP * (c * (1 + _CUBIC * (c * c))))
 
 
-def _gelu_forward(x: Any, approximate: str) -> tuple[Any, Any]:
+def _gelu_with_chance(x: Any, approximate: str) -> tuple[Any, Any]:
     """The result, and for the rule the chance: two thirds of the time of both."""
     x = real_floating(x)
     chance = _chance(x, approximate)
@@ -273,7 +273,7 @@ def _compiled_forward(x: Any, approximate: str) -> tuple[Any, Any]:
 
 @op(
     elementwise=True,
-    forward=_gelu_forward,
+    with_residual=_gelu_with_chance,
     prepare=_gelu_options,
     kernels=[by_scalar(_gelu_scalar)._replace(with_residual=_compiled_forward)],
     scalar=_gelu_scalar,

@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.ops.arithmetic import div, mul, sub
 from odyssey.ops.elementary import exp, log
 from odyssey.ops.reductions import max, sum
+from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample

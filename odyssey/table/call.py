@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 new: Any = object.__new__
 
-__all__ = ["caller", "check_tape", "forward", "general", "giving_way", "record", "run"]
+__all__ = ["caller", "check_tape", "general", "giving_way", "leaving_residual", "record", "run"]
 
 
 # ------------------------------------------------------------------ the whole meaning of a call
@@ -79,7 +79,7 @@ def general(
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
     id = recording.new_id()
-    pair = forward(row, values, options) if recording.careful is None else None
+    pair = leaving_residual(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
     if row.several is not None:
         return record_several(
@@ -134,7 +134,7 @@ def record(
         values: The operands' arrays and numbers.
         options: The op's options, in order.
         data: What running the op on them gave.
-        residual: What the op's ``forward`` left, or None.
+        residual: What the op's ``with_residual`` left, or None.
     """
     if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
@@ -183,12 +183,14 @@ def record_several(
     return row.several(made)
 
 
-def forward(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """The result on arrays and the residual, where the op has a ``forward`` that gives them."""
-    if row.forward is None or not PLAIN.issuperset(map(type, values)):
+def leaving_residual(
+    row: Row, values: Sequence[Any], options: tuple[Any, ...]
+) -> tuple[Any, Any] | None:
+    """The result on arrays and the residual, where the op has what gives them."""
+    if row.with_residual is None or not PLAIN.issuperset(map(type, values)):
         return None
     try:
-        return row.forward(*values, *options)
+        return row.with_residual(*values, *options)
     except STUMBLES as error:
         raise row.failure(error, values, options) from error
 

@@ -31,9 +31,9 @@ from odyssey.table import fast_calls
 from odyssey.table.call import caller, general, giving_way
 from odyssey.table.guards import (
     counted,
-    forward_in_own_memory,
     in_own_memory,
     refusing_complex,
+    residual_in_own_memory,
 )
 from odyssey.table.meaning import Kernel, check_meaning, read_meaning
 from odyssey.table.published import (
@@ -91,7 +91,7 @@ def op(
     real: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
-    forward: Callable[..., tuple[Any, Any] | None] | None = None,
+    with_residual: Callable[..., tuple[Any, Any] | None] | None = None,
     infer: Callable[..., Spec | tuple[Spec, ...]] | None = None,
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
@@ -142,9 +142,9 @@ def op(
         real: The op has no meaning for complex numbers, and refuses them.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
-        forward: What a recorded call tries first: returns the result that the kernel would give,
-            and a residual, arrays that rules can use again instead of computing them from what
-            they ask for; or None, and then the kernel runs. A rule whose last parameter is
+        with_residual: What a recorded call tries first: returns the result that the kernel would
+            give, and a residual, arrays that rules can use again instead of computing them from
+            what they ask for; or None, and then the kernel runs. A rule whose last parameter is
             ``residual=None`` gets it, where there is one.
         infer: Shape and dtype rule ``infer(*specs, *options) -> Spec``, run when tracing.
             Derived for elementwise ops.
@@ -246,10 +246,12 @@ def _read(
     facts |= read_meaning(layout, given)
     facts |= rules_of(layout, given, foreign)
     facts |= choice_of(layout, given, facts, foreign)
-    kernel, forward = given["kernel"] or given["ufunc"] or reference, given["forward"]
+    kernel = given["kernel"] or given["ufunc"] or reference
+    with_residual = given["with_residual"]
     if foreign:
         kernel = in_own_memory(layout, kernel)
-        forward = forward and forward_in_own_memory(layout, forward, given["real"])
+        if with_residual:
+            with_residual = residual_in_own_memory(layout, with_residual, given["real"])
     infer = given["infer"]
     if infer is None:
         infer = by_running(layout, reference) if given["elementwise"] else refusing(layout)
@@ -269,7 +271,7 @@ def _read(
         foreign=foreign,
         reference=reference,
         kernel=kernel,
-        forward=forward,
+        with_residual=with_residual,
         infer=infer,
     )
 
@@ -287,7 +289,7 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
             flag("op", name, given[name])
     if given["closed"] is not None:
         flag("op", "closed", given["closed"])
-    for name in ("ufunc", "kernel", "forward", "infer", "prepare", "canonical", "scalar"):
+    for name in ("ufunc", "kernel", "with_residual", "infer", "prepare", "canonical", "scalar"):
         if given[name] is not None:
             function(f"op: {name}", given[name])
     for name in with_rules:
@@ -325,7 +327,7 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     )
     # Nor do they tell the recording of rows from outside.
     plain = own and not (row.options or row.optional or row.foreign)
-    plain = plain and row.forward is None and all(row.vjp.values()) and not row.cotangents
+    plain = plain and row.with_residual is None and all(row.vjp.values()) and not row.cotangents
     make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
     make = make or (caller if row.cotangents else fast_calls.with_options)
     call: Any = make(row, general)

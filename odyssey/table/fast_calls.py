@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
 from odyssey.spec import spec_of
-from odyssey.table.call import check_tape, forward, general, record, run
+from odyssey.table.call import check_tape, general, leaving_residual, record, run
 from odyssey.table.scope import innermost, scopes
 from odyssey.table.value import LEAF, NUMBERS, PLAIN, Value
 
@@ -307,7 +307,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             if _entered_elsewhere():
                 return general(row, operands, options)
             recording.place(fresh, row.name)
-        pair = forward(row, values, options) if row.forward else None
+        pair = leaving_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
         return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
 

@@ -14,7 +14,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
 from odyssey.table.value import NUMBERS, Symbol, Value
 
-__all__ = ["checking", "counted", "forward_in_own_memory", "in_own_memory", "refusing_complex"]
+__all__ = ["checking", "counted", "residual_in_own_memory", "in_own_memory", "refusing_complex"]
 
 
 def counted(
@@ -58,13 +58,13 @@ def _each_apart(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any
     return own
 
 
-def forward_in_own_memory(
-    layout: Layout, forward: Callable[..., Any], real: bool
+def residual_in_own_memory(
+    layout: Layout, with_residual: Callable[..., Any], real: bool
 ) -> Callable[..., tuple[Any, Any] | None]:
-    """The same for a ``forward``: what it leaves must be its own too."""
+    """The same for a ``with_residual``: what it leaves must be its own too."""
 
     def alone(*args: Any) -> tuple[Any, Any] | None:
-        pair = forward(*args)
+        pair = with_residual(*args)
         if pair is None:
             return None
         out, residual = pair
@@ -75,7 +75,7 @@ def forward_in_own_memory(
         known = (*ARRAY_LIKE, *NUMBERS, type(None))
         if not all(isinstance(part, known) for part in parts):
             raise OdysseyError(
-                f"op {layout.name}: forward left {type(residual).__name__} {residual!r}; the "
+                f"op {layout.name}: with_residual left {type(residual).__name__} {residual!r}; the "
                 "residual must be an array, a number or a tuple of them"
             )
         own = tuple([apart(part, (*args, *outs)) for part in parts])

@@ -54,7 +54,7 @@ class use_kernels:
             if kernels:
                 self._before.append((row, row.kernel))
                 run = _choosing(kernels, row.kernel)
-                row.forwards[run] = _leaving_residuals(kernels, row.forward)
+                row.with_residuals[run] = _leaving_residuals(kernels, row.with_residual)
                 row.use(run)
         return self
 
@@ -68,7 +68,7 @@ class use_kernels:
             row, kernel = self._before.pop()
             ours = row.kernel
             row.use(kernel)
-            row.forwards.pop(ours, None)
+            row.with_residuals.pop(ours, None)
 
 
 def _choosing(kernels: list[Kernel], usual: Callable[..., Any]) -> Callable[..., Any]:

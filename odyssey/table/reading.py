@@ -16,7 +16,7 @@ __all__ = ["choice_of", "rules_of"]
 def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
     """What is read from ``vjp`` and ``jvp``."""
     vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
-    _check_names(layout, vjp, jvp, given["forward"])
+    _check_names(layout, vjp, jvp, given["with_residual"])
     arrays, options = layout.arrays, set(layout.options)
     elementwise = given["elementwise"]
     if layout.variadic:
@@ -62,7 +62,7 @@ def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[st
 
 
 def _check_names(
-    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], forward: Any
+    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], with_residual: Any
 ) -> None:
     """Refuse rules that name what the row does not have."""
     known = layout.known
@@ -73,7 +73,7 @@ def _check_names(
             several = bool(layout.cotangents) and rules is vjp
             wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
             wrong += [asked for asked in wished if asked not in known]
-            wrong += ["residual"] if rule and takes_residual(rule) and not forward else []
+            wrong += ["residual"] if rule and takes_residual(rule) and not with_residual else []
             if wrong:
                 raise OdysseyError(
                     f"op {layout.name}: the rule of {name!r} names {', '.join(wrong)}; "

@@ -66,8 +66,6 @@ class Row:
         "equals",
         "flags",
         "foreign",
-        "forward",
-        "forwards",
         "hand_on",
         "holders",
         "infer",
@@ -107,6 +105,8 @@ class Row:
         "ufunc",
         "unruled",
         "vjp",
+        "with_residual",
+        "with_residuals",
     )
 
     call: Callable[..., Any]  # how users call it; given by who declares it
@@ -133,7 +133,7 @@ class Row:
         foreign: bool = False,
         reference: Callable[..., Any] = _refuse,
         kernel: Callable[..., Any] = _refuse,
-        forward: Callable[..., tuple[Any, Any] | None] | None = None,
+        with_residual: Callable[..., tuple[Any, Any] | None] | None = None,
         infer: Callable[..., Any] = _refuse,
         prepare: Callable[..., tuple[Any, ...]] | None = None,
         canonical: Callable[..., tuple[Any, ...]] | None = None,
@@ -162,9 +162,9 @@ class Row:
         self.required = REQUIRED in layout.defaults  # whether an option has no default
         self.doc = getattr(reference, "__doc__", None) or ""
         self.module = reference.__module__
-        self.reference, self.kernel, self.forward = reference, kernel, forward
-        # By the declared kernel its forward; other kernels have none.
-        self.forwards: dict[Any, Any] = {kernel: forward}
+        self.reference, self.kernel, self.with_residual = reference, kernel, with_residual
+        # By kernel what leaves a residual: the declared one may, and few others.
+        self.with_residuals: dict[Any, Any] = {kernel: with_residual}
         # Tell those that call the kernel without asking here.
         self.holders: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
@@ -206,7 +206,7 @@ class Row:
     def use(self, kernel: Callable[..., Any]) -> None:
         """Run another kernel from now on."""
         self.kernel = kernel
-        self.forward = self.forwards.get(kernel)
+        self.with_residual = self.with_residuals.get(kernel)
         for tell in self.holders:
             tell(kernel)
 

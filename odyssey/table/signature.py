@@ -121,7 +121,7 @@ def asked(rule: Rule, first: int = 1) -> tuple[str, ...]:
 
 
 def takes_residual(rule: Rule) -> bool:
-    """Whether a rule's last parameter is ``residual=None``: what the op's ``forward`` left."""
+    """Whether a rule's last parameter is ``residual=None``: what ``with_residual`` left."""
     code = _code_of(rule)
     if code is not None and "residual" not in code.co_varnames:
         return False
