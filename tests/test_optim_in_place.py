@@ -12,7 +12,7 @@ import odyssey as od
 from odyssey import Variable, ops, optim
 from odyssey.graph.graph import Instruction, Ref
 from odyssey.graph.lifetimes import last_uses, needed
-from odyssey.optim.in_place import derive
+from odyssey.optim.deriving import derive
 from odyssey.spec import Spec
 
 CASES = {name: (entry[0], entry[1], entry[3]) for name, entry in OPTIMIZERS.items()} | {
@@ -186,6 +186,49 @@ def test_the_arrays_of_a_step_are_those_of_the_first():
     optimizer.learning_rate = 0.5  # only a number changes
     optimizer.step()
     assert pack._calls is plan
+
+
+def test_optimizers_with_the_same_settings_share_a_program_at_any_rate():
+    def program(**settings):
+        optimizer = optim.Adam([Variable(np.ones(3), requires_grad=True)], **settings)
+        return optimizer.groups[0].program(np.dtype("d"))
+
+    first = program(eps=0.5)
+    assert program(eps=0.5, learning_rate=0.25) is first
+    assert program(eps=0.25) is not first
+    assert program(eps=0.5, betas=(0.0, 0.5)) is not program(eps=0.5, betas=(-0.0, 0.5))
+    for k in range(100):
+        program(eps=1.0 + k)
+    assert len(optim.adam.programs) <= 64
+
+
+def test_settings_that_letters_do_not_tell_apart_have_programs_of_their_own():
+    class Scale:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __repr__(self):
+            return "Scale"
+
+    class Scaled(optim.Optimizer):
+        def __init__(self, params, learning_rate=0.1, scale="none"):
+            optim.Optimizer.__init__(**locals())
+
+    @optim.rule_of(Scaled)
+    def scaled(s):
+        factor = s.scale.factor
+        return optim.Rule((), lambda g, t, p: (ops.subtract(p, ops.multiply(factor, g)), t))
+
+    w, v = (Variable(np.zeros(2), requires_grad=True) for _ in range(2))
+    first, second = Scaled([w], scale=Scale(1.0)), Scaled([v], scale=Scale(2.0))
+    w.grad = v.grad = np.ones(2)
+    for _ in range(2):
+        first.step()
+        second.step()
+    first.scale = Scale(4.0)
+    first.step()
+    assert (float(w[0].item()), float(v[0].item())) == (-6.0, -4.0)
+    assert not scaled.programs
 
 
 # ------------------------------------------------------------------ rules of one's own

@@ -81,6 +81,7 @@ def rule_of(
         shape.__kwdefaults__ = init.__kwdefaults__
         shape.__annotations__ = init.__annotations__ | {"return": "Rule"}
         pure.__wrapped__ = partial(shape, None, None)  # type: ignore[attr-defined]  # for help()
+        pure.programs = {}  # type: ignore[attr-defined]  # what was derived of it
         kind._declared = staticmethod(pure)
         return pure
 

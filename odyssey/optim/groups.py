@@ -12,7 +12,8 @@ from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.optim.in_place import Program, derive
+from odyssey.optim.deriving import program_of, spelling
+from odyssey.optim.in_place import Program
 from odyssey.optim.rule import Rule
 from odyssey.table.signature import parameters_of
 from odyssey.table.store import Store, store
@@ -104,8 +105,8 @@ class Group:
         A rule that no ``rule_of`` declared may draw random numbers, or keep something elsewhere.
         """
         if dtype not in self._programs:
-            declared = self._rule.elementwise and hasattr(self._make, "__wrapped__")
-            found = derive(self._make, self._settings, dtype) if declared else None
+            declared = self._rule.elementwise and hasattr(self._make, "programs")
+            found = program_of(self._make, self._settings, dtype) if declared else None
             self._programs[dtype] = found
         program: Program | None = self._programs[dtype]
         return program
@@ -141,8 +142,10 @@ class Group:
 def _same_but_rate(new: dict[str, Any], old: dict[str, Any]) -> bool:
     """Whether programs that were derived for the old settings are those of the new ones."""
     for name, value in old.items():
-        if new[name] is not value and name != "learning_rate" and repr(new[name]) != repr(value):
-            return False  # -0.0 is not 0.0
+        if new[name] is not value and name != "learning_rate":
+            spelled = spelling(value)
+            if spelled is None or spelled != spelling(new[name]):
+                return False
     return True
 
 
