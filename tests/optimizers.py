@@ -85,6 +85,30 @@ def adamax(p, g, s, learning_rate=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_dec
     return p - learning_rate / (1 - betas[0] ** s["t"]) * s["m"] / s["u"]
 
 
+def radam(p, g, s, learning_rate=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    """Liu et al. 2020, algorithm 2, with the threshold 5 and eps of PyTorch."""
+    g = g + weight_decay * p
+    t = s["t"] = s.get("t", 0) + 1
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    m = s["m"] / (1 - betas[0] ** t)
+    most = 2 / (1 - betas[1]) - 1
+    known = most - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+    if known <= 5:
+        return p - learning_rate * m
+    r = math.sqrt((known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * known))
+    return p - learning_rate * m * r * math.sqrt(1 - betas[1] ** t) / (np.sqrt(s["v"]) + eps)
+
+
+def adadelta(p, g, s, learning_rate=1.0, rho=0.9, eps=1e-6, weight_decay=0.0):
+    """Zeiler 2012, algorithm 1."""
+    g = g + weight_decay * p
+    s["v"] = rho * s.get("v", 0.0) + (1 - rho) * g**2
+    d = np.sqrt(s.get("u", 0.0) + eps) / np.sqrt(s["v"] + eps) * g
+    s["u"] = rho * s.get("u", 0.0) + (1 - rho) * d**2
+    return p - learning_rate * d
+
+
 def lion(p, g, s, learning_rate=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
     """Chen et al. 2023, program 1 (lines of its Python)."""
     m = s.get("m", 0.0)
@@ -178,6 +202,21 @@ OPTIMIZERS = {
         optim.adamax,
         adamax,
         {"learning_rate": 0.1, "betas": (0.5, 0.8), "eps": 1e-3, "weight_decay": 0.1},
+    ),
+    "radam": (optim.RAdam, optim.radam, radam, {}),
+    "radam_settings": (
+        optim.RAdam,
+        optim.radam,
+        radam,
+        {"learning_rate": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1},
+    ),
+    "radam_untrusted": (optim.RAdam, optim.radam, radam, {"betas": (0.9, 0.6)}),
+    "adadelta": (optim.Adadelta, optim.adadelta, adadelta, {}),
+    "adadelta_settings": (
+        optim.Adadelta,
+        optim.adadelta,
+        adadelta,
+        {"learning_rate": 0.3, "rho": 0.5, "eps": 1e-3, "weight_decay": 0.1},
     ),
     "lion": (optim.Lion, optim.lion, lion, {"learning_rate": 0.01}),
     "lion_decay": (

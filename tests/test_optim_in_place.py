@@ -2,9 +2,11 @@
 
 import itertools
 import random
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from faults import FAULTS, RAISED
 from optimizers import OPTIMIZERS, draw, optimizer_classes, settings_of
 from sgd_cases import SETTINGS as SGD_SETTINGS
 
@@ -229,6 +231,38 @@ def test_settings_that_letters_do_not_tell_apart_have_programs_of_their_own():
     first.step()
     assert (float(w[0].item()), float(v[0].item())) == (-6.0, -4.0)
     assert not scaled.programs
+
+
+@pytest.mark.parametrize(("fault", "stride"), [("opcode", 499), ("line", 53), ("allocation", 1)])
+def test_a_fault_while_a_rule_is_derived_leaves_a_whole_step_or_none(fault, stride):
+    def start():
+        optim.adam.programs.clear()
+        params = [Variable(np.ones(s), requires_grad=True) for s in ((3,), (2, 2))]
+        for p in params:
+            p.grad = np.full(p.shape, 0.5)
+        return params, optim.Adam(params, learning_rate=0.25, weight_decay=0.1)
+
+    def look(params, optimizer):
+        state = optimizer.state_dict()["state"]
+        found = [p.numpy().tolist() for p in params]
+        return [found, [{n: v.tolist() for n, v in s.items() if v.any()} for s in state]]
+
+    wanted = start()
+    looks = [look(*wanted)]
+    for _ in range(2):
+        wanted[1].step()
+        looks.append(look(*wanted))
+    for n in itertools.count(1, stride):
+        params, optimizer = start()
+        with FAULTS[fault](n) as fired, suppress(*RAISED):
+            optimizer.step()
+        found = look(params, optimizer)
+        assert found in looks[:2], fired
+        optimizer.step()
+        assert look(params, optimizer) == looks[looks.index(found) + 1], fired
+        if not fired:
+            break
+    assert n > 1
 
 
 # ------------------------------------------------------------------ rules of one's own

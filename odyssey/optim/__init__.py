@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from odyssey.optim.adadelta import Adadelta, adadelta
 from odyssey.optim.adagrad import AdaGrad, adagrad
 from odyssey.optim.adam import Adam, AdamW, adam, adamw
 from odyssey.optim.adamax import Adamax, adamax
@@ -18,6 +19,7 @@ from odyssey.optim.lars import LARS, lars
 from odyssey.optim.lion import Lion, lion
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.plateau import ReduceLROnPlateau
+from odyssey.optim.radam import RAdam, radam
 from odyssey.optim.rmsprop import RMSprop, rmsprop
 from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import (
@@ -36,6 +38,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "RAdam",
+    "Adadelta",
     "AdaGrad",
     "RMSprop",
     "LARS",
@@ -48,6 +52,8 @@ __all__ = [
     "adam",
     "adamw",
     "adamax",
+    "radam",
+    "adadelta",
     "adagrad",
     "rmsprop",
     "lars",

@@ -21,12 +21,15 @@ _OUT_BY_NAME = frozenset({np.maximum, np.minimum})
 Place = Hashable
 """Where a value lies: ``"g"``, ``"p"``, a slot, a scratch array by number, or a number by key."""
 
-
 _GAP: Any = object()  # in a call, the gradient that is not there yet
 
 
 class Call(NamedTuple):
-    """One call of a program: ``function`` of what lies at ``operands``, written to ``out``."""
+    """One call of a program: ``function`` of what lies at ``operands``, written to ``out``.
+
+    The function is a ufunc; or ``setitem``, which copies, in another dtype maybe; or ``np.where``,
+    which writes its second operand to ``out`` where the first, a number, is true.
+    """
 
     function: Any
     operands: tuple[Place, ...]
