@@ -11,7 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from odyssey import backward, errors, linalg, losses, nn, ops, optim, special
+from odyssey import backward, errors, linalg, losses, nn, objective, ops, optim, special
 from odyssey.compiler import compile
 from odyssey.ops import no_grad, op
 from odyssey.saving import load, save
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from odyssey.losses import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+optim.scipy_objective = objective.scipy_objective
 
 __all__ = [
     "GradientTape",

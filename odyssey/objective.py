@@ -1,7 +1,7 @@
 """An objective for ``scipy.optimize``: one flat vector in, a value and its gradient out.
 
-``od.optim.scipy_objective`` leads here. It differentiates, which optimizers do not, so it lives
-above the tape; SciPy itself is not needed.
+It is ``od.optim.scipy_objective`` to users, and put there by the package. It differentiates, which
+optimizers do not, so it lives above the tape; SciPy itself is not needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function
+from odyssey.checks import function, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Array
@@ -34,8 +34,8 @@ class Objective:
         for path, leaf in paths(params):
             if not hasattr(leaf, "dtype") or leaf.dtype.kind not in "fc":
                 raise DTypeError(
-                    f"scipy_objective: {path or 'params'} is {leaf!r}; pass floating arrays, or "
-                    "Variables, and close over what is not to change"
+                    f"scipy_objective: {path or 'params'} is {shown(leaf)}; pass floating arrays, "
+                    "or Variables, and close over what is not to change"
                 )
         self._params = unflatten(params, [_array(leaf) for leaf in leaves(params)])
         self.x0 = self._flat(self._params)

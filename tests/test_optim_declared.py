@@ -48,8 +48,8 @@ def test_every_optimizer_is_compared_with_a_formula_of_the_tests(kind):
 
 @kinds
 def test_every_setting_is_documented_and_shown_by_help(kind):
-    _, args = kind.__doc__.split("Args:")
-    documented = re.findall(r"^        (\w+): ", args.split(">>>")[0], re.MULTILINE)
+    _, args = inspect.getdoc(kind).split("Args:")
+    documented = re.findall(r"^    (\w+): ", args.split(">>>")[0], re.MULTILINE)
     assert documented == ["params", *settings_of(kind)]
     for thing in (kind, pure(kind)):
         shown = re.sub(".\b", "", pydoc.render_doc(thing))

@@ -411,10 +411,12 @@ def test_an_optimizer_without_a_rule_says_so():
 
 def test_lifetimes_leave_out_what_nobody_reads_and_tell_the_last_use():
     row, spec = ops.add.row, Spec((3,), np.dtype("d"))
-    calls = [((0, 1), 2), ((2, 2), 3), ((0, 2), 4), ((4, 1), 5)]
+    # The fourth call has two results, of which one is read.
+    calls = [((0, 1), (2,)), ((2, 2), (3,)), ((0, 2), (4,)), ((4, 4), (5, 6)), ((6, 1), (7,))]
     graph = [
-        Instruction(row, tuple(map(Ref, operands)), (), (id,), (spec,)) for operands, id in calls
+        Instruction(row, tuple(map(Ref, operands)), (), ids, (spec,) * len(ids))
+        for operands, ids in calls
     ]
-    live = needed(graph, [5])
-    assert [one.id for one in live] == [2, 4, 5]
-    assert last_uses(live, [5, 0]) == {0: 3, 1: 2, 2: 1, 4: 2, 5: 3}
+    live = needed(graph, [7])
+    assert [one.ids for one in live] == [(2,), (4,), (5, 6), (7,)]
+    assert last_uses(live, [7, 0]) == {0: 4, 1: 3, 2: 1, 4: 2, 6: 3, 7: 4}

@@ -10,7 +10,7 @@ __all__ = ["last_uses", "needed"]
 
 
 def needed(instructions: Sequence[Instruction], kept: Iterable[int]) -> list[Instruction]:
-    """The instructions that the values ``kept`` are computed by, in order.
+    """The instructions that the values ``kept`` are computed by, in order, and those with effects.
 
     Args:
         instructions: In order of execution.

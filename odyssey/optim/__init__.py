@@ -5,7 +5,7 @@ Beside them are schedules of the learning rate and the clipping of gradients.
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 from odyssey.optim.adadelta import Adadelta, adadelta
@@ -72,9 +72,5 @@ __all__ = [
     "scipy_objective",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # By name and when asked for: it needs the tape, which optimizers do without.
-    if name == "scipy_objective":
-        return import_module("odyssey.objective").scipy_objective
-    raise AttributeError(f"module 'odyssey.optim' has no attribute {name!r}")
+# The package sets it: it needs the tape, which optimizers do without.
+scipy_objective: Callable[[Callable[[Any], Any], Any], Any]

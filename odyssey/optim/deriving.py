@@ -46,7 +46,10 @@ def spelling(value: Any) -> str | None:
     ('(0.9, -0.0)', None)
     """
     parts = value if type(value) is tuple else (value,)
-    return repr(value) if _PLAIN.issuperset(map(type, parts)) else None
+    try:
+        return repr(value) if _PLAIN.issuperset(map(type, parts)) else None
+    except ValueError:  # an int of more digits than Python writes
+        return None
 
 
 # How many programs a declared rule keeps: to derive one takes as long as a hundred steps.
