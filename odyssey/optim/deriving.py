@@ -62,12 +62,13 @@ def program_of(make: Any, settings: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     if None in spelled:
         return derive(make, settings, dtype)
     key, programs = (dtype, *spelled), make.programs
-    if key not in programs:
-        program = derive(make, settings, dtype)
+    found: Program | None = programs.get(key)
+    if found is None:  # nor is a failure kept: others try again
+        found = derive(make, settings, dtype)
         for old in list(programs)[: len(programs) + 1 - _MOST]:
             programs.pop(old, None)
-        programs[key] = program
-    found: Program | None = programs[key]
+        if found is not None:
+            programs[key] = found
     return found
 
 
