@@ -92,7 +92,7 @@ class Surroundings:
         self._undo = [undo for thing in own for undo in _undoing(thing, enter)]
         self._generators = [thing for thing in found if self.tried and is_generator(thing)]
         self._states = states_of(self._generators)
-        self._large = [a for a in own if isinstance(a, np.ndarray) and _is_large(a)]
+        self._large = [a for a in own if isinstance(a, ARRAYS) and _is_large(a)]
         # What optimizers hold they write to under a lock of theirs, in any thread.
         ours = [x for x in own if str(type(x).__module__).startswith("odyssey.")]
         self._ours = {id(part) for part in reachable(*ours)} if self._large else set()
