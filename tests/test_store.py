@@ -134,4 +134,5 @@ def test_nobody_but_the_stores_asks_which_graph_is_traced():
         for file in PACKAGE.rglob("*.py")
         if "import Trace\n" in file.read_text(encoding="utf-8")
     }
-    assert naming == {"compiler/__init__.py", "optim/in_place.py"}  # who begin a trace
+    rooms = {name.partition("/")[0] for name in naming}
+    assert rooms == {"compiler", "optim"}  # who begin a trace
