@@ -62,6 +62,9 @@ def takes_complex(row, sample):
 COMPLEX = {name: case for name, case in SMOOTH.items() if takes_complex(*case)}
 every_sample = walk(CASES)
 every_differentiable_sample = walk(SMOOTH)
+
+# NumPy has no half precision there.
+NO_HALF = {"odyssey.linalg.decompositions"}
 every_row = pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
 
 

@@ -137,7 +137,8 @@ def test_float32_loops_of_the_op_table_are_the_kernels_and_hold_no_double_precis
         loop = cpu_loop(row.scalar, [float32] * len(operands), wanted.dtype, options)
         loop(*operands, out)
         scalar_cases.assert_is_kernel(row, out, wanted, operands)
-        if "double" in "".join(loop.inspect_llvm().values()):
+        narrow = wanted.dtype != np.float64
+        if narrow and "double" in "".join(loop.inspect_llvm().values()):
             double.append(name)
     assert double == []
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import (
     COMPLEX,
+    NO_HALF,
     SMOOTH,
     assert_close,
     assert_transposed,
@@ -28,9 +29,6 @@ WEAK = {
     for name, (row, sample) in PARTNERED.items()
     if row.elementwise or row.name == "setitem"
 }
-
-# NumPy has no half precision there.
-NO_HALF = {"odyssey.linalg.decompositions"}
 
 
 def second_gradient(call, operand):
