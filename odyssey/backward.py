@@ -31,7 +31,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.ops.fit import fit
+from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
 from odyssey.table.published import row_of

@@ -9,7 +9,7 @@ from cases import CASES, SMOOTH, assert_close, draw, tracked, walk
 import odyssey as od
 from odyssey import ops
 from odyssey.ops import OPS
-from odyssey.ops.indexing import spelled_key
+from odyssey.ops.structure.indexing import spelled_key
 from odyssey.spec import Spec
 from odyssey.tree import leaves
 

@@ -48,7 +48,7 @@ def test_the_import_loads_what_operators_need_and_no_more():
     rooms = {family.split(".")[1] for family in families}
     assert rooms == {"ops", "linalg"}
     assert len(families) < len(published.FAMILIES) / 2
-    assert "odyssey.ops.arithmetic" in families
+    assert "odyssey.ops.elementwise.arithmetic" in families
 
 
 DOORS = {
@@ -58,15 +58,15 @@ DOORS = {
     "an import of all of a room": ("exec('from odyssey.special import *')", "special.entropies"),
     "another name": ("od.ops.swish", "nn.activations"),
     "a row": ("od.ops.OPS['gelu']", "nn.activations"),
-    "a composite": ("od.ops.COMPOSITES['interp']", "ops.interpolation"),
+    "a composite": ("od.ops.COMPOSITES['interp']", "ops.folds.interpolation"),
     "the number of rows": ("len(od.ops.OPS)", "nn.activations"),
     "a backward function": ("od.backward.gelu", "nn.activations"),
     "a backward function of another name": ("od.backward.swish", "nn.activations"),
     "the table of backward functions": ("od.backward.TABLE['gelu']", "nn.activations"),
-    "a method": ("v.cumprod()", "ops.recurrences"),
-    "a function of NumPy": ("np.sinc(v)", "ops.cardinal_sine"),
-    "a ufunc of NumPy": ("np.arctan(v)", "ops.trigonometry"),
-    "a fold of NumPy": ("np.cumprod(v, axis=0)", "ops.recurrences"),
+    "a method": ("v.cumprod()", "ops.folds.recurrences"),
+    "a function of NumPy": ("np.sinc(v)", "ops.elementwise.cardinal_sine"),
+    "a ufunc of NumPy": ("np.arctan(v)", "ops.elementwise.trigonometry"),
+    "a fold of NumPy": ("np.cumprod(v, axis=0)", "ops.folds.recurrences"),
     "a loss": ("od.losses.huber", "losses.regression"),
     "a loss of the package": ("od.cross_entropy", "losses.classification"),
     "what is said of an op": ("__import__('odyssey.describe').describe.find('gelu')", "nn.layers"),
@@ -114,9 +114,9 @@ def test_a_manual_record_loads_its_op():
     run("""
 with od.GradientTape() as tape:
     x, y = tape.variable(0.5), tape.constant(np.sinc(0.5))
-    assert hasattr(tape, "record_sinc") and not loaded("ops.cardinal_sine")
+    assert hasattr(tape, "record_sinc") and not loaded("ops.elementwise.cardinal_sine")
     tape.record_sinc(x, y)
-assert loaded("ops.cardinal_sine")
+assert loaded("ops.elementwise.cardinal_sine")
 """)
 
 
@@ -351,7 +351,7 @@ assert not hasattr(od.ops, "linea")
 
 FAMILY = '''"""Cubes."""
 
-from odyssey.ops.arithmetic import mul
+from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import singles
 

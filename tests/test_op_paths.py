@@ -18,7 +18,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import MutationError, OdysseyError
 from odyssey.ops import OPS
-from odyssey.ops.fit import fit
+from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import general

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.ops.scatter import added_rows
+from odyssey.ops.structure.scatter import added_rows
 from odyssey.spec import Spec
 
 LIMITS = {"e": 1e-3, "f": 1e-6, "d": 1e-15, "F": 1e-6, "D": 1e-15}

@@ -38,7 +38,7 @@ class Entry:
     Attributes:
         name: Its name.
         aliases: Its other names.
-        module: The module of its family, as ``odyssey.ops.elementary``.
+        module: The module of its family, as ``odyssey.ops.elementwise.elementary``.
         function: What is called.
         row: Its row of the table; None for a composite, which is made of ops.
     """

@@ -55,7 +55,7 @@ def entry_text(entry: Entry) -> str:
     <BLANKLINE>
         Elementwise exponential, ``e ** x``.
     <BLANKLINE>
-    family            odyssey.ops.elementary
+    family            odyssey.ops.elementwise.elementary
     NumPy             np.exp
     derivative in x   mul(g, out)
     forward in x      derived: the derivative, with the tangent for g

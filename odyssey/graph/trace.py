@@ -15,7 +15,7 @@ from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
 from odyssey.graph.names import captured_names
-from odyssey.ops.shape import astype, broadcast_to
+from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.canonical import plain_options
 from odyssey.table.protocols import Recording

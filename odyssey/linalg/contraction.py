@@ -15,9 +15,9 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
-from odyssey.ops.diagonals import diagonal
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype, reshape, shape_of, transpose
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.diagonals import diagonal
+from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

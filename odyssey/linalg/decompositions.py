@@ -20,11 +20,11 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg.products import matmul
-from odyssey.ops.arithmetic import add, div, mul, sub
-from odyssey.ops.choice import equal, logical_and, logical_or, where
-from odyssey.ops.complex_numbers import conj, real
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import expand_dims, matrix_transpose
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
+from odyssey.ops.elementwise.complex_numbers import conj, real
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.shape import expand_dims, matrix_transpose
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

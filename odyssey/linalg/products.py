@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.arithmetic import mul
-from odyssey.ops.complex_numbers import conj
-from odyssey.ops.shape import matrix_transpose, reshape, shape_of, transpose
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

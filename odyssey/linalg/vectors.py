@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import mul, sub
-from odyssey.ops.gathering import take
-from odyssey.ops.joining import stack
-from odyssey.ops.shape import reshape, shape_of
+from odyssey.ops.elementwise.arithmetic import mul, sub
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

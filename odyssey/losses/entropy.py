@@ -9,9 +9,9 @@ import numpy as np
 
 from odyssey.kernels import T, select
 from odyssey.nn.activations import sigmoid, softplus
-from odyssey.ops.arithmetic import add, div, maximum, mul, neg, sub
-from odyssey.ops.elementary import log
-from odyssey.ops.shape import astype
+from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
+from odyssey.ops.elementwise.elementary import log
+from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import sample
 

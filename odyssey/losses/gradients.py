@@ -13,7 +13,7 @@ from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
 from odyssey.losses.reducing import REDUCTIONS, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
-from odyssey.ops.fit import fit
+from odyssey.ops.structure.fit import fit
 from odyssey.spec import Array, Spec
 from odyssey.table.shape_rules import normalize_axes
 

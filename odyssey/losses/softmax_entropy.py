@@ -21,9 +21,9 @@ from odyssey.losses.targets import (
     target_spec,
 )
 from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
-from odyssey.ops.arithmetic import div, mul, neg, sub
-from odyssey.ops.choice import equal, where
-from odyssey.ops.reductions import mean_of, over, row_sums, spread, sum
+from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
+from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.folds.reductions import mean_of, over, row_sums, spread, sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import div, mul, neg, square, sub
-from odyssey.ops.reductions import mean_of, sum
+from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
+from odyssey.ops.folds.reductions import mean_of, sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

@@ -9,10 +9,10 @@ import numpy as np
 
 from odyssey.checks import number, whole
 from odyssey.errors import ShapeError
-from odyssey.ops.arithmetic import add, maximum, mul
-from odyssey.ops.choice import equal, not_equal, where
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype, expand_dims
+from odyssey.ops.elementwise.arithmetic import add, maximum, mul
+from odyssey.ops.elementwise.choice import equal, not_equal, where
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
 from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.complex_numbers import absolute
-from odyssey.ops.elementary import exp, power, tanh
-from odyssey.ops.logarithms import logaddexp
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.elementwise.complex_numbers import absolute
+from odyssey.ops.elementwise.elementary import exp, power, tanh
+from odyssey.ops.elementwise.logarithms import logaddexp
 from odyssey.special.error_function import bell, erf, erfc, error_function, within
 from odyssey.table.declare import op, publish
 from odyssey.table.kernels import by_scalar

@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.linalg.products import matmul
-from odyssey.ops.arithmetic import add
-from odyssey.ops.shape import matrix_transpose, reshape
+from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.structure.shape import matrix_transpose, reshape
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.arithmetic import add, div, mul, square, sub
-from odyssey.ops.elementary import sqrt
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype
+from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
+from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish

@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul
-from odyssey.ops.choice import (
+from odyssey.ops.elementwise.arithmetic import add, div, mul
+from odyssey.ops.elementwise.choice import (
     clip,
     greater,
     greater_equal,
@@ -21,9 +21,9 @@ from odyssey.ops.choice import (
     logical_not,
     where,
 )
-from odyssey.ops.elementary import exp, expm1
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import reshape, shape_of
+from odyssey.ops.elementwise.elementary import exp, expm1
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.kernels import by_scalar

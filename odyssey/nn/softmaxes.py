@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import div, mul, sub
-from odyssey.ops.elementary import exp, log
-from odyssey.ops.reductions import max, sum
+from odyssey.ops.elementwise.arithmetic import div, mul, sub
+from odyssey.ops.elementwise.elementary import exp, log
+from odyssey.ops.folds.reductions import max, sum
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import Kernel, op, publish

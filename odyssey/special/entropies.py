@@ -9,9 +9,9 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, sub
-from odyssey.ops.elementary import log, precise, reciprocal
-from odyssey.ops.statistics import over_length
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.elementary import log, precise, reciprocal
+from odyssey.ops.folds.statistics import over_length
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_floating
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.ops.arithmetic import maximum, minimum, mul, neg, square
-from odyssey.ops.elementary import exp
+from odyssey.ops.elementwise.arithmetic import maximum, minimum, mul, neg, square
+from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Array
 from odyssey.table.declare import op, publish
 from odyssey.table.kernels import by_scalar

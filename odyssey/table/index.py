@@ -24,39 +24,43 @@ ROWS = {
         hard_tanh=hardtanh
     """,
     "odyssey.nn.softmaxes": "softmax log_softmax",
-    "odyssey.ops.arithmetic": """
+    "odyssey.ops.elementwise.arithmetic": """
         add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
         fmin
     """,
-    "odyssey.ops.arrangement": "roll",
-    "odyssey.ops.cardinal_sine": "sine_quotient sinc",
-    "odyssey.ops.choice": """
+    "odyssey.ops.elementwise.cardinal_sine": "sine_quotient sinc",
+    "odyssey.ops.elementwise.choice": """
         where keep_where equal not_equal greater greater_equal less less_equal logical_and
         logical_or logical_not logical_xor isfinite isnan isinf bitwise_and bitwise_or
         bitwise_xor invert clip
     """,
-    "odyssey.ops.complex_numbers": "absolute=abs fabs sign conj real imag angle",
-    "odyssey.ops.elementary": """
+    "odyssey.ops.elementwise.complex_numbers": "absolute=abs fabs sign conj real imag angle",
+    "odyssey.ops.elementwise.elementary": """
         power=pow power_slope power_log exp log exp2 expm1 log2 log10 log1p sqrt rsqrt cbrt
         reciprocal tanh
     """,
-    "odyssey.ops.gathering": "take add_taken take_along_axis add_along_axis",
-    "odyssey.ops.indexing": "getitem add_at setitem",
-    "odyssey.ops.interpolation": "searchsorted piecewise_linear",
-    "odyssey.ops.joining": "concatenate",
-    "odyssey.ops.logarithms": "power_share logaddexp logaddexp2",
-    "odyssey.ops.recurrences": "linear_recurrence cumprod",
-    "odyssey.ops.reductions": "sum mean max min argmax argmin any all sum_to",
-    "odyssey.ops.replacement": "nan_to_num",
-    "odyssey.ops.rounding": "floor ceil rint trunc fix round floor_divide mod=remainder",
-    "odyssey.ops.scans": "cumsum prod",
-    "odyssey.ops.shape": "identity astype reshape transpose matrix_transpose broadcast_to",
-    "odyssey.ops.sorting": "argsort sort",
-    "odyssey.ops.statistics": "var over_length std logsumexp",
-    "odyssey.ops.trigonometry": """
+    "odyssey.ops.elementwise.logarithms": "power_share logaddexp logaddexp2",
+    "odyssey.ops.elementwise.replacement": "nan_to_num",
+    "odyssey.ops.elementwise.rounding": """
+        floor ceil rint trunc fix round floor_divide mod=remainder
+    """,
+    "odyssey.ops.elementwise.trigonometry": """
         sin cos tan sinh cosh deg2rad=radians rad2deg=degrees arcsin=asin arccos=acos
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
     """,
+    "odyssey.ops.folds.interpolation": "searchsorted piecewise_linear",
+    "odyssey.ops.folds.recurrences": "linear_recurrence cumprod",
+    "odyssey.ops.folds.reductions": "sum mean max min argmax argmin any all sum_to",
+    "odyssey.ops.folds.scans": "cumsum prod",
+    "odyssey.ops.folds.statistics": "var over_length std logsumexp",
+    "odyssey.ops.structure.arrangement": "roll",
+    "odyssey.ops.structure.gathering": "take add_taken take_along_axis add_along_axis",
+    "odyssey.ops.structure.indexing": "getitem add_at setitem",
+    "odyssey.ops.structure.joining": "concatenate",
+    "odyssey.ops.structure.shape": """
+        identity astype reshape transpose matrix_transpose broadcast_to
+    """,
+    "odyssey.ops.structure.sorting": "argsort sort",
     "odyssey.special.entropies": "logit xlogy",
     "odyssey.special.error_function": "erf erfc",
 }
@@ -66,18 +70,18 @@ COMPOSITES = {
     "odyssey.linalg.contraction": "einsum",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
-    "odyssey.ops.arrangement": "flip flipud fliplr rot90 rollaxis",
-    "odyssey.ops.creation": "zeros_like ones_like full_like",
-    "odyssey.ops.diagonals": "diagonal diag trace tril triu",
-    "odyssey.ops.differences": "diff trapezoid gradient",
-    "odyssey.ops.gathering": "one_hot",
-    "odyssey.ops.interpolation": "interp",
-    "odyssey.ops.joining": "stack array vstack hstack",
-    "odyssey.ops.repeating": "tile repeat pad",
-    "odyssey.ops.sequences": "linspace",
-    "odyssey.ops.shape": "swapaxes moveaxis ravel squeeze expand_dims",
-    "odyssey.ops.splitting": "array_split split unstack hsplit vsplit dsplit",
-    "odyssey.ops.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
+    "odyssey.ops.folds.differences": "diff trapezoid gradient",
+    "odyssey.ops.folds.interpolation": "interp",
+    "odyssey.ops.folds.sequences": "linspace",
+    "odyssey.ops.structure.arrangement": "flip flipud fliplr rot90 rollaxis",
+    "odyssey.ops.structure.creation": "zeros_like ones_like full_like",
+    "odyssey.ops.structure.diagonals": "diagonal diag trace tril triu",
+    "odyssey.ops.structure.gathering": "one_hot",
+    "odyssey.ops.structure.joining": "stack array vstack hstack",
+    "odyssey.ops.structure.repeating": "tile repeat pad",
+    "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
+    "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
+    "odyssey.ops.structure.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
 }
 """Composites by family, likewise."""
 

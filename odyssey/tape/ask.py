@@ -15,7 +15,7 @@ from odyssey.errors import (
     OdysseyError,
     TapeError,
 )
-from odyssey.ops.arithmetic import add
+from odyssey.ops.elementwise.arithmetic import add
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import PLAIN, place_of, ticket
 from odyssey.tape.delivery import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.checks import flag, function
 from odyssey.errors import TapeError
-from odyssey.ops.shape import identity
+from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array
 from odyssey.table.published import listed
 from odyssey.table.scope import Pause, innermost

@@ -20,7 +20,7 @@ from odyssey.errors import (
     TapeMismatchError,
     UntrackedError,
 )
-from odyssey.ops.arithmetic import add
+from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Spec, fits_kind
 from odyssey.table.value import (
     CONSTANT,

@@ -13,8 +13,8 @@ from itertools import repeat
 from typing import Any
 
 from odyssey.errors import NotDifferentiableError
-from odyssey.ops.complex_numbers import conj
-from odyssey.ops.fit import expand, fit
+from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.structure.fit import expand, fit
 from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
 from odyssey.tape.choices import Chosen, Guard, either, fitted, poles_among, step

@@ -13,7 +13,7 @@ from odyssey.checks import function
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
-from odyssey.ops.fit import fit
+from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
 from odyssey.table.value import (

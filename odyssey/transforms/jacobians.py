@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.checks import STUMBLES, flag, shown
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
-from odyssey.ops.joining import stack
-from odyssey.ops.shape import reshape
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Array
 from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape

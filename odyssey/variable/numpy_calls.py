@@ -12,7 +12,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.ops import shape
+from odyssey.ops.structure import shape
 from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of

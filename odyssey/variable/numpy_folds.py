@@ -9,7 +9,9 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops import arithmetic, choice, complex_numbers, elementary, reductions, shape
+from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary
+from odyssey.ops.folds import reductions
+from odyssey.ops.structure import shape
 from odyssey.table.shape_rules import reduced_shape
 from odyssey.table.value import Value
 

@@ -9,16 +9,9 @@ import numpy as np
 from odyssey import ops
 from odyssey.errors import DTypeError
 from odyssey.linalg import products
-from odyssey.ops import (
-    arithmetic,
-    choice,
-    complex_numbers,
-    elementary,
-    indexing,
-    reductions,
-    rounding,
-    shape,
-)
+from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
+from odyssey.ops.folds import reductions
+from odyssey.ops.structure import indexing, shape
 from odyssey.table.declare import operator_of
 from odyssey.table.published import listed
 from odyssey.variable import numpy_calls

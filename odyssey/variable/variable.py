@@ -18,7 +18,7 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
-from odyssey.ops.shape import astype
+from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
 from odyssey.table.protocols import Tape

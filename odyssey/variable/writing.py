@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from odyssey.devices.guard import GUARD
 from odyssey.errors import TapeError
-from odyssey.ops.indexing import setitem
+from odyssey.ops.structure.indexing import setitem
 from odyssey.table.scope import recording_now
 from odyssey.table.store import store
 from odyssey.table.value import Value, array_of, is_trainable, is_untracked

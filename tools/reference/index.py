@@ -53,8 +53,8 @@ def _load_new_families() -> None:
     """Load the families that there are, whatever the index of before knows of them."""
     root = Path(odyssey.__file__).parent
     found = {
-        f"odyssey.{path.parent.name}.{path.stem}"
-        for path in root.glob("*/*.py")
+        ".".join(("odyssey", *path.relative_to(root).with_suffix("").parts))
+        for path in root.rglob("*.py")
         if path.read_text(encoding="utf-8").endswith("\npublish(globals())\n")
     }
     if found != FAMILIES:

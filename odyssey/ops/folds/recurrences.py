@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import mul
-from odyssey.ops.indexing import getitem
-from odyssey.ops.joining import concatenate
-from odyssey.ops.shape import reshape
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish

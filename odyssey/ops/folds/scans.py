@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.arithmetic import mul
-from odyssey.ops.arrangement import flip
-from odyssey.ops.indexing import getitem
-from odyssey.ops.joining import concatenate
-from odyssey.ops.reductions import count, spread, sum
-from odyssey.ops.shape import reshape, transpose
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.folds.reductions import count, spread, sum
+from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import reshape, transpose
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish

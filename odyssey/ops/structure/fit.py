@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.ops.complex_numbers import real
-from odyssey.ops.reductions import column_sums, sum_to
-from odyssey.ops.shape import astype, broadcast_to
+from odyssey.ops.elementwise.complex_numbers import real
+from odyssey.ops.folds.reductions import column_sums, sum_to
+from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Spec
 from odyssey.table.declare import OPS
 

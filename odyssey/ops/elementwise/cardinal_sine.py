@@ -16,7 +16,7 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import mul, neg
+from odyssey.ops.elementwise.arithmetic import mul, neg
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
 from odyssey.table.shape_rules import floating

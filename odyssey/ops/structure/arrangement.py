@@ -9,9 +9,9 @@ import numpy as np
 
 from odyssey.checks import shown, whole
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.indexing import getitem
-from odyssey.ops.joining import concatenate
-from odyssey.ops.shape import Axes, moveaxis, reshape, shape_of, swapaxes
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import Axes, moveaxis, reshape, shape_of, swapaxes
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

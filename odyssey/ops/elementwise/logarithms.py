@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, neg, sub
-from odyssey.ops.elementary import exp, exp2, log, log2
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
+from odyssey.ops.elementwise.elementary import exp, exp2, log, log2
 from odyssey.table.declare import op, publish
 from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted, real_options

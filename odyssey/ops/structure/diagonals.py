@@ -9,10 +9,10 @@ import numpy as np
 from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
-from odyssey.ops.choice import keep_where, where
-from odyssey.ops.indexing import add_at, getitem
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import astype, reshape, shape_of, transpose
+from odyssey.ops.elementwise.choice import keep_where, where
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.indexing import add_at, getitem
+from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample

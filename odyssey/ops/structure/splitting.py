@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.devices.arrays import refuse
 from odyssey.errors import ShapeError
-from odyssey.ops.indexing import getitem
-from odyssey.ops.shape import shape_of
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.shape import shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

@@ -13,9 +13,9 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, isinf, logical_and, where
-from odyssey.ops.elementary import sqrt
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.elementwise.choice import equal, isinf, logical_and, where
+from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.table.declare import op, publish
 from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted

@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.indexing import add_at, getitem
-from odyssey.ops.shape import astype, expand_dims, reshape, shape_of
+from odyssey.ops.structure.indexing import add_at, getitem
+from odyssey.ops.structure.shape import astype, expand_dims, reshape, shape_of
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish

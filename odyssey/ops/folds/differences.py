@@ -9,12 +9,12 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import add, div, mul, neg, sub
-from odyssey.ops.choice import not_equal
-from odyssey.ops.indexing import getitem
-from odyssey.ops.joining import concatenate
-from odyssey.ops.reductions import sum
-from odyssey.ops.shape import Axes, astype, broadcast_to, reshape, shape_of
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
+from odyssey.ops.elementwise.choice import not_equal
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import Axes, astype, broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

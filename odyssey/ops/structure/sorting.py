@@ -8,8 +8,8 @@ import numpy as np
 
 from odyssey.checks import flag, word
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.gathering import add_along_axis, take_along_axis
-from odyssey.ops.shape import reshape
+from odyssey.ops.structure.gathering import add_along_axis, take_along_axis
+from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import op, publish

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.ops.joining import concatenate
-from odyssey.ops.shape import reshape, shape_of
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample

@@ -9,12 +9,12 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, isfinite, where
-from odyssey.ops.complex_numbers import conj, real
-from odyssey.ops.elementary import exp, log, sqrt
-from odyssey.ops.reductions import count, max, mean, spread, sum
-from odyssey.ops.shape import astype, reshape
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.elementwise.choice import equal, isfinite, where
+from odyssey.ops.elementwise.complex_numbers import conj, real
+from odyssey.ops.elementwise.elementary import exp, log, sqrt
+from odyssey.ops.folds.reductions import count, max, mean, spread, sum
+from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError, ShapeError
-from odyssey.ops.arithmetic import div, mul
-from odyssey.ops.choice import equal, keep_where, logical_and, logical_or, not_equal
-from odyssey.ops.shape import astype, broadcast_to, reshape
+from odyssey.ops.elementwise.arithmetic import div, mul
+from odyssey.ops.elementwise.choice import equal, keep_where, logical_and, logical_or, not_equal
+from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import DTypeError
-from odyssey.ops.shape import astype, broadcast_to, shape_of
+from odyssey.ops.structure.shape import astype, broadcast_to, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import select
-from odyssey.ops.choice import (
+from odyssey.ops.elementwise.choice import (
     equal,
     greater_equal,
     keep_where,
@@ -18,7 +18,7 @@ from odyssey.ops.choice import (
     logical_or,
     not_equal,
 )
-from odyssey.ops.shape import astype
+from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import APART, PAIRS, sample, singles
 

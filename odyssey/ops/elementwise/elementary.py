@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.choice import equal, greater_equal, isnan, logical_and, logical_or, where
-from odyssey.ops.shape import astype
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
+from odyssey.ops.elementwise.choice import (
+    equal,
+    greater_equal,
+    isnan,
+    logical_and,
+    logical_or,
+    where,
+)
+from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_dtype
 from odyssey.table.samples import APART, PAIRS, sample, singles

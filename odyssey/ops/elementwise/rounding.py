@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import mul, neg
-from odyssey.ops.creation import zeros_like
+from odyssey.ops.elementwise.arithmetic import mul, neg
+from odyssey.ops.structure.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import APART, PAIRS, sample, singles
 

@@ -13,9 +13,9 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
-from odyssey.ops.choice import keep_where
-from odyssey.ops.gathering import add_at_key, add_where_taken
-from odyssey.ops.shape import reshape
+from odyssey.ops.elementwise.choice import keep_where
+from odyssey.ops.structure.gathering import add_at_key, add_where_taken
+from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

@@ -9,9 +9,9 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.arithmetic import div, mul, sub
-from odyssey.ops.choice import equal, where
-from odyssey.ops.creation import zeros_like
+from odyssey.ops.elementwise.arithmetic import div, mul, sub
+from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.structure.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample, singles
 

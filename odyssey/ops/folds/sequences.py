@@ -9,11 +9,11 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import ShapeError
-from odyssey.ops.arithmetic import add, div, mul, sub
-from odyssey.ops.indexing import getitem
-from odyssey.ops.joining import concatenate
-from odyssey.ops.rounding import floor
-from odyssey.ops.shape import astype, broadcast_to, moveaxis, shape_of
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.rounding import floor
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import astype, broadcast_to, moveaxis, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import NUMBERS, Symbol, Value

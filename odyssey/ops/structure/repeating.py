@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.indexing import getitem, plain_key, setitem
-from odyssey.ops.shape import broadcast_to, reshape, shape_of
+from odyssey.ops.structure.indexing import getitem, plain_key, setitem
+from odyssey.ops.structure.shape import broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

@@ -8,12 +8,20 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.arithmetic import add, div, maximum, minimum, mul, neg, sub
-from odyssey.ops.choice import greater, isnan, keep_where, less, logical_not, logical_or, where
-from odyssey.ops.gathering import add_taken, take
-from odyssey.ops.joining import concatenate
-from odyssey.ops.rounding import mod
-from odyssey.ops.shape import astype
+from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
+from odyssey.ops.elementwise.choice import (
+    greater,
+    isnan,
+    keep_where,
+    less,
+    logical_not,
+    logical_or,
+    where,
+)
+from odyssey.ops.elementwise.rounding import mod
+from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import astype
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

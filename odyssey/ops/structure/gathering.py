@@ -10,9 +10,9 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.choice import equal
-from odyssey.ops.scatter import added_rows, in_range, put_under
-from odyssey.ops.shape import astype, expand_dims
+from odyssey.ops.elementwise.choice import equal
+from odyssey.ops.structure.scatter import added_rows, in_range, put_under
+from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish

@@ -1,0 +1,1 @@
+"""Ops that make, move, join, pick and order elements."""
