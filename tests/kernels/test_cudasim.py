@@ -1,0 +1,207 @@
+"""GPU kernels in numba's simulator: `NUMBA_ENABLE_CUDASIM=1 pytest -m cudasim`, a process apart."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from odyssey.errors import DeviceError, DTypeError, ShapeError
+from odyssey.kernels import T, cpu_loop, cpu_softmax, cuda_loop, cuda_softmax, elementwise
+from odyssey.kernels import cuda as device
+from support import scalar_cases
+
+pytestmark = [
+    pytest.mark.cudasim,
+    pytest.mark.skipif(
+        os.environ.get("NUMBA_ENABLE_CUDASIM") != "1",
+        reason="needs the CUDA simulator: NUMBA_ENABLE_CUDASIM=1 pytest -m cudasim",
+    ),
+]
+SPECIAL = [-np.inf, -2.5, -0.0, 0.0, 0.5, 1.0, 1000.0, np.inf, np.nan]
+by_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def assert_within_ulps(actual, expected, ulps):
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(~np.isnan(actual), known)
+    np.testing.assert_array_max_ulp(actual[known], expected[known], maxulp=ulps)
+
+
+def assert_kernel_is_loop_and_reference(name, row, options, dtype):
+    numbers = np.array(SPECIAL, dtype)
+    if scalar_cases.kernel_values(row, options, numbers.dtype) is None:  # of integers
+        numbers = np.array(scalar_cases.WHOLE)
+    # Of three operands only every third element, for each takes a thread of the simulator.
+    grid = np.meshgrid(*[numbers] * len(row.arrays))
+    inputs = [x.ravel()[:: 3 if len(grid) > 2 else 1].copy() for x in grid]
+    with np.errstate(all="ignore"):
+        made = row.reference(*inputs, *options).dtype
+        # (nan_to_num names the largest number of its dtype.)
+        wider = "f" if row.name != "nan_to_num" else ""
+        wide = [x.astype(np.float64) if x.dtype.kind in wider else x for x in inputs]
+        expected = np.asarray(row.reference(*wide, *options)).astype(made)
+    kinds = ([inputs[0].dtype] * len(inputs), made, options)
+    on_gpu, on_cpu = np.empty(len(inputs[0]), made), np.empty(len(inputs[0]), made)
+    cuda_loop(row.scalar, *kinds)(*inputs, on_gpu)
+    cpu_loop(row.scalar, *kinds)(*inputs, on_cpu)
+    if made.kind != "f":
+        np.testing.assert_array_equal(on_gpu, on_cpu)
+        np.testing.assert_array_equal(on_gpu, expected, err_msg=name)
+        return
+    assert_within_ulps(on_gpu, on_cpu, ulps=2)
+    eps = np.finfo(dtype).eps
+    if row.name in scalar_cases.CANCELLING:
+        sizes = np.fmax.reduce([np.abs(np.where(np.isfinite(x), x, 0)) for x in inputs])
+        with np.errstate(invalid="ignore"):
+            near = np.abs(on_gpu - expected) <= 8 * eps * sizes
+        expected = np.where(near, on_gpu, expected)
+    np.testing.assert_allclose(on_gpu, expected, rtol=8 * eps, atol=eps, err_msg=name)
+
+
+def normal(shape, dtype, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+# ------------------------------------------------------------------ elementwise
+
+
+@by_dtype
+def test_kernel_of_every_scalar_of_the_op_table_is_its_cpu_loop_and_its_reference(dtype):
+    assert scalar_cases.CASES
+    for name, (row, options) in scalar_cases.CASES.items():
+        assert_kernel_is_loop_and_reference(name, row, options, dtype)
+
+
+@by_dtype
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65])
+def test_kernel_writes_every_element_at_every_size(size, dtype):
+    x = normal(size, dtype)
+    out = np.full(size, 7, dtype)
+    cuda_loop(lambda x: T(2) * x, dtype)(x, out)
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_kernel_strides_over_what_is_larger_than_its_grid():
+    x = normal(device.threads_per_block() * device.max_blocks() + 3, "float32")
+    out = np.empty_like(x)
+    cuda_loop(lambda x: x + T(1), np.float32)(x, out)
+    np.testing.assert_array_equal(out, x + np.float32(1))
+
+
+def test_kernel_of_three_inputs_may_write_over_one():
+    x, y, z = (normal(10, "float64", seed=k) for k in range(3))
+    expected = x * y + z
+    cuda_loop(lambda x, y, z: x * y + z, np.float64)(x, y, z, z)
+    np.testing.assert_allclose(z, expected, rtol=1e-15)
+
+
+def test_kernel_takes_device_arrays_and_leaves_the_result_on_the_device():
+    from numba import cuda
+
+    x = np.arange(5.0)
+    out = cuda.device_array(5, np.float64)
+    cuda_loop(lambda x: -x, np.float64)(cuda.to_device(x), out)
+    np.testing.assert_array_equal(out.copy_to_host(), -x)
+
+
+def test_nothing_is_raised_where_a_function_overflows_or_has_a_pole():
+    out = np.empty(3)
+    cuda_loop(lambda x: math.exp(x), np.float64)(np.full(3, 1000.0), out)
+    assert np.isposinf(out).all()
+    cuda_loop(lambda x: math.log(x) + T(1) / x, np.float64)(np.zeros(3), out)
+    assert np.isnan(out).all()  # -inf + inf
+
+
+def test_kernel_refuses_arrays_that_do_not_fit():
+    loop = cuda_loop(lambda x, y: x + y, np.float32)
+    x = np.zeros(4, np.float32)
+    with pytest.raises(DTypeError, match="this loop is for float32"):
+        loop(x, np.zeros(4), x)
+    with pytest.raises(ShapeError, match="1-D and of one size"):
+        loop(x, np.zeros(3, np.float32), x)
+    with pytest.raises(ShapeError, match="1-D and of one size"):
+        loop(*[np.zeros((2, 2), np.float32)] * 3)
+    with pytest.raises(ShapeError, match="an array with gaps"):
+        loop(x, x, np.zeros(8, np.float32)[::2])
+    with pytest.raises(TypeError, match="2 arrays; want 2 inputs, then out"):
+        loop(x, x)
+
+
+def test_the_simulator_has_no_ptx():
+    with pytest.raises(DeviceError, match="unset NUMBA_ENABLE_CUDASIM"):
+        elementwise.cuda_ptx(lambda x: x, np.float32)
+
+
+# ------------------------------------------------------------------ softmax
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (1, 64), (1, 130)], ids=str)
+def test_softmax_kernel_is_the_cpu_kernel(shape, dtype):
+    x = 500 * normal(shape, dtype)  # so wide that only the row's true maximum avoids overflow
+    on_gpu, on_cpu = np.empty_like(x), np.empty_like(x)
+    cuda_softmax(x, on_gpu)
+    cpu_softmax(x, on_cpu)
+    # The two sums are taken in different orders; the terms are all positive.
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=16 * np.finfo(dtype).eps)
+
+
+def test_softmax_kernel_has_the_special_values_of_the_cpu_kernel():
+    inf, nan = np.inf, np.nan
+    x = np.array([[nan, 1, 2], [-inf, -inf, -inf], [inf, 1, 2], [1, 2, -inf], [1e30, 0, 0]])
+    on_gpu, on_cpu = np.empty_like(x), np.empty_like(x)
+    cuda_softmax(x, on_gpu)
+    cpu_softmax(x, on_cpu)
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-15)
+
+
+def test_softmax_kernel_gives_equal_bits_twice():
+    x = normal((1, 130), "float32")
+    first, second = np.empty_like(x), np.empty_like(x)
+    cuda_softmax(x, first)
+    cuda_softmax(x, second)
+    assert first.tobytes() == second.tobytes()
+
+
+def test_softmax_kernel_strides_over_more_rows_than_its_grid():
+    x = normal((device.max_blocks() + 1, 5), "float32")
+    out = np.empty_like(x)
+    cuda_softmax(x, out)
+    np.testing.assert_allclose(out.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
+def test_softmax_kernel_of_nothing_is_nothing(shape):
+    cuda_softmax(np.empty(shape), np.empty(shape))
+
+
+def test_softmax_kernel_refuses_what_does_not_fit():
+    x = np.zeros((2, 3))
+    with pytest.raises(ShapeError, match="must be \\(rows, columns\\)"):
+        cuda_softmax(np.zeros(3), np.zeros(3))
+    with pytest.raises(ShapeError, match="not C-contiguous"):
+        cuda_softmax(x, np.zeros((3, 2)).T)
+    with pytest.raises(DTypeError, match="x is float64 and out float32"):
+        cuda_softmax(x, np.zeros((2, 3), np.float32))
+
+
+# ------------------------------------------------------------------ kernels of rows
+
+
+def test_a_row_runs_its_gpu_kernel_in_a_block():
+    from odyssey import nn, ops
+    from odyssey.ops import OPS
+
+    kernels = [(row, k) for row in OPS.values() for k in row.kernels if k.device == "cuda"]
+    assert [row.name for row, _ in kernels] == ["softmax"]
+    for dtype in ("float32", "float64"):
+        for shape in ((3, 7), (2, 3, 5), (4,), (5, 1)):
+            x = 3 * normal(shape, dtype)
+            usual = nn.softmax(x)
+            with ops.use_kernels("cuda"):
+                found = nn.softmax(x)
+                across = nn.softmax(x, axis=0)  # which the kernel does not take, but for vectors
+            assert found.dtype == x.dtype
+            np.testing.assert_allclose(found, usual, rtol=16 * np.finfo(dtype).eps)
+            np.testing.assert_allclose(across, nn.softmax(x, axis=0), rtol=16 * np.finfo(dtype).eps)

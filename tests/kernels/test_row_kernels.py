@@ -1,0 +1,263 @@
+"""Kernels beside the rows' own: they give what the row gives, and run where they are asked for."""
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.errors import DeviceError, DTypeError
+from odyssey.ops import OPS, Kernel
+from odyssey.spec import spec_of
+from odyssey.table.samples import Sample
+from odyssey.testing import count_kernels
+from support import scalar_cases
+from support.cases import assert_close, derive, draw, tracked
+
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="numba, which compiles kernels, is missing")
+CASES = {
+    f"{row.name}, {kernel.name}": (row, kernel)
+    for row in OPS.values()
+    for kernel in row.kernels
+    if kernel.device == "cpu"
+}
+every_kernel = pytest.mark.parametrize(("row", "kernel"), CASES.values(), ids=list(CASES))
+
+
+def calls(row):
+    """Operands and options: the row's samples, and larger arrays with the options of these."""
+    shapes = ((7,), (5, 3), (2, 3, 4), (33, 20))
+    for dtype in (np.float32, np.float64):
+        for sample in row.samples:
+            larger = [Sample((shape,) * len(row.arrays), sample.options) for shape in shapes]
+            for case in (sample, *larger):
+                try:
+                    operands = draw(case, dtype)
+                    yield operands, row.bind(operands, case.options)[1]
+                except od.errors.OdysseyError:
+                    pass  # an axis that this shape lacks
+
+
+def taken(row, kernel, operands, options):
+    return kernel.takes(*map(spec_of, map(np.asarray, operands)), *options)
+
+
+def assert_as_good(row, kernel, operands, options):
+    """Its error against float64 is at most four times the row's own, or what the kernel says."""
+    with np.errstate(all="ignore"):
+        got = kernel.run(*operands, *options)
+        usual = row.kernel(*operands, *options)
+        exact = row.kernel(*[x.astype(np.float64) for x in operands], *options)
+        size = np.abs(exact)[np.isfinite(exact)].max(initial=1e-30)
+        far, own = (np.abs(np.where(v == exact, 0, v - exact)) for v in (got, usual))
+    assert spec_of(got) == spec_of(usual)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(usual))
+    if row.elementwise:
+        # erfc alone may err by 6 units in the last place.
+        scalar_cases.assert_is_kernel(row, got, usual, operands, ulps=8)
+    largest, theirs = (np.nan_to_num(e, nan=0.0).max(initial=0.0) for e in (far, own))
+    allowed = 4 * max(theirs, np.finfo(got.dtype).eps * size) + (kernel.error_bound or 0.0) * size
+    assert largest <= allowed
+
+
+@needs_numba
+@every_kernel
+def test_a_kernel_is_as_exact_as_its_row_on_samples_and_larger_arrays(row, kernel):
+    count = 0
+    for operands, options in calls(row):
+        if taken(row, kernel, operands, options):
+            count += 1
+            assert_as_good(row, kernel, operands, options)
+    assert count >= 4
+
+
+def unaligned(x):
+    room = np.empty(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    room[...] = x
+    return room
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+LAYOUTS = {
+    "by columns": np.asfortranarray,
+    "with gaps": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "unaligned": unaligned,
+    "read-only": read_only,
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_kernel
+def test_a_kernel_reads_any_layout_and_leaves_its_operands_alone(row, kernel, layout):
+    operands, options = next(
+        (operands, options)
+        for operands, options in calls(row)
+        if np.ndim(operands[0]) > 1
+        and taken(row, kernel, operands, options)
+        and operands[0].dtype == np.float64
+    )
+    laid = [LAYOUTS[layout](x) for x in operands]
+    got = kernel.run(*laid, *options)
+    np.testing.assert_array_equal(got, kernel.run(*operands, *options))
+    assert not any(np.shares_memory(got, x) for x in laid)
+    for x, before in zip(laid, operands, strict=True):
+        np.testing.assert_array_equal(x, before)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@every_kernel
+def test_a_kernel_gives_the_rows_special_values(row, kernel, dtype):
+    numbers = scalar_cases.numbers(np.dtype(dtype))
+    options = row.bind(draw(row.samples[0]), row.samples[0].options)[1]
+    if row.elementwise:
+        operands = scalar_cases.grid(len(row.arrays), np.dtype(dtype))
+    else:  # each number beside each other in a row
+        operands = [np.stack(np.meshgrid(numbers, numbers), axis=-1).reshape(-1, 2)]
+    assert taken(row, kernel, operands, options)
+    assert_as_good(row, kernel, operands, options)
+
+
+def test_kernels_have_names_and_devices_that_are_known():
+    for row in OPS.values():
+        names = [kernel.name for kernel in row.kernels]
+        assert len(set(names)) == len(names)
+        assert all(kernel.device in ("cpu", "cuda") for kernel in row.kernels)
+
+
+# ------------------------------------------------------------------ using them
+
+
+@pytest.fixture
+def numbered(monkeypatch):
+    """softmax with a kernel that notes its calls, for matrices."""
+    ran = []
+
+    def run(x, axis):
+        ran.append(x.shape)
+        return np.full(x.shape, 0.5)
+
+    kernel = Kernel("noted", run, when=lambda x, axis: x.ndim == 2)
+    monkeypatch.setattr(OPS["softmax"], "kernels", (kernel,))
+    return ran
+
+
+def test_a_kernel_runs_in_its_block_for_the_calls_that_it_takes(numbered):
+    x = np.zeros((1, 4))
+    usual = OPS["softmax"].kernel
+    with ops.use_kernels():
+        np.testing.assert_array_equal(od.nn.softmax(x), 0.5)
+        np.testing.assert_array_equal(od.nn.softmax(x[0]), 0.25)
+    np.testing.assert_array_equal(od.nn.softmax(x), 0.25)
+    assert numbered == [(1, 4)]
+    assert OPS["softmax"].kernel is usual
+
+
+def test_kernels_are_put_back_after_an_error_and_within_other_blocks(numbered):
+    x = np.zeros((1, 4))
+    usual = OPS["softmax"].kernel
+    with pytest.raises(ZeroDivisionError), ops.use_kernels():
+        raise ZeroDivisionError
+    with count_kernels() as counts, ops.use_kernels(), ops.use_kernels():
+        od.nn.softmax(x)
+        od.nn.softmax(x[0])
+    assert counts["softmax"] == 1  # the one that the kernel did not take
+    assert OPS["softmax"].kernel is usual
+
+
+def test_a_kernel_that_cannot_be_had_is_left_out(monkeypatch):
+    tried = []
+
+    def missing(x, axis):
+        tried.append(axis)
+        raise DeviceError("not here")
+
+    monkeypatch.setattr(OPS["softmax"], "kernels", (Kernel("missing", missing),))
+    with ops.use_kernels():
+        for _ in range(3):
+            np.testing.assert_array_equal(od.nn.softmax(np.zeros((1, 4))), 0.25)
+    assert tried == [-1]
+
+
+def test_a_device_that_nobody_knows_is_refused():
+    with pytest.raises((DTypeError, od.errors.OdysseyError), match="use_kernels: device='gpu'"):
+        ops.use_kernels("gpu")
+
+
+@needs_numba
+@every_kernel
+def test_derivatives_are_those_of_the_row_in_the_block(row, kernel):
+    sample = next(
+        s for s in row.samples if taken(row, kernel, draw(s), row.bind(draw(s), s.options)[1])
+    )
+
+    def call(*operands):
+        return row.call(*operands, **sample.options)
+
+    usual = derive(call, draw(sample), tracked(row, sample))
+    with ops.use_kernels():
+        swapped = derive(call, draw(sample), tracked(row, sample))
+    for got, wanted in zip(swapped.flat(), usual.flat(), strict=True):
+        assert_close(got, wanted, 1e-14)
+
+
+@needs_numba
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_what_a_kernel_leaves_for_rules_changes_derivatives_in_the_last_places_only(approximate):
+    x = np.linspace(-50.0, 50.0, 401).reshape(1, 401)
+    found = []
+    with ops.use_kernels():
+        for keep in (True, False):
+            w = od.Variable(x, requires_grad=True)
+            with od.GradientTape() as tape:
+                y = od.nn.gelu(w, approximate=approximate)
+                total = ops.sum(y)
+            assert "residual" in tape.nodes[0].saved
+            # A recorded sweep has no residual.
+            g = tape.gradient(total, w, create_graph=not keep)
+            found.append(g if keep else g.detach().numpy())
+    # Far to the left the slope is a difference of numbers that are a thousand times as large.
+    np.testing.assert_allclose(*found, rtol=1e-13, atol=1e-16)
+
+
+def test_nothing_compiles_without_being_asked():
+    program = (
+        "import sys, numpy as np, odyssey as od\n"
+        "w = od.Variable(np.ones((4, 3)), requires_grad=True)\n"
+        "with od.GradientTape() as tape:\n"
+        "    loss = (od.nn.softmax(od.nn.gelu(w)) ** 2).sum()\n"
+        "tape.gradient(loss, w)\n"
+        "print([n for n in sys.modules if n.partition('.')[0] in ('numba', 'llvmlite')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@needs_numba
+def test_the_gpu_is_not_missed_in_silence():
+    program = (
+        "import odyssey as od\n"
+        "from numba import cuda\n"
+        "try:\n"
+        "    with od.ops.use_kernels('cuda'):\n"
+        "        print('cuda: no GPU can be used' if cuda.is_available() else 'entered')\n"
+        "except od.errors.DeviceError as error:\n"
+        "    print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.startswith("cuda: no GPU can be used")

@@ -1,0 +1,146 @@
+"""What the repository says about itself is true."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odyssey
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+SETUP_COMMANDS = [
+    'pip install -e ".[examples]" && python -m odyssey train',
+    'pip install -e ".[test,examples]" && pytest',
+]
+
+
+def test_the_version_is_the_same_in_the_package_and_in_its_metadata():
+    assert odyssey.__version__ == PROJECT["version"]
+
+
+@pytest.mark.parametrize("command", SETUP_COMMANDS, ids=["try", "test"])
+@pytest.mark.parametrize("file", ["README.md", ".ci/run"])
+def test_the_set_up_commands_are_told_and_run_word_for_word(file, command):
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    assert command in [line.strip().removeprefix("$ ") for line in lines]
+
+
+def test_the_programs_of_the_readme_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text, names = (ROOT / "README.md").read_text(encoding="utf-8"), {}
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), names)
+    assert len(programs) == 3
+    np.testing.assert_allclose(names["w"].numpy(), [[2.0]], atol=0.02)
+    np.testing.assert_allclose(names["b"].numpy(), [1.0], atol=0.02)
+    assert names["step"].lower(np.zeros(3)).graph is not None
+    assert "w -> " in capsys.readouterr().out
+
+
+def test_the_row_that_the_guide_shows_is_the_one_in_the_table():
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    source = ROOT / "odyssey" / "ops" / "elementwise" / "trigonometry.py"
+    assert row in source.read_text(encoding="utf-8")
+
+
+def test_every_requirement_has_a_lower_and_an_upper_bound():
+    extras = PROJECT["optional-dependencies"].values()
+    for requirement in [*PROJECT["dependencies"], *(r for extra in extras for r in extra)]:
+        assert ">=" in requirement, requirement
+        assert ",<" in requirement, requirement
+
+
+def test_no_file_mentions_a_path_of_the_machine_it_was_written_on():
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    # Others are files that git does not know yet, but would not ignore.
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.split(b"\0")
+    # Joined here, so that this file does not hold what it looks for.
+    folders = [b"/".join([b"", *parts, b""]) for parts in ([b"work"], [b"tmp", b"v"], [b"root"])]
+    offenders = [
+        f"{path.relative_to(ROOT)}: {folder.decode()}"
+        for path in (ROOT / name.decode() for name in listed if name)
+        if path.is_file()  # a listed file may be deleted
+        for folder in folders
+        if folder in path.read_bytes()
+    ]
+    assert not offenders
+
+
+def test_tests_lie_in_folders_named_after_rooms_and_no_two_files_share_a_name():
+    tests = ROOT / "tests"
+    files = [path for path in tests.rglob("test_*.py") if "__pycache__" not in path.parts]
+    assert {path.parent.parent for path in files} == {tests}
+    rooms = {path.name for path in (ROOT / "odyssey").iterdir() if path.is_dir()}
+    others = {"package", "peers", "walks"}  # the whole of it, other libraries, walks over the table
+    assert {path.parent.name for path in files} <= rooms | others
+    assert len({path.name for path in files}) == len(files)
+
+
+def test_no_room_has_more_than_a_fifth_of_the_lines_and_no_file_more_than_400():
+    package = ROOT / "odyssey"
+    lines = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in package.rglob("*.py")}
+    rooms = Counter()
+    for path, count in lines.items():
+        rooms[path.parent] += count
+    assert max(rooms.values()) <= 0.2 * sum(lines.values()), rooms.most_common(3)
+    assert max(lines.values()) <= 400, [path.name for path in lines if lines[path] > 400]
+
+
+def test_importing_the_package_does_not_import_numba():
+    program = "import sys, odyssey; sys.exit('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_importing_the_package_looks_for_no_name_like_another():
+    program = "import sys, odyssey; sys.exit('difflib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_importing_the_package_loads_no_random_numbers_and_nothing_else_that_programs_do_without():
+    program = (
+        "import sys, numpy; before = set(sys.modules); import odyssey; "
+        "names = {'numpy.random', 'random', 'inspect', 'asyncio', 'zipfile', 'argparse', 'ast'}; "
+        "sys.exit(', '.join(names & set(sys.modules) - before) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_the_package_declares_its_types():
+    assert (Path(odyssey.__file__).parent / "py.typed").is_file()
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
+    root = Path(odyssey.__file__).parent
+    named = {}
+    for file in root.rglob("*.py"):
+        parts = file.relative_to(root.parent).with_suffix("").parts
+        named[".".join(part for part in parts if part != "__init__")] = file
+    wanted = {name: set() for name in named}
+    for name, file in named.items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("odyssey"):
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted[name] |= full & named.keys() or {node.module}
+    assert sum(map(len, wanted.values())) > 500
+    TopologicalSorter(wanted).prepare()  # raises CycleError, which names the circle
