@@ -197,8 +197,8 @@ class _Trial:
             )
             return
         try:
-            around.lock_large()
             try:
+                around.lock_large()
                 self.result = tracing.run(fn, args, named)
             except Exception as error:
                 self.error = error
