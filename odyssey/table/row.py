@@ -287,7 +287,10 @@ class Row:
             kept[k] = recording.hold(kept[k])
         if not _OPEN.isdisjoint(map(type, options)):
             # The caller may write to them while the tape keeps them.
-            kept[len(values) :] = deepcopy(options)
+            try:
+                kept[len(values) :] = deepcopy(options)
+            except STUMBLES as error:
+                raise self.failure(error, values[: len(self.arrays)], options) from error
         if residual is not None:
             kept.append(residual)
         return tuple(kept)

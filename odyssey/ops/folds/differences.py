@@ -81,7 +81,7 @@ def diff(
     before, after = (_end(a, name, end, k, tape) for name, end in ends)
     if before or after:
         a = concatenate([*before, a, *after], axis=k, tape=tape)
-    for _ in range(n):
+    for _ in range(min(n, a.shape[k])):  # after that many none are left
         apart = not_equal if a.dtype == bool else sub
         a = apart(_cut(a, k, 1, None, tape), _cut(a, k, None, -1, tape), tape=tape)
     return a
