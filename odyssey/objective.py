@@ -32,7 +32,8 @@ class Objective:
     def __init__(self, fn: Callable[[Any], Any], params: Any) -> None:
         self._fn = function("scipy_objective", fn)
         for path, leaf in paths(params):
-            if not hasattr(leaf, "dtype") or leaf.dtype.kind not in "fc":
+            dtype = getattr(leaf, "dtype", None)  # of a class it is a descriptor
+            if not isinstance(dtype, np.dtype) or dtype.kind not in "fc":
                 raise DTypeError(
                     f"scipy_objective: {path or 'params'} is {shown(leaf)}; pass floating arrays, "
                     "or Variables, and close over what is not to change"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article
+from odyssey.checks import article, shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Array
 
@@ -130,11 +130,14 @@ def native_dtype(dtype: Any) -> np.dtype[Any]:
     Raises:
         TypeError: for a dtype that is not of numbers.
     """
-    found: np.dtype[Any] = np.dtype(dtype)
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except RecursionError:
+        raise TypeError(f"{shown(dtype)} is not a dtype, but a nest too deep to read") from None
     if found in NATIVE:
         return found
     if found.kind not in "biufc":
-        raise TypeError(f"dtype {found} is not one of numbers")
+        raise TypeError(f"dtype {shown(found)} is not one of numbers")
     return np.dtype(found.char)
 
 

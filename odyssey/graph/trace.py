@@ -166,7 +166,8 @@ class Trace:
     def _constant(self, array: Array) -> Ref | Filled:
         """An array as an operand: one number, if it is no more, else a copy that is stored once."""
         if is_uniform(array):
-            return Filled(array.dtype.type(array.flat[0] if array.size else 0), array.shape)
+            first = array[(0,) * array.ndim] if array.size else 0  # ``flat`` has up to 32 axes
+            return Filled(array.dtype.type(first), array.shape)
         place = address(array)
         known = self._constants.get(place)
         # The function may have written to it since.

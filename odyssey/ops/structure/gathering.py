@@ -111,11 +111,13 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
         sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="wrap", spec=_SPEC),
         sample((4, 3), np.array([-7, 9, 1]), axis=1, mode="clip", spec=_SPEC),
     ],
+    rejects=[reject((2,), np.ones(2), spec=_SPEC, error=DTypeError, match="pass integers")],
 )
 def add_taken(
     x: Any, indices: Any, /, *, axis: int | None = None, mode: str = "raise", spec: Spec
 ) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
+    _check_indices("add_taken", indices)
     return add_where_taken(x, indices, axis, mode, spec)
 
 
@@ -231,9 +233,13 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
         sample((4, 2), _LARGEST, axis=1, spec=_SPEC),
         sample((3,), np.array([5, 0, 5]), axis=None, spec=_SPEC),
     ],
+    rejects=[
+        reject((4, 2), np.ones((4, 2)), axis=1, spec=_SPEC, error=DTypeError, match="pass integers")
+    ],
 )
 def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
+    _check_indices("add_along_axis", indices)
     x, indices = np.asarray(x), np.asarray(indices, np.intp)
     if axis is None:
         if indices.ndim != 1:
