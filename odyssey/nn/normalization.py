@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import ShapeError
+from odyssey.checks import number
+from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.folds.reductions import sum
@@ -89,6 +90,11 @@ def _equals(x: Any, weight: Any, axis: Any, epsilon: float) -> Any:
 _epsilon = real_options("rms_norm", "epsilon")
 
 
+def _options(axis: Any, epsilon: Any) -> tuple[Any, float]:
+    (static,) = _epsilon(epsilon)
+    return axis, number("rms_norm", "epsilon", static, "[0, inf)")
+
+
 def _rms_norm(x: Any, weight: Any, axis: Any, epsilon: float) -> Array:
     x = real_floating(x)
     axes = normalize_axes("rms_norm", axis, x.ndim)
@@ -103,7 +109,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, epsilon: float) -> Array:
 
 @op(
     real=True,
-    prepare=lambda axis, epsilon: (axis, *_epsilon(epsilon)),
+    prepare=_options,
     infer=_rms_spec,
     equals=_equals,
     canonical=lambda x, weight, axis, epsilon: folded(x, axis, epsilon),
@@ -122,6 +128,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, epsilon: float) -> Array:
         reject((2, 3), (2,), match=r"weight \(2,\) for x \(2, 3\)"),
         reject((3,), (2, 3), match="must broadcast to x"),
         reject((2, 3), None, axis=2, match="does not fit an array of 2 axes"),
+        reject((3,), None, epsilon=-1.0, error=SettingError, match="must not be negative"),
     ],
 )
 def rms_norm(x: Any, weight: Any = None, /, *, axis: Any = -1, epsilon: float = 1e-6) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import word
+from odyssey.devices.guard import GUARD
 from odyssey.errors import DeviceError
 from odyssey.spec import Spec, spec_of
+from odyssey.table.blocks import Block
 from odyssey.table.meaning import Kernel
 from odyssey.table.published import OPS
 from odyssey.table.row import Row
@@ -18,7 +19,7 @@ from odyssey.table.row import Row
 __all__ = ["by_scalar", "use_kernels"]
 
 
-class use_kernels:
+class use_kernels(Block):
     """In a block, ops run the faster kernels that their rows have beside their own.
 
     For the whole process, so best around a whole program. On the CPU these are loops that numba
@@ -41,34 +42,62 @@ class use_kernels:
     """
 
     def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
         self.device = word("use_kernels", "device", device, ("cpu", "cuda"))
-        self._before: list[tuple[Row, Callable[..., Any]]] = []
 
-    def __enter__(self) -> use_kernels:
+    def _recreate_cm(self) -> use_kernels:
+        return use_kernels(self.device)  # as a decorator: one for each call
+
+    def _begin(self, entry: list[Any]) -> use_kernels:
         if self.device == "cuda":
             from odyssey.kernels.cuda import require
 
             require()
-        for row in OPS.values():
-            kernels = [kernel for kernel in row.kernels if kernel.device == self.device]
-            if kernels:
-                self._before.append((row, row.kernel))
-                run = _choosing(kernels, row.kernel)
-                row.with_residuals[run] = _leaving_residuals(kernels, row.with_residual)
-                row.use(run)
+        rows = list(OPS.values())  # before the lock: to load them is to import
+        entry[1] = self.device
+        with GUARD:
+            _OPEN.append(entry)
+            _settle(rows)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        while self._before:
-            row, kernel = self._before.pop()
-            ours = row.kernel
-            row.use(kernel)
-            row.with_residuals.pop(ours, None)
+    def _end(self, entry: list[Any]) -> None:
+        with GUARD:
+            _OPEN[:] = [other for other in _OPEN if other is not entry]
+            _settle(list(OPS.values()))
+
+
+# Blocks may end in any order, in other threads say; so what runs follows from those that are open.
+_OPEN: list[list[Any]] = []
+
+# While a block is open: what the rows ran before the first of them.
+_USUAL: dict[Row, tuple[Callable[..., Any], Any, dict[Any, Any]]] = {}
+
+# The devices whose kernels run now; None while that is being changed, or an interrupt left it so.
+_NOW: list[tuple[str, ...] | None] = [()]
+
+
+def _settle(rows: list[Row]) -> None:
+    """Let rows run the kernels of the devices whose blocks are open, the latest first."""
+    devices = tuple(dict.fromkeys(entry[1] for entry in _OPEN))
+    if devices == _NOW[0]:
+        return
+    _NOW[0] = None
+    for row in rows:
+        known = [kernel for kernel in row.kernels if kernel.device in devices]
+        if not known and row not in _USUAL:
+            continue
+        run, leaving, residuals = _USUAL.setdefault(
+            row, (row.kernel, row.with_residual, row.with_residuals)
+        )
+        for device in devices:
+            kernels = [kernel for kernel in known if kernel.device == device]
+            if kernels:
+                run, leaving = _choosing(kernels, run), _leaving_residuals(kernels, leaving)
+        row.with_residuals = residuals | {run: leaving} if devices else residuals
+        row.use(run)
+    if not devices:
+        _USUAL.clear()
+    _NOW[0] = devices
 
 
 def _choosing(kernels: list[Kernel], usual: Callable[..., Any]) -> Callable[..., Any]:

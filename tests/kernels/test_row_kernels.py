@@ -1,8 +1,10 @@
 """Kernels beside the rows' own: they give what the row gives, and run where they are asked for."""
 
 import importlib.util
+import itertools
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from odyssey.ops import OPS, Kernel
 from odyssey.spec import spec_of
 from odyssey.table.samples import Sample
 from odyssey.testing import count_kernels
-from support import scalar_cases
+from support import faults, scalar_cases
 from support.cases import assert_close, derive, draw, tracked
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -174,6 +176,42 @@ def test_kernels_are_put_back_after_an_error_and_within_other_blocks(numbered):
         od.nn.softmax(x[0])
     assert counts["softmax"] == 1  # the one that the kernel did not take
     assert OPS["softmax"].kernel is usual
+
+
+def test_blocks_that_end_in_another_order_leave_the_usual_kernel(numbered):
+    x, row = np.zeros((1, 4)), OPS["softmax"]
+    usual = row.kernel
+    first, second = ops.use_kernels(), ops.use_kernels()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    od.nn.softmax(x)
+    assert numbered == [(1, 4)]
+    second.__exit__(None, None, None)
+    assert row.kernel is usual
+    assert len(row.with_residuals) == 1
+
+
+def test_an_interrupt_at_any_line_of_a_block_leaves_the_usual_kernels(numbered):
+    usual = {row.name: row.kernel for row in OPS.values()}
+    for n in itertools.count(1):
+        with suppress(KeyboardInterrupt), faults.interrupt(n) as fired, ops.use_kernels():
+            pass
+        assert {row.name: row.kernel for row in OPS.values()} == usual, fired
+        assert all(len(row.with_residuals) == 1 for row in OPS.values()), fired
+        if not fired:
+            break
+    assert n > 100
+    with ops.use_kernels():
+        od.nn.softmax(np.zeros((1, 4)))
+    assert numbered == [(1, 4)]
+
+
+def test_a_function_may_be_decorated_with_kernels(numbered):
+    softmax = ops.use_kernels()(od.nn.softmax)
+    for _ in range(2):
+        np.testing.assert_array_equal(softmax(np.zeros((1, 4))), 0.5)
+    np.testing.assert_array_equal(od.nn.softmax(np.zeros((1, 4))), 0.25)
 
 
 def test_a_kernel_that_cannot_be_had_is_left_out(monkeypatch):
