@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.tree import flatten
 
 TOLERANCE = 1e-10
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Pair(NamedTuple):
@@ -51,8 +53,8 @@ def pair(
     name: str,
     /,
     *operands: Any,
-    ours: Mapping[str, Any] | Callable[..., Any] = {},
-    theirs: Mapping[str, Any] | Callable[..., Any] = {},
+    ours: Mapping[str, Any] | Callable[..., Any] = NONE,
+    theirs: Mapping[str, Any] | Callable[..., Any] = NONE,
     low: float | None = None,
     high: float | None = None,
     complex: bool = False,
@@ -139,7 +141,7 @@ def of_torch(p: Pair, torch: Any) -> tuple[list[Any], list[Any]]:
         torch.tensor(x, requires_grad=on) if isinstance(x, np.ndarray) else x
         for x, on in zip(drawn(p), flags, strict=True)
     ]
-    found = [x for x in leaves(p.their_call(torch, *args))]
+    found = leaves(p.their_call(torch, *args))
     values = [np.asarray(x.detach().resolve_conj() if hasattr(x, "detach") else x) for x in found]
     if not any(flags):
         return values, []
