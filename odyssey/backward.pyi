@@ -98,6 +98,18 @@ def divide(
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 div = divide
+def dynamic_slice(
+    g: ArrayLike, start_indices: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...
+) -> _Array: ...
+def dynamic_update_slice(
+    g: ArrayLike,
+    start_indices: ArrayLike,
+    update_spec: Spec = ...,
+    *,
+    x: ArrayLike = ...,
+    update: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients in x and update."""
 def eigh(
     g_eigenvalues: ArrayLike | None,
     g_eigenvectors: ArrayLike | None,
@@ -254,6 +266,15 @@ def prod(
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
 ) -> _Array: ...
+def put_along_axis(
+    g: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = -1,
+    *,
+    x: ArrayLike = ...,
+    values: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients in x and values."""
 def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 degrees = rad2deg
 def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...

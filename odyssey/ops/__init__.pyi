@@ -263,6 +263,14 @@ ceil: Unary
 """Elementwise smallest integer that is not below ``x``."""
 
 @overload
+def choose(a: V, choices: Any, mode: str = "raise", *, tape: Tape | None = None) -> V:
+    """Elementwise the number of that array whose place in a list is given."""
+@overload
+def choose(
+    a: Plain, choices: Any, mode: str = "raise", *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
 def clip(
     x: V,
     /,
@@ -298,6 +306,16 @@ def clip(
 ) -> Array: ...
 column_stack: Stacking
 """Vectors beside one another as the columns of a matrix; matrices as they are."""
+
+@overload
+def compress(condition: V, a: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
+    """The slices along an axis for which a condition holds."""
+@overload
+def compress(condition: Plain, a: V, axis: int | None = None, *, tape: Tape | None = None) -> V: ...
+@overload
+def compress(
+    condition: Plain, a: Plain, axis: int | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def concatenate(arrays: V | Sequence[V], /, axis: int | None = 0, *, tape: Tape | None = None) -> V:
@@ -382,6 +400,38 @@ def dsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> lis
 def dsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
 dstack: Stacking
 """Arrays behind one another along the third axis, which matrices and vectors are given."""
+
+@overload
+def dynamic_slice(
+    x: V, start_indices: Operand, /, slice_sizes: Any, *, tape: Tape | None = None
+) -> V:
+    """The slice of given sizes that begins at ``start_indices``, moved so that it fits."""
+@overload
+def dynamic_slice(
+    x: Plain, start_indices: V, /, slice_sizes: Any, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def dynamic_slice(
+    x: Plain, start_indices: Plain, /, slice_sizes: Any, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def dynamic_update_slice(
+    x: V, update: Operand, start_indices: Operand, /, *, tape: Tape | None = None
+) -> V:
+    """A copy of ``x`` with ``update`` where ``dynamic_slice`` reads, as JAX has it."""
+@overload
+def dynamic_update_slice(
+    x: Plain, update: V, start_indices: Operand, /, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def dynamic_update_slice(
+    x: Plain, update: Plain, start_indices: V, /, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def dynamic_update_slice(
+    x: Plain, update: Plain, start_indices: Plain, /, *, tape: Tape | None = None
+) -> Array: ...
 equal: Binary
 """Elementwise ``x == y``; a constant."""
 exp: Unary
@@ -398,6 +448,14 @@ def expand_dims(
 ) -> ArrayOrScalar: ...
 expm1: Unary
 """Elementwise ``e ** x - 1``, exact near 0."""
+
+@overload
+def extract(condition: V, arr: Operand, *, tape: Tape | None = None) -> V:
+    """The elements where a condition holds, both read in row-major order."""
+@overload
+def extract(condition: Plain, arr: V, *, tape: Tape | None = None) -> V: ...
+@overload
+def extract(condition: Plain, arr: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 fabs: Unary
 """Elementwise absolute value of real numbers, as floating numbers."""
 fix: Unary
@@ -461,6 +519,14 @@ def full_like(
 ) -> ArrayOrScalar: ...
 
 @overload
+def gather(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
+    """The elements at ``indices`` along an axis, each from its own line, as ``torch.gather``."""
+@overload
+def gather(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def gather(x: Plain, indices: Plain, *, axis: int, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
 def getitem(x: V, /, key: Any, *, tape: Tape | None = None) -> V:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
 @overload
@@ -505,6 +571,40 @@ def identity(x: V, /, *, tape: Tape | None = None) -> V:
 def identity(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 imag: Unary
 """Elementwise imaginary part; 0 for real numbers."""
+
+@overload
+def index_add(
+    x: V, indices: Operand, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+) -> V:
+    """``x`` plus the slices of ``source`` at ``indices`` along an axis, as ``torch.index_add``."""
+@overload
+def index_add(
+    x: Plain, indices: V, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+) -> V: ...
+@overload
+def index_add(
+    x: Plain, indices: Plain, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def index_copy(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+    """A copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
+@overload
+def index_copy(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def index_copy(
+    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def index_select(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
+    """The slices at ``indices`` along an axis, as ``torch.index_select``; ``take`` is the same."""
+@overload
+def index_select(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def index_select(
+    x: Plain, indices: Plain, *, axis: int, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def interp(
@@ -639,6 +739,26 @@ logical_xor: Binary
 """Elementwise exclusive or: whether just one of two holds; a constant."""
 logsumexp: Fold
 """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+
+@overload
+def masked_fill(x: V, mask: Operand, value: Operand, *, tape: Tape | None = None) -> V:
+    """A number where a mask holds and ``x`` elsewhere, as ``torch.masked_fill``."""
+@overload
+def masked_fill(x: Plain, mask: V, value: Operand, *, tape: Tape | None = None) -> V: ...
+@overload
+def masked_fill(x: Plain, mask: Plain, value: V, *, tape: Tape | None = None) -> V: ...
+@overload
+def masked_fill(
+    x: Plain, mask: Plain, value: Plain, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def masked_select(x: V, mask: Operand, *, tape: Tape | None = None) -> V:
+    """The elements where a mask holds, on one axis, as ``torch.masked_select``."""
+@overload
+def masked_select(x: Plain, mask: V, *, tape: Tape | None = None) -> V: ...
+@overload
+def masked_select(x: Plain, mask: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def matrix_transpose(x: V, /, *, tape: Tape | None = None) -> V:
@@ -842,6 +962,34 @@ power_slope: Binary
 """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
 prod: Fold
 """Product over ``axis``, by default of all elements; 1 of nothing."""
+
+@overload
+def put(a: V, ind: Any, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
+    """A copy of ``a`` with ``v`` where ``take`` reads among all elements; NumPy writes in place."""
+@overload
+def put(a: Plain, ind: Any, v: V, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
+@overload
+def put(
+    a: Plain, ind: Any, v: Plain, mode: str = "raise", *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def put_along_axis(
+    x: V, indices: Operand, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
+) -> V:
+    """A copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
+@overload
+def put_along_axis(
+    x: Plain, indices: V, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def put_along_axis(
+    x: Plain, indices: Plain, values: V, /, axis: int | None = -1, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def put_along_axis(
+    x: Plain, indices: Plain, values: Plain, /, axis: int | None = -1, *, tape: Tape | None = None
+) -> Array: ...
 rad2deg: Unary
 """Elementwise angle in degrees, of one in radians."""
 degrees = rad2deg
@@ -911,6 +1059,26 @@ rsqrt: Unary
 """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
 
 @overload
+def scatter(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+    """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``."""
+@overload
+def scatter(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def scatter(
+    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def scatter_add(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+    """``x`` plus the numbers of ``source`` at ``indices``, as ``torch.scatter_add``."""
+@overload
+def scatter_add(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def scatter_add(
+    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
 def searchsorted(a: V, v: Operand, /, side: str = "left", *, tape: Tape | None = None) -> V:
     """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
 @overload
@@ -919,6 +1087,11 @@ def searchsorted(a: Plain, v: V, /, side: str = "left", *, tape: Tape | None = N
 def searchsorted(
     a: Plain, v: Plain, /, side: str = "left", *, tape: Tape | None = None
 ) -> Array: ...
+
+def select(
+    condlist: Any, choicelist: Any, default: Any = 0, *, tape: Tape | None = None
+) -> ArrayOrScalar:
+    """Elementwise the choice whose condition is the first to hold."""
 
 @overload
 def setitem(x: V, v: Operand, /, key: Any, *, tape: Tape | None = None) -> V:

@@ -54,9 +54,11 @@ ROWS = {
     "odyssey.ops.folds.scans": "cumsum prod",
     "odyssey.ops.folds.statistics": "var over_length std logsumexp",
     "odyssey.ops.structure.arrangement": "roll",
+    "odyssey.ops.structure.dynamic": "dynamic_slice dynamic_update_slice",
     "odyssey.ops.structure.gathering": "take add_taken take_along_axis add_along_axis",
     "odyssey.ops.structure.indexing": "getitem add_at setitem",
     "odyssey.ops.structure.joining": "concatenate",
+    "odyssey.ops.structure.placing": "put_along_axis",
     "odyssey.ops.structure.shape": """
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
@@ -78,6 +80,10 @@ COMPOSITES = {
     "odyssey.ops.structure.diagonals": "diagonal diag trace tril triu",
     "odyssey.ops.structure.gathering": "one_hot",
     "odyssey.ops.structure.joining": "stack array vstack hstack",
+    "odyssey.ops.structure.masking": "masked_fill masked_select compress extract choose select",
+    "odyssey.ops.structure.placing": """
+        gather scatter scatter_add index_select index_add index_copy put
+    """,
     "odyssey.ops.structure.repeating": "tile repeat pad",
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
@@ -100,17 +106,17 @@ LOSSES = {
 NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argsort array_split atleast_1d atleast_2d atleast_3d bitwise_and bitwise_or
-    bitwise_xor broadcast_to cbrt ceil clip column_stack concatenate conj=conjugate cos cosh
-    cross cumprod cumsum deg2rad=deg2rad=radians diag diagonal diff divide dot dsplit dstack
-    eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 fabs fix
-    flip fliplr flipud floor floor_divide fmax fmin full_like gradient greater greater_equal
-    hsplit hstack hypot imag inner interp invert isfinite isinf isnan kron less less_equal
-    linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
-    logical_xor matmul matrix_transpose max=max=amax maximum mean min=min=amin minimum
-    mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like outer pad power prod
-    rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rint roll rollaxis rot90
-    round=round=around searchsorted sign sin sinc sinh sort split sqrt square squeeze stack std
-    subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose trapezoid
-    tril triu trunc unstack var vdot vsplit vstack where zeros_like
+    bitwise_xor broadcast_to cbrt ceil choose clip column_stack compress concatenate
+    conj=conjugate cos cosh cross cumprod cumsum deg2rad=deg2rad=radians diag diagonal diff
+    divide dot dsplit dstack eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2
+    expand_dims expm1 extract fabs fix flip fliplr flipud floor floor_divide fmax fmin full_like
+    gradient greater greater_equal hsplit hstack hypot imag inner interp invert isfinite isinf
+    isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and
+    logical_not logical_or logical_xor matmul matrix_transpose max=max=amax maximum mean
+    min=min=amin minimum mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like
+    outer pad power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rint roll
+    rollaxis rot90 round=round=around searchsorted select sign sin sinc sinh sort split sqrt
+    square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile
+    trace transpose trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

@@ -170,6 +170,13 @@ SPELLINGS["rms_norm"] = [
     ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),
     ([(3,), (3,)], [{"epsilon": 1}, {"epsilon": 1.0}, {"epsilon": np.float32(1)}]),
 ]
+SPELLINGS["put_along_axis"] = [
+    ([(2, 3), np.zeros((2, 1), int), (2, 1)], [{}, *axes(1, -1, WHOLE(1))]),
+    ([(3,), ROWS, ()], axes(None, 0, -1)),
+]
+SPELLINGS["dynamic_slice"] = [
+    ([(2, 3), ROWS], [{"slice_sizes": s} for s in ((1, 2), [1, WHOLE(2)], np.array([1, 2]))]),
+]
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
 WALK = {

@@ -27,7 +27,7 @@ def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
 
 
 def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
-    _check_indices("take", indices)
+    check_indices("take", indices)
     shape = getattr(indices, "shape", ())
     if axis is None:
         return Spec(shape, x.dtype)
@@ -35,7 +35,8 @@ def _taken_spec(x: Spec, indices: Any, axis: int | None, mode: str) -> Spec:
     return Spec((*x.shape[:k], *shape, *x.shape[k + 1 :]), x.dtype)
 
 
-def _check_indices(who: str, indices: Any) -> None:
+def check_indices(who: str, indices: Any) -> None:
+    """Refuse as indices what is not made of integers."""
     dtype = indices.dtype if hasattr(indices, "dtype") else np.result_type(indices)
     if dtype.kind not in "biu":
         raise DTypeError(f"{who}: the indices have dtype {dtype}; pass integers")
@@ -51,7 +52,7 @@ _SPEC = Spec((4, 3), np.dtype(np.float64))
 
 
 def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    _check_indices("take", indices)  # NumPy would round a float down
+    check_indices("take", indices)  # NumPy would round a float down
     if mode == "wrap":  # NumPy subtracts the length from an index again and again
         length = np.size(x) if axis is None else np.shape(x)[axis]
         indices = np.remainder(indices, length or 1)
@@ -117,7 +118,7 @@ def add_taken(
     x: Any, indices: Any, /, *, axis: int | None = None, mode: str = "raise", spec: Spec
 ) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
-    _check_indices("add_taken", indices)
+    check_indices("add_taken", indices)
     return add_where_taken(x, indices, axis, mode, spec)
 
 
@@ -154,23 +155,24 @@ def add_at_key(x: Any, key: Sequence[Any], spec: Spec) -> Any:
     return put_under(out, spec.shape)
 
 
-def _along_spec(x: Spec, indices: Spec, axis: int | None) -> Spec:
-    _check_indices("take_along_axis", indices)
+def along_spec(x: Spec, indices: Spec, axis: int | None, who: str = "take_along_axis") -> Spec:
+    """What indices along an axis read, or write, of an array."""
+    check_indices(who, indices)
     ndim = 1 if axis is None else x.ndim
     if len(indices.shape) != ndim:
         raise ShapeError(
-            f"take_along_axis: indices {indices.shape} for x {x.shape}, axis={axis}; "
+            f"{who}: indices {indices.shape} for x {x.shape}, axis={axis}; "
             f"they must have {ndim} axes too"
         )
     if axis is None:
         return Spec(indices.shape, x.dtype)
-    (k,) = normalize_axes("take_along_axis", axis, ndim)
+    (k,) = normalize_axes(who, axis, ndim)
     others = (*x.shape[:k], 1, *x.shape[k + 1 :])
     try:
         return Spec(np.broadcast_shapes(others, indices.shape), x.dtype)
     except ValueError:
         raise ShapeError(
-            f"take_along_axis: indices {indices.shape} do not broadcast to x {x.shape} on the "
+            f"{who}: indices {indices.shape} do not broadcast to x {x.shape} on the "
             f"axes other than {axis}"
         ) from None
 
@@ -202,7 +204,7 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
     numpy=[np.take_along_axis],
     kernel=_take_along,
     canonical=lambda x, indices, axis: (one_axis(axis, x.ndim),),
-    infer=_along_spec,
+    infer=along_spec,
     vjp={"x": lambda g, indices, x_spec, axis: add_along_axis(g, indices, axis=axis, spec=x_spec)},
     jvp={"x": lambda t, indices, axis: take_along_axis(t, indices, axis)},
     samples=[
@@ -239,7 +241,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 )
 def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
-    _check_indices("add_along_axis", indices)
+    check_indices("add_along_axis", indices)
     x, indices = np.asarray(x), np.asarray(indices, np.intp)
     if axis is None:
         if indices.ndim != 1:
@@ -284,7 +286,7 @@ def one_hot(
     """
     if not hasattr(indices, "dtype"):
         indices = as_array("one_hot", "indices", indices)
-    _check_indices("one_hot", indices)
+    check_indices("one_hot", indices)
     narrow = expand_dims(indices, axis, tape=tape)
     (k,) = normalize_axes("one_hot", axis, len(narrow.shape))
     classes = np.arange(num_classes).reshape((-1,) + (1,) * (len(narrow.shape) - 1 - k))

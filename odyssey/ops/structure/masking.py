@@ -1,0 +1,295 @@
+"""Choosing by masks and by numbers: between arrays, or which elements to keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS, Symbol, Value
+
+_ROWS = np.array([True, False, True])
+_MASK = np.array([[True, False, True], [False, True, True]])
+
+
+def _known(who: str, name: str, x: Any) -> Any:
+    """What decides how many elements there are, and so must have values."""
+    if isinstance(x, Symbol):
+        raise DTypeError(
+            f"{who}: {name} has no values while a graph is traced, but the shape of the result "
+            "hangs on them; pass it as an array"
+        )
+    return x._array if isinstance(x, Value) else as_array(who, name, x)
+
+
+# ------------------------------------------------------------------ keeping some
+
+
+@composite(
+    samples=[
+        sample((2, 3), _MASK, ()),
+        sample((2, 3), _ROWS, 2),
+        sample((3,), np.array([[True], [False]]), ()),
+        sample((), np.array(True), ()),
+    ],
+    rejects=[
+        reject((3,), np.array([True, False]), 0.0, match="do not broadcast"),
+        reject((3,), np.array([1, 0, 1]), 0.0, error=DTypeError, match="pass booleans"),
+        reject((3,), _ROWS, (2,), match="one number"),
+    ],
+)
+def masked_fill(x: Any, mask: Any, value: Any, *, tape: Any = None) -> Any:
+    """A number where a mask holds and ``x`` elsewhere, as ``torch.masked_fill``.
+
+    Args:
+        x: Array.
+        mask: Booleans, of a shape that broadcasts with that of ``x``.
+        value: A number, which may be a Variable without axes.
+        tape: The tape to record on.
+
+    Returns:
+        A new array of the dtype of ``x``.
+
+    Raises:
+        ShapeError: where shapes do not broadcast. DTypeError: for a mask of other things.
+
+    >>> masked_fill(np.array([1.0, 2.0]), np.array([True, False]), -np.inf)
+    array([-inf,   2.])
+    """
+    x, mask = operand("masked_fill", "x", x), operand("masked_fill", "mask", mask)
+    _check_mask("masked_fill", mask)
+    if type(value) not in NUMBERS:
+        value = operand("masked_fill", "value", value)
+        if value.shape:
+            raise ShapeError(f"masked_fill: value has shape {value.shape}; pass one number")
+    return where(mask, astype(value, x.dtype, tape=tape), x, tape=tape)
+
+
+def _check_mask(who: str, mask: Any) -> None:
+    if mask.dtype.kind != "b":
+        raise DTypeError(f"{who}: the mask has dtype {mask.dtype}; pass booleans")
+
+
+@composite(
+    samples=[
+        sample((2, 3), _MASK),
+        sample((2, 3), _ROWS),
+        sample((3,), _MASK),
+        sample((), np.array(False)),
+    ],
+    rejects=[
+        reject((3,), np.array([True, False]), match="broadcast"),
+        reject((3,), np.array([1, 0, 1]), error=DTypeError, match="pass booleans"),
+    ],
+)
+def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
+    """The elements where a mask holds, on one axis, as ``torch.masked_select``.
+
+    Args:
+        x: Array.
+        mask: Booleans, of a shape that broadcasts with that of ``x``; static in a graph.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where shapes do not broadcast. DTypeError: for a mask of other things.
+
+    >>> masked_select(np.array([[1, 2], [3, 4]]), np.array([True, False]))
+    array([1, 3])
+    """
+    x, mask = operand("masked_select", "x", x), _known("masked_select", "mask", mask)
+    _check_mask("masked_select", mask)
+    try:
+        shape = np.broadcast_shapes(x.shape, mask.shape)
+    except ValueError:
+        raise ShapeError(
+            f"masked_select: shapes do not broadcast, x {x.shape}, mask {mask.shape}"
+        ) from None
+    if x.shape != shape:
+        x = broadcast_to(x, shape, tape=tape)
+    return getitem(x, np.broadcast_to(mask, shape), tape=tape)
+
+
+@composite(
+    numpy=[np.compress],
+    samples=[
+        sample(_ROWS, (4, 3), axis=1),
+        sample(np.array([0, 2]), (4, 3), axis=0),
+        sample(_ROWS, (2, 2)),
+        sample([True, False], (3,)),
+    ],
+    rejects=[
+        reject(_MASK, (2, 3), axis=0, match="on one axis"),
+        reject(_ROWS, (2, 3), axis=0, match="out of bounds"),
+    ],
+)
+def compress(condition: Any, a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """The slices along an axis for which a condition holds.
+
+    Args:
+        condition: A truth value for each slice, or for the first ones; static in a graph.
+        a: Array.
+        axis: Along which; None takes all elements in row-major order.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a condition on more axes, or one that holds beyond the last slice.
+
+    >>> compress([False, True], np.array([[1, 2], [3, 4], [5, 6]]), axis=0)
+    array([[3, 4]])
+    """
+    chosen = _known("compress", "condition", condition)
+    if chosen.ndim != 1:
+        raise ShapeError(f"compress: condition has shape {chosen.shape}; pass it on one axis")
+    return take(a, np.flatnonzero(chosen), axis, tape=tape)
+
+
+@composite(
+    numpy=[np.extract],
+    samples=[sample(_MASK, (2, 3)), sample(np.array([0, 2, 0]), (4,)), sample(True, ())],
+    rejects=[reject(_ROWS, (2,), match="out of bounds")],
+)
+def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
+    """The elements where a condition holds, both read in row-major order.
+
+    Args:
+        condition: Truth values, as many as ``arr`` has elements; static in a graph.
+        arr: Array.
+        tape: The tape to record on.
+
+    >>> extract(np.array([True, False, True]), np.array([1, 2, 3]))
+    array([1, 3])
+    """
+    return compress(_known("extract", "condition", condition).reshape(-1), arr, tape=tape)
+
+
+# ------------------------------------------------------------------ one of several
+
+
+@composite(
+    numpy=[np.choose],
+    samples=[
+        sample(np.array([[0, 1], [1, 0]]), [(2, 2), (2,)]),
+        sample(np.array([2, 0, 1]), [(3,), (), (3,)]),
+        sample(np.array([-1, 3, 4]), [(3,), (2, 3)], mode="wrap"),
+        sample(np.array([-1, 3, 4]), [(3,), (2, 3)], mode="clip"),
+    ],
+    rejects=[
+        reject(np.array([2]), [np.ones(1), np.ones(1)], match="out of bounds"),
+        reject(np.array([0.5]), [np.ones(1)], error=DTypeError, match="pass integers"),
+        reject(np.array([0, 1]), [np.ones(3)], match="broadcast"),
+        reject(np.array([0]), [np.ones(1)], mode="loop", match="not one of raise"),
+    ],
+)
+def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> Any:
+    """Elementwise the number of that array whose place in a list is given.
+
+    Args:
+        a: For each element the place of an array among ``choices``.
+        choices: Arrays of shapes that broadcast, with that of ``a``.
+        mode: What becomes of places that are too large or too small: ``"raise"``, ``"wrap"`` or
+            ``"clip"``.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where shapes do not broadcast, or for a place that ``choices`` does not have.
+        DTypeError: for places that are not integers.
+
+    >>> choose(np.array([1, 0]), [np.array([1, 2]), np.array([10, 20])])
+    array([10,  2])
+    """
+    a = operand("choose", "a", a)
+    check_indices("choose", a)
+    if a.dtype.kind == "b":
+        a = astype(a, np.intp, tape=tape)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"choose: mode is {mode!r}, not one of raise, wrap, clip")
+    parts = [operand("choose", "a choice", part) for part in choices]
+    shape = _common_shape("choose", a, *parts)
+    count = np.arange(len(parts))
+    places = _checked(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
+    dtype = np.result_type(*[part.dtype for part in parts])
+    wide = [broadcast_to(astype(part, dtype, tape=tape), shape, tape=tape) for part in parts]
+    row = expand_dims(broadcast_to(places, shape, tape=tape), 0, tape=tape)
+    return reshape(take_along_axis(stack(wide, tape=tape), row, 0, tape=tape), shape, tape=tape)
+
+
+def _checked(a: Any, count: int) -> Any:
+    """Places of arrays, of which negative ones do not count from the end."""
+    data = a._array if isinstance(a, Value) else a
+    if not isinstance(data, Symbol) and data.size and (data.min() < 0 or data.max() >= count):
+        raise ShapeError(
+            f"choose: a place is out of bounds for {count} choices; a has numbers from "
+            f"{data.min()} to {data.max()}"
+        )
+    return a
+
+
+def _common_shape(who: str, *arrays: Any) -> tuple[int, ...]:
+    shapes = [part.shape for part in arrays]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        came = ", ".join(map(str, shapes))
+        raise ShapeError(f"{who}: shapes do not broadcast: {came}") from None
+
+
+@composite(
+    numpy=[np.select],
+    samples=[
+        sample([_ROWS, ~_ROWS], [(3,), (3,)]),
+        sample([_MASK, _ROWS], [(2, 3), ()], (3,)),
+        sample([_ROWS], [(3,)], default=7),
+    ],
+    rejects=[
+        reject([_ROWS], [np.ones(3), np.ones(3)], match="1 conditions for 2 choices"),
+        reject([], [], match="at least one"),
+        reject([np.array([1, 0])], [np.ones(2)], error=DTypeError, match="pass booleans"),
+        reject([_ROWS], [np.ones(2)], match="broadcast"),
+    ],
+)
+def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None) -> Any:
+    """Elementwise the choice whose condition is the first to hold.
+
+    Args:
+        condlist: Arrays of booleans.
+        choicelist: As many arrays; all shapes broadcast with each other.
+        default: What stands where no condition holds.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where there are not as many choices as conditions, or none, or shapes do not
+            broadcast. DTypeError: for conditions that are not booleans.
+
+    >>> x = np.array([-1.0, 0.5, 3.0])
+    >>> select([x < 0, x < 1], [-x, x * x], default=9)
+    array([1.  , 0.25, 9.  ])
+    """
+    conditions = [operand("select", "a condition", c) for c in condlist]
+    choices = [c if type(c) in NUMBERS else operand("select", "a choice", c) for c in choicelist]
+    if len(conditions) != len(choices):
+        raise ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices")
+    if not conditions:
+        raise ShapeError("select: no conditions came; pass at least one")
+    for condition in conditions:
+        _check_mask("select", condition)
+    out = default if type(default) in NUMBERS else operand("select", "default", default)
+    with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
+    shape = _common_shape("select", *with_shape)
+    dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
+    out = astype(out, dtype, tape=tape)
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        out = where(condition, astype(choice, dtype, tape=tape), out, tape=tape)
+    return out if out.shape == shape else broadcast_to(out, shape, tape=tape)
+
+
+publish(globals())

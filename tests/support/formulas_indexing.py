@@ -1,0 +1,88 @@
+"""What composites that read and write at indices mean: loops over places, for the walks."""
+
+import numpy as np
+
+
+def gather(x, indices, axis):
+    out = np.empty(indices.shape, x.dtype)
+    for place in np.ndindex(indices.shape):
+        out[place] = x[_instead(place, axis, indices[place])]
+    return out
+
+
+def _instead(place, axis, index):
+    axis %= len(place)
+    return (*place[:axis], index, *place[axis + 1 :])
+
+
+def scatter(x, indices, source, axis):
+    out = x.copy()
+    for place in np.ndindex(indices.shape):
+        out[_instead(place, axis, indices[place])] = source[place]
+    return out
+
+
+def scatter_add(x, indices, source, axis):
+    out = x.copy()
+    for place in np.ndindex(indices.shape):
+        out[_instead(place, axis, indices[place])] += source[place]
+    return out
+
+
+def index_select(x, indices, axis):
+    return (
+        np.stack([np.take(x, k, axis) for k in np.atleast_1d(indices)], axis)
+        if np.size(indices)
+        else np.take(x, indices, axis)
+    )
+
+
+def index_add(x, indices, source, axis, alpha=1):
+    out = np.moveaxis(x.copy(), axis, 0)
+    source = source if alpha == 1 else source * alpha
+    for k, part in zip(indices, np.moveaxis(source, axis, 0), strict=True):
+        out[k] += part
+    return np.moveaxis(out, 0, axis)
+
+
+def index_copy(x, indices, source, axis):
+    out = np.moveaxis(x.copy(), axis, 0)
+    wanted = (len(indices), *out.shape[1:])
+    source = np.broadcast_to(source, wanted) if not source.shape else np.moveaxis(source, axis, 0)
+    for k, part in zip(indices, source, strict=True):
+        out[k] = part
+    return np.moveaxis(out, 0, axis)
+
+
+def put(a, ind, v, mode="raise"):
+    out = a.copy()
+    np.put(out, ind, v, mode)
+    return out
+
+
+def masked_fill(x, mask, value):
+    wide, mask, value = np.broadcast_arrays(x, mask, value)
+    out = wide.astype(x.dtype)
+    out[mask] = value[mask]
+    return out
+
+
+def masked_select(x, mask):
+    wide, mask = np.broadcast_arrays(x, mask)
+    return np.array([v for v, m in zip(wide.flat, mask.flat, strict=True) if m], x.dtype)
+
+
+FORMULAS = {
+    f.__name__: f
+    for f in (
+        gather,
+        scatter,
+        scatter_add,
+        index_select,
+        index_add,
+        index_copy,
+        put,
+        masked_fill,
+        masked_select,
+    )
+}
