@@ -263,12 +263,20 @@ ceil: Unary
 """Elementwise smallest integer that is not below ``x``."""
 
 @overload
-def choose(a: V, choices: Any, mode: str = "raise", *, tape: Tape | None = None) -> V:
+def choose(a: V, choices: V | Sequence[V], mode: str = "raise", *, tape: Tape | None = None) -> V:
     """Elementwise the number of that array whose place in a list is given."""
 @overload
 def choose(
-    a: Plain, choices: Any, mode: str = "raise", *, tape: Tape | None = None
+    a: Plain, choices: Array | Sequence[Array], mode: str = "raise", *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+@overload
+def choose(
+    a: Operand,
+    choices: Operand | Sequence[object],
+    mode: str = "raise",
+    *,
+    tape: Tape | None = None,
+) -> Any: ...
 
 @overload
 def clip(
@@ -574,26 +582,38 @@ imag: Unary
 
 @overload
 def index_add(
-    x: V, indices: Operand, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+    x: V, indices: Operand, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> V:
     """``x`` plus the slices of ``source`` at ``indices`` along an axis, as ``torch.index_add``."""
 @overload
 def index_add(
-    x: Plain, indices: V, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+    x: Plain, indices: V, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> V: ...
 @overload
 def index_add(
-    x: Plain, indices: Plain, source: Any, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+    x: Plain, indices: Plain, source: V, *, axis: int, alpha: Any = 1, tape: Tape | None = None
+) -> V: ...
+@overload
+def index_add(
+    x: Plain, indices: Plain, source: Plain, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
-def index_copy(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+def index_copy(
+    x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
+) -> V:
     """A copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
 @overload
-def index_copy(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+def index_copy(
+    x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
+) -> V: ...
 @overload
 def index_copy(
-    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+    x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None
+) -> V: ...
+@overload
+def index_copy(
+    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
@@ -780,11 +800,13 @@ mod: Binary
 remainder = mod
 
 @overload
-def moveaxis(a: V, source: Any, destination: Any, *, tape: Tape | None = None) -> V:
+def moveaxis(a: V, source: Operand, destination: Any, *, tape: Tape | None = None) -> V:
     """Axes moved to other places; the others keep their order."""
 @overload
+def moveaxis(a: Plain, source: V, destination: Any, *, tape: Tape | None = None) -> V: ...
+@overload
 def moveaxis(
-    a: Plain, source: Any, destination: Any, *, tape: Tape | None = None
+    a: Plain, source: Plain, destination: Any, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 multiply: Binary
 """Elementwise product, ``x * y``."""
@@ -964,13 +986,15 @@ prod: Fold
 """Product over ``axis``, by default of all elements; 1 of nothing."""
 
 @overload
-def put(a: V, ind: Any, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
+def put(a: V, ind: Operand, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
     """A copy of ``a`` with ``v`` where ``take`` reads among all elements; NumPy writes in place."""
 @overload
-def put(a: Plain, ind: Any, v: V, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
+def put(a: Plain, ind: V, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
+@overload
+def put(a: Plain, ind: Plain, v: V, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
 @overload
 def put(
-    a: Plain, ind: Any, v: Plain, mode: str = "raise", *, tape: Tape | None = None
+    a: Plain, ind: Plain, v: Plain, mode: str = "raise", *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
@@ -1059,23 +1083,33 @@ rsqrt: Unary
 """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
 
 @overload
-def scatter(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+def scatter(x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None) -> V:
     """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``."""
 @overload
-def scatter(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+def scatter(x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None) -> V: ...
+@overload
+def scatter(x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
 def scatter(
-    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
-def scatter_add(x: V, indices: Operand, source: Any, *, axis: int, tape: Tape | None = None) -> V:
+def scatter_add(
+    x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
+) -> V:
     """``x`` plus the numbers of ``source`` at ``indices``, as ``torch.scatter_add``."""
 @overload
-def scatter_add(x: Plain, indices: V, source: Any, *, axis: int, tape: Tape | None = None) -> V: ...
+def scatter_add(
+    x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
+) -> V: ...
 @overload
 def scatter_add(
-    x: Plain, indices: Plain, source: Any, *, axis: int, tape: Tape | None = None
+    x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None = None
+) -> V: ...
+@overload
+def scatter_add(
+    x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
@@ -1088,10 +1122,31 @@ def searchsorted(
     a: Plain, v: Plain, /, side: str = "left", *, tape: Tape | None = None
 ) -> Array: ...
 
+@overload
 def select(
-    condlist: Any, choicelist: Any, default: Any = 0, *, tape: Tape | None = None
-) -> ArrayOrScalar:
+    condlist: V | Sequence[V],
+    choicelist: V | Sequence[V],
+    default: Any = 0,
+    *,
+    tape: Tape | None = None,
+) -> V:
     """Elementwise the choice whose condition is the first to hold."""
+@overload
+def select(
+    condlist: Array | Sequence[Array],
+    choicelist: Array | Sequence[Array],
+    default: Any = 0,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+@overload
+def select(
+    condlist: Operand | Sequence[object],
+    choicelist: Operand | Sequence[object],
+    default: Any = 0,
+    *,
+    tape: Tape | None = None,
+) -> Any: ...
 
 @overload
 def setitem(x: V, v: Operand, /, key: Any, *, tape: Tape | None = None) -> V:

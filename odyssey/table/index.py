@@ -81,9 +81,8 @@ COMPOSITES = {
     "odyssey.ops.structure.gathering": "one_hot",
     "odyssey.ops.structure.joining": "stack array vstack hstack",
     "odyssey.ops.structure.masking": "masked_fill masked_select compress extract choose select",
-    "odyssey.ops.structure.placing": """
-        gather scatter scatter_add index_select index_add index_copy put
-    """,
+    "odyssey.ops.structure.placing": "gather scatter scatter_add",
+    "odyssey.ops.structure.placing_slices": "index_select index_add index_copy put",
     "odyssey.ops.structure.repeating": "tile repeat pad",
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
