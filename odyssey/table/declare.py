@@ -29,6 +29,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import caller, general, giving_way
+from odyssey.table.choosing import by_size
 from odyssey.table.guards import (
     counted,
     in_own_memory,
@@ -260,6 +261,9 @@ def _read(
         facts |= parts_of(layout)
         kernel = counted(layout, several, kernel, "the reference")
         infer = counted(layout, tuple, infer, "infer")
+    if facts["kernels"] and not foreign:
+        count = len(layout.arrays)
+        kernel, with_residual = by_size(layout.name, facts["kernels"], count, kernel, with_residual)
     if given["real"]:
         kernel = refusing_complex(layout.name, kernel)
         infer = refusing_complex(layout.name, infer)

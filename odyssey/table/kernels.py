@@ -9,9 +9,9 @@ import numpy as np
 
 from odyssey.checks import word
 from odyssey.devices.guard import GUARD
-from odyssey.errors import DeviceError
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import Spec
 from odyssey.table.blocks import Block
+from odyssey.table.choosing import COMPILED, first_fitting, first_leaving
 from odyssey.table.meaning import Kernel
 from odyssey.table.published import OPS
 from odyssey.table.row import Row
@@ -20,17 +20,19 @@ __all__ = ["by_scalar", "use_kernels"]
 
 
 class use_kernels(Block):
-    """In a block, ops run the faster kernels that their rows have beside their own.
+    """In a block, ops run the compiled kernels that their rows have, on arrays of any size.
 
-    For the whole process, so best around a whole program. On the CPU these are loops that numba
-    compiles, when an op is first called on a dtype: importing numba takes a second, each loop some
-    tenths. So nothing does this by itself, and results, which may differ in the last places, do
-    not change in the middle of a program. Calls that such a kernel cannot run, and all where numba
-    is missing, run as ever.
+    By themselves ops run these, loops that numba compiles, from the sizes on from which they win
+    by far, and NumPy below. Within this block they do so always; or never, by
+    ``use_kernels("numpy")``. For the whole process, so best around a whole program: results may
+    differ in the last places. A loop is compiled when an op is first called on a dtype, which takes
+    some tenths of a second, once on a machine: the code is kept on disk. Calls that no such kernel
+    can run, and all where numba is missing, run as ever. ``ODYSSEY_KERNELS=numpy`` in the
+    environment says for a whole process that nothing is to be compiled by itself.
 
     Args:
-        device: Which kernels: those for the ``"cpu"``, or for ``"cuda"``, to which arrays are then
-            copied, and from which results.
+        device: Which kernels: those for the ``"cpu"``; ``"numpy"``, none; or those for ``"cuda"``,
+            to which arrays are then copied, and from which results.
 
     Raises:
         DeviceError: on entering, for ``"cuda"`` without a GPU.
@@ -43,7 +45,7 @@ class use_kernels(Block):
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
-        self.device = word("use_kernels", "device", device, ("cpu", "cuda"))
+        self.device = word("use_kernels", "device", device, ("cpu", "numpy", "cuda"))
 
     def _recreate_cm(self) -> use_kernels:
         return use_kernels(self.device)  # as a decorator: one for each call
@@ -78,63 +80,29 @@ _NOW: list[tuple[str, ...] | None] = [()]
 
 def _settle(rows: list[Row]) -> None:
     """Let rows run the kernels of the devices whose blocks are open, the latest first."""
-    devices = tuple(dict.fromkeys(entry[1] for entry in _OPEN))
+    latest_first = dict.fromkeys(entry[1] for entry in reversed(_OPEN))
+    devices = tuple(reversed(latest_first))
     if devices == _NOW[0]:
         return
+    wanted = devices[devices.index("numpy") + 1 :] if "numpy" in devices else devices
     _NOW[0] = None
     for row in rows:
-        known = [kernel for kernel in row.kernels if kernel.device in devices]
+        known = [kernel for kernel in row.kernels if kernel.device in wanted]
         if not known and row not in _USUAL:
             continue
         run, leaving, residuals = _USUAL.setdefault(
             row, (row.kernel, row.with_residual, row.with_residuals)
         )
-        for device in devices:
+        for device in wanted:
             kernels = [kernel for kernel in known if kernel.device == device]
             if kernels:
-                run, leaving = _choosing(kernels, run), _leaving_residuals(kernels, leaving)
-        row.with_residuals = residuals | {run: leaving} if devices else residuals
+                run, leaving = first_fitting(kernels, run), first_leaving(kernels, leaving)
+        row.with_residuals = residuals | {run: leaving} if wanted else residuals
         row.use(run)
-    if not devices:
+    if not wanted:
         _USUAL.clear()
+    COMPILED[0] = "numpy" not in devices
     _NOW[0] = devices
-
-
-def _choosing(kernels: list[Kernel], usual: Callable[..., Any]) -> Callable[..., Any]:
-    """The first of some kernels that can run a call; else the usual one."""
-    left = list(kernels)
-
-    def run(*values: Any) -> Any:
-        while (kernel := _taking(left, values)) is not None:
-            try:
-                return kernel.run(*values)
-            except DeviceError:  # what compiles it, or what it runs on, is not here
-                left.remove(kernel)
-        return usual(*values)
-
-    return run
-
-
-def _leaving_residuals(kernels: list[Kernel], usual: Callable[..., Any] | None) -> Any:
-    """The same for a recorded call, of which rules use again what was computed on the way."""
-    left = list(kernels)
-
-    def forward(*values: Any) -> Any:
-        while (kernel := _taking(left, values)) is not None:
-            try:
-                return None if kernel.with_residual is None else kernel.with_residual(*values)
-            except DeviceError:
-                left.remove(kernel)
-        return None if usual is None else usual(*values)
-
-    return forward if usual or any(kernel.with_residual for kernel in kernels) else None
-
-
-def _taking(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel | None:
-    if not kernels:
-        return None
-    specs = [spec_of(v) if type(v) is np.ndarray else v for v in values]
-    return next((kernel for kernel in kernels if kernel.takes(*specs)), None)
 
 
 def by_scalar(scalar: Callable[..., Any], arity: int = 1) -> Kernel:

@@ -1,0 +1,189 @@
+"""Rules of a row made from what it equals, a function of other ops.
+
+For rows that a user does not call, such as the pullback of a normalization in one pass: they are
+differentiated only where a second derivative is asked for, so that time matters little there.
+The function is run once on Symbols, which tells its steps; a rule then runs these on what it is
+given, arrays, Variables or Symbols, and goes back, or forward, through the rules of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.errors import NotDifferentiableError, OdysseyError
+from odyssey.spec import Spec, spec_of
+from odyssey.table.published import OPS
+from odyssey.table.signature import PASS, Rule, parameters_of
+from odyssey.table.value import NUMBERS, Symbol
+
+__all__ = ["derived"]
+
+
+def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, dict[str, Rule]]:
+    """``vjp`` and ``jvp`` of a row from its ``equals``, for ``@op(equals=f, **derived(f))``.
+
+    Args:
+        equals: The row's; its steps are calls of rows with one result.
+        arrays: The operands that are differentiable; by default the positional-only parameters.
+    """
+    parameters = parameters_of(equals)
+    found = arrays or tuple(p.name for p in parameters if p.kind == "array")
+    names = [p.name for p in parameters]
+    if not found or not set(found) <= set(names):
+        raise OdysseyError(
+            f"derived: {equals.__name__} takes ({', '.join(names)}); name the operands that are "
+            "differentiable, or write a / behind the operands"
+        )
+    given = ", ".join(names)
+
+    def rules(run: Callable[..., Any]) -> dict[str, Rule]:
+        # A rule tells by the names of its parameters what it asks for.
+        made = eval(
+            f"lambda run: [{', '.join(_RULE.format(given, names.index(n)) for n in found)}]",
+            {"__name__": equals.__module__},
+        )(lambda t, k, values: run(equals, t, k, values))
+        return dict(zip(found, made, strict=True))
+
+    return {"vjp": rules(_pulled), "jvp": rules(_pushed)}
+
+
+_RULE = "lambda cotangent_, {0}: run(cotangent_, {1}, ({0},))"
+
+
+class _Step(NamedTuple):
+    """One call: its operands are Symbols, arrays, numbers or None."""
+
+    row: Any
+    operands: tuple[Any, ...]
+    options: tuple[Any, ...]
+    out: Symbol
+
+
+class _Steps:
+    """What a function of ops does on Symbols."""
+
+    def __init__(self) -> None:
+        self.steps: list[_Step] = []
+        self._made = 0
+
+    def symbol(self, spec: Spec) -> Symbol:
+        self._made += 1
+        return Symbol(spec, self, self._made)
+
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
+        """Append a call, as a Symbol's graph does."""
+        if row.several is not None:
+            raise OdysseyError(f"derived: {row.name} has several results; write the rules by hand")
+        out = self.symbol(row.infer(*map(_spec, values), *options))
+        self.steps.append(_Step(row, tuple(values), options, out))
+        return out
+
+
+def _spec(value: Any) -> Any:
+    """The spec of an operand; Python numbers, whose dtype is weak, and None stay."""
+    if isinstance(value, Symbol):
+        return value.spec
+    return value if value is None or type(value) in NUMBERS else spec_of(np.asarray(value))
+
+
+def _run(
+    equals: Callable[..., Any], k: int, values: tuple[Any, ...]
+) -> tuple[list[_Step], Any, int, dict[int, Any]]:
+    """The steps that the operand number ``k`` takes part in, and what all of them give.
+
+    Returns:
+        The steps; the Symbol of the result; the id of the operand's; by id, values.
+    """
+    graph = _Steps()
+    symbols = [
+        graph.symbol(Spec(v.shape, v.dtype)) if hasattr(v, "dtype") and hasattr(v, "shape") else v
+        for v in values
+    ]
+    out = equals(*symbols)
+    known = {s.id: v for s, v in zip(symbols, values, strict=True) if isinstance(s, Symbol)}
+    own = symbols[k].id
+    moving, steps = {own}, []
+    for step in graph.steps:
+        given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
+        options = dict(zip(step.row.options, step.options, strict=True))
+        known[step.out.id] = step.row.call(*given, **options)
+        if any(isinstance(o, Symbol) and o.id in moving for o in step.operands):
+            moving.add(step.out.id)
+            steps.append(step)
+    return steps, out, own, known
+
+
+def _kept(step: _Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """What a node of the step would keep for its rules, and the specs."""
+    given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
+    specs = [s if isinstance(s := _spec(o), Spec) else None for o in step.operands]
+    return (*given, known[step.out.id], *step.options), [*specs, step.out.spec]
+
+
+def _pulled(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
+    """The cotangent of operand ``k``, for that of the result."""
+    steps, out, own, known = _run(equals, k, values)
+    moving = {own, *(step.out.id for step in steps)}
+    cotangents = {out.id: _fitted(g, out.spec)}
+    for step in reversed(steps):
+        g = cotangents.pop(step.out.id, None)
+        if g is None:
+            continue
+        kept, specs = _kept(step, known)
+        for j, operand in enumerate(step.operands):
+            if not (isinstance(operand, Symbol) and operand.id in moving):
+                continue
+            rule = _known_rule(step, step.row.pulls, j)
+            r = _fitted(g if rule is PASS else rule(g, kept, specs), operand.spec)
+            i = operand.id
+            cotangents[i] = OPS["add"].call(cotangents[i], r) if i in cotangents else r
+    return cotangents[own] if own in cotangents else _zeros(Spec(values[k].shape, values[k].dtype))
+
+
+def _pushed(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
+    """The tangent of the result, for that of operand ``k``."""
+    steps, out, own, known = _run(equals, k, values)
+    tangents = {own: t}
+    for step in steps:
+        kept, specs = _kept(step, known)
+        total = None
+        for j, operand in enumerate(step.operands):
+            if not (isinstance(operand, Symbol) and operand.id in tangents):
+                continue
+            rule = _known_rule(step, step.row.pushes, j)
+            moved = tangents[operand.id]
+            moved = moved if rule is PASS else rule(moved, kept, specs)
+            total = moved if total is None else OPS["add"].call(total, moved)
+        tangents[step.out.id] = _repeated(total, step.out.spec)
+    return tangents[out.id] if out.id in tangents else _zeros(out.spec)
+
+
+def _zeros(spec: Spec) -> Any:
+    """The derivative of what does not depend on the operand."""
+    return np.zeros(spec.shape, spec.dtype)
+
+
+def _known_rule(step: _Step, rules: Sequence[Any], k: int) -> Any:
+    if rules[k] is None:
+        raise NotDifferentiableError(
+            f"{step.row.name}: not differentiable with respect to {step.row.arrays[k]}"
+        )
+    return rules[k]
+
+
+def _fitted(g: Any, spec: Spec) -> Any:
+    """Summed over the axes that broadcasting gave it, in the dtype of ``spec``."""
+    return _cast(OPS["sum_to"].call(g, spec.shape) if g.shape != spec.shape else g, spec)
+
+
+def _repeated(t: Any, spec: Spec) -> Any:
+    return _cast(OPS["broadcast_to"].call(t, spec.shape) if t.shape != spec.shape else t, spec)
+
+
+def _cast(x: Any, spec: Spec) -> Any:
+    if x.dtype.kind == "c" and spec.dtype.kind != "c":
+        x = OPS["real"].call(x)
+    return OPS["astype"].call(x, spec.dtype) if x.dtype != spec.dtype else x
