@@ -11,7 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from odyssey import backward, errors, linalg, losses, nn, objective, ops, optim, special
+from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
 from odyssey.compiler import compile
 from odyssey.ops import no_grad, op
 from odyssey.saving import load, save
@@ -48,6 +48,7 @@ __all__ = [
     "compile",
     "custom_vjp",
     "errors",
+    "fft",
     "grad",
     "hessian",
     "hvp",

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from numpy.typing import DTypeLike
 
+from odyssey.fft import *
 from odyssey.linalg import *
 from odyssey.nn import *
 from odyssey.spec import Spec

@@ -4,6 +4,7 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
 ROWS = {
+    "odyssey.fft.rows": "dft real_dft inverse_real_dft",
     "odyssey.linalg.contraction": "contract",
     "odyssey.linalg.decompositions": "eigh eigvalsh",
     "odyssey.linalg.products": "matmul",
@@ -69,6 +70,9 @@ ROWS = {
 """Rows by family; behind ``=`` their other names."""
 
 COMPOSITES = {
+    "odyssey.fft.frequencies": "fftshift ifftshift fftfreq rfftfreq",
+    "odyssey.fft.planes": "fftn ifftn rfftn irfftn fft2 ifft2 rfft2 irfft2",
+    "odyssey.fft.transforms": "fft ifft rfft irfft hfft ihfft",
     "odyssey.linalg.contraction": "einsum",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
@@ -108,14 +112,18 @@ NUMPY = """
     bitwise_xor broadcast_to cbrt ceil choose clip column_stack compress concatenate
     conj=conjugate cos cosh cross cumprod cumsum deg2rad=deg2rad=radians diag diagonal diff
     divide dot dsplit dstack eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2
-    expand_dims expm1 extract fabs fix flip fliplr flipud floor floor_divide fmax fmin full_like
-    gradient greater greater_equal hsplit hstack hypot imag inner interp invert isfinite isinf
-    isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and
-    logical_not logical_or logical_xor matmul matrix_transpose max=max=amax maximum mean
-    min=min=amin minimum mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like
-    outer pad power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rint roll
-    rollaxis rot90 round=round=around searchsorted select sign sin sinc sinh sort split sqrt
-    square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile
-    trace transpose trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like
+    expand_dims expm1 extract fabs fft=fft.fft fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn
+    fftshift=fft.fftshift fix flip fliplr flipud floor floor_divide fmax fmin full_like gradient
+    greater greater_equal hfft=fft.hfft hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2
+    ifftn=fft.ifftn ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner interp invert
+    irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less
+    less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
+    logical_or logical_xor matmul matrix_transpose max=max=amax maximum mean min=min=amin
+    minimum mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like outer pad
+    power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rfft=fft.rfft
+    rfft2=fft.rfft2 rfftfreq=fft.rfftfreq rfftn=fft.rfftn rint roll rollaxis rot90
+    round=round=around searchsorted select sign sin sinc sinh sort split sqrt square squeeze
+    stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose
+    trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

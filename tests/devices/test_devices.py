@@ -28,7 +28,7 @@ def looks(file):
 
 
 # The kernels and the rows, which are written for NumPy's arrays.
-KERNELS = ("kernels", "table/kernels.py", "ops", "linalg", "special", "nn", "losses")
+KERNELS = ("kernels", "table/kernels.py", "ops", "fft", "linalg", "special", "nn", "losses")
 
 # How often the others look, and why.
 ELSEWHERE = {

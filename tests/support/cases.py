@@ -65,6 +65,8 @@ every_differentiable_sample = walk(SMOOTH)
 
 # NumPy has no half precision there.
 NO_HALF = {"odyssey.linalg.decompositions"}
+# Complex numbers come of real ones, of the same precision, half precision as single.
+TO_COMPLEX = {"dft", "real_dft"}
 every_row = pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
 
 

@@ -294,7 +294,7 @@ def test_the_index_names_functions_that_numpy_has_each_under_one_op():
     assert {op for op, *_ in words} <= {*OPS, *COMPOSITES}
 
 
-@pytest.mark.parametrize("room", ["ops", "linalg", "losses", "nn", "special"])
+@pytest.mark.parametrize("room", ["ops", "fft", "linalg", "losses", "nn", "special"])
 def test_no_family_has_the_name_of_an_op(room):
     # Python would put the module in the place of the op, whenever the family is imported.
     files = {path.stem for path in (ROOT / "odyssey" / room).glob("*.py")}

@@ -92,7 +92,7 @@ def test_every_name_and_alias_is_an_attribute_of_ops():
             assert getattr(od.ops, alias) is function
 
 
-@pytest.mark.parametrize("room", ["linalg", "special", "nn"])
+@pytest.mark.parametrize("room", ["fft", "linalg", "special", "nn"])
 def test_a_room_hands_on_its_ops_and_no_module_hides_one(room):
     face = importlib.import_module(f"odyssey.{room}")
     rows = [row for row in OPS.values() if row.module.startswith(f"odyssey.{room}.")]

@@ -165,6 +165,12 @@ SPELLINGS = {
     ],
 }
 SPELLINGS["std"] = SPELLINGS["var"]
+SPELLINGS["dft"] = SPELLINGS["real_dft"] = [
+    ([(2, 3)], [{}, *axes(-1, 1, WHOLE(1)), {"norm": None}, {"norm": "backward"}]),
+]
+SPELLINGS["inverse_real_dft"] = [
+    ([(2, 3)], [{"n": n, "axis": k} for n in (4, WHOLE(4)) for k in (-1, 1, WHOLE(1))]),
+]
 SPELLINGS["rms_norm"] = [
     ([(2, 3), None], [{}, {"axis": -1}, {"axis": 1}, {"axis": [1]}, {"axis": (-1,)}]),
     ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),

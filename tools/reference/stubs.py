@@ -19,7 +19,7 @@ from tools.reference.overloads import TYPES, Overload, overloads
 __all__ = ["room_stub", "signatures_stub"]
 
 _SIGNATURES = "odyssey.table.signatures"
-_ROOMS = ("linalg", "losses", "nn", "special")
+_ROOMS = ("fft", "linalg", "losses", "nn", "special")
 
 # The names of signatures, and an op that has each.
 _SHAPES = {

@@ -1,0 +1,234 @@
+"""Discrete Fourier transforms along one axis: what all others are made of.
+
+With ``w = exp(-2 pi i / n)`` the transform of ``n`` numbers multiplies them by the symmetric matrix
+``w**(j k)``, so it is its own transpose. Of real numbers, half of the result says all: the other
+half is its conjugate, in reverse. A number of that half counts for itself and for its conjugate,
+but for the first, and of even ``n`` the last, which are their own conjugates: hence the weights of
+1/2 and 2 in the rules.
+
+NumPy keeps single precision, and computes half precision in single. None of these rows is declared
+``linear``: that would say that they move elements, and whoever asks which were chosen would have
+ones transformed, whose transform is 0 but for one number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import shown, whole, word
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.spec import Array, Spec
+from odyssey.table.canonical import one_axis
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+
+NORMS = ("backward", "ortho", "forward")
+"""Where the factor ``1 / n`` is: in the inverse, its root in both, or in the transform."""
+
+OPPOSITE = dict(zip(NORMS, reversed(NORMS), strict=True))
+
+
+def norm_of(who: str, norm: Any) -> str:
+    """The word for where the factor is; None stands for the first."""
+    return "backward" if norm is None else word(who, "norm", norm, NORMS)
+
+
+def place(who: str, axis: Any, ndim: int) -> int:
+    """One axis, from the front."""
+    (k,) = normalize_axes(who, whole(who, "axis", axis), ndim)
+    return k
+
+
+def _check_length(who: str, length: int) -> None:
+    if length < 1:
+        raise ShapeError(f"{who}: {length} points came to transform; pass 1 or more")
+
+
+def _made(who: str, function: Any, x: Any) -> np.dtype[Any]:
+    """The dtype that a transform of NumPy gives of an array."""
+    try:
+        return np.dtype(function(np.ones(1, x.dtype)).dtype)
+    except TypeError:
+        raise DTypeError(
+            f"{who}: {shown(x)} came; the transform of real numbers takes real ones, dft takes "
+            "complex ones"
+        ) from None
+
+
+def _spelled(x: Spec, *options: Any) -> tuple[Any, ...]:
+    return *options[:-2], one_axis(options[-2], x.ndim), options[-1]
+
+
+# ------------------------------------------------------------------ of complex numbers
+
+
+def _dft_options(inverse: bool, axis: Any, norm: Any) -> tuple[Any, ...]:
+    return inverse, whole("dft", "axis", axis), norm_of("dft", norm)
+
+
+def _dft_spec(x: Spec, inverse: bool, axis: int, norm: str) -> Spec:
+    _check_length("dft", x.shape[place("dft", axis, x.ndim)])
+    return Spec(x.shape, _made("dft", np.fft.fft, x))
+
+
+def _dft(x: Any, inverse: bool, axis: int, norm: Any) -> Any:
+    return (np.fft.ifft if inverse else np.fft.fft)(x, axis=axis, norm=norm)
+
+
+@op(
+    primitive="product",
+    kernel=_dft,
+    prepare=_dft_options,
+    canonical=_spelled,
+    infer=_dft_spec,
+    vjp={"x": lambda g, inverse, axis, norm: dft(g, inverse, axis, norm=norm)},
+    jvp={"x": lambda t, inverse, axis, norm: dft(t, inverse, axis, norm=norm)},
+    samples=[
+        sample((4,)),
+        sample((3, 5), axis=0, norm="ortho"),
+        sample((2, 3, 2), inverse=True, axis=-2),
+        sample((1, 2), inverse=True, axis=0, norm="forward"),
+        sample((0, 3)),
+    ],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject((), match="does not fit"),
+        reject((3, 0), match="pass 1 or more"),
+        reject((3,), norm="unit", error=SettingError, match="choose 'backward'"),
+    ],
+)
+def dft(x: Any, /, inverse: bool = False, axis: int = -1, *, norm: str = "backward") -> Any:
+    """The discrete Fourier transform along an axis, or its inverse, of complex numbers."""
+    return _dft(x, inverse, axis, norm)
+
+
+# ------------------------------------------------------------------ of real numbers
+
+
+def _weights(g: Any, n: int, axis: int, inside: float) -> Array:
+    """For each number of a half transform of ``n`` points: how it counts, 1 at the ends."""
+    m = n // 2 + 1
+    weights = np.full(m, inside, np.empty(0, g.dtype).real.dtype)
+    weights[0] = 1
+    if n % 2 == 0:
+        weights[-1] = 1
+    return weights.reshape([m if k == axis % g.ndim else 1 for k in range(g.ndim)])
+
+
+def _real_options(axis: Any, norm: Any) -> tuple[Any, ...]:
+    return whole("real_dft", "axis", axis), norm_of("real_dft", norm)
+
+
+def _real_spec(x: Spec, axis: int, norm: str) -> Spec:
+    k = place("real_dft", axis, x.ndim)
+    n = x.shape[k]
+    _check_length("real_dft", n)
+    shape = (*x.shape[:k], n // 2 + 1, *x.shape[k + 1 :])
+    return Spec(shape, _made("real_dft", np.fft.rfft, x))
+
+
+def _real(x: Any, axis: int, norm: Any) -> Any:
+    return np.fft.rfft(x, axis=axis, norm=norm)
+
+
+def _real_rule(g: Any, x_spec: Spec, axis: int, norm: str) -> Any:
+    n = x_spec.shape[axis]
+    half = mul(conj(g), _weights(g, n, axis, 0.5))
+    return inverse_real_dft(half, n, axis, norm=OPPOSITE[norm])
+
+
+@op(
+    primitive="product",
+    kernel=_real,
+    prepare=_real_options,
+    canonical=_spelled,
+    infer=_real_spec,
+    vjp={"x": _real_rule},
+    jvp={"x": lambda t, axis, norm: real_dft(t, axis, norm=norm)},
+    samples=[
+        sample((4,)),
+        sample((5, 2), axis=0, norm="ortho"),
+        sample((2, 3), norm="forward"),
+        sample((2, 1, 2), axis=1),
+        sample((0, 2)),
+    ],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject((3, 0), match="pass 1 or more"),
+        reject(np.ones(2, complex), error=DTypeError, match="takes real ones"),
+        reject((3,), norm="unit", error=SettingError, match="choose 'backward'"),
+    ],
+)
+def real_dft(x: Any, /, axis: int = -1, *, norm: str = "backward") -> Any:
+    """The first half of the discrete Fourier transform of real numbers, which says all of it."""
+    return _real(x, axis, norm)
+
+
+def _inverse_options(n: Any, axis: Any, norm: Any) -> tuple[Any, ...]:
+    who = "inverse_real_dft"
+    return whole(who, "n", n), whole(who, "axis", axis), norm_of(who, norm)
+
+
+def _inverse_spec(x: Spec, n: int, axis: int, norm: str) -> Spec:
+    who = "inverse_real_dft"
+    k = place(who, axis, x.ndim)
+    _check_length(who, n)
+    if x.shape[k] != n // 2 + 1:
+        raise ShapeError(
+            f"{who}: x {x.shape} for n={n} points; half of their transform has {n // 2 + 1} "
+            f"numbers along axis {axis}"
+        )
+    return Spec((*x.shape[:k], n, *x.shape[k + 1 :]), _made(who, _irfft_of_one, x))
+
+
+def _irfft_of_one(x: Any) -> Any:
+    return np.fft.irfft(x, 1)
+
+
+def _inverse(x: Any, n: int, axis: int, norm: Any) -> Any:
+    if np.shape(x)[axis] != n // 2 + 1:
+        raise ValueError("the shape rule says what is wrong")
+    return np.fft.irfft(x, n, axis, norm)
+
+
+def _inverse_rule(g: Any, n: int, axis: int, norm: str) -> Any:
+    half = conj(real_dft(g, axis, norm=OPPOSITE[norm]))
+    return mul(half, _weights(half, n, axis, 2.0))
+
+
+@op(
+    primitive="product",
+    kernel=_inverse,
+    prepare=_inverse_options,
+    canonical=_spelled,
+    infer=_inverse_spec,
+    vjp={"x": _inverse_rule},
+    jvp={"x": lambda t, n, axis, norm: inverse_real_dft(t, n, axis, norm=norm)},
+    samples=[
+        sample((3,), n=4),
+        sample((3, 2), n=5, axis=0, norm="ortho"),
+        sample((2, 2), n=2, norm="forward"),
+        sample((2, 1, 2), n=1, axis=1),
+        sample((0, 2), n=3),
+    ],
+    rejects=[
+        reject((3,), n=6, match="half of their transform has 4"),
+        reject((2, 3), n=4, axis=2, match="does not fit"),
+        reject((2, 0), n=0, match="pass 1 or more"),
+        reject((3,), n=4, norm="unit", error=SettingError, match="choose 'backward'"),
+    ],
+)
+def inverse_real_dft(x: Any, /, n: int, axis: int = -1, *, norm: str = "backward") -> Any:
+    """``n`` real numbers from the first half of their discrete Fourier transform.
+
+    The imaginary parts of the first number, and of the last where ``n`` is even, are not read.
+    """
+    return _inverse(x, n, axis, norm)
+
+
+publish(globals())
