@@ -37,6 +37,7 @@ ELSEWHERE = {
     "compiler/__init__.py": 1,  # the signature of a call, asked at every call
     "optim/packs.py": 1,  # how a gradient came, asked for every parameter of a step
     "saving/contents.py": 3,  # files hold arrays of the host
+    "table/choosing.py": 1,  # which operands are arrays, where rows have kernels of their own
     "table/store.py": 2,  # the store of the host's memory
     "tape/delivery.py": 6,  # shortcuts, for every leaf of a sweep
     "tape/keeping.py": 4,  # shortcuts, for every array that a node keeps
