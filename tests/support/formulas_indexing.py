@@ -72,6 +72,46 @@ def masked_select(x, mask):
     return np.array([v for v, m in zip(wide.flat, mask.flat, strict=True) if m], x.dtype)
 
 
+def _segments(data, segment_ids, num_segments):
+    count = segment_ids.max(initial=-1) + 1 if num_segments is None else num_segments
+    return [data[segment_ids == k] for k in range(count)]
+
+
+def segment_sum(data, segment_ids, num_segments=None):
+    parts = _segments(data, segment_ids, num_segments)
+    return np.array([np.add.reduce(p, 0, data.dtype) for p in parts], data.dtype)
+
+
+def segment_mean(data, segment_ids, num_segments=None):
+    parts = _segments(data, segment_ids, num_segments)
+    dtype = np.float64 if data.dtype.kind in "bi" else data.dtype
+    means = [p.mean(0) if len(p) else np.zeros(data.shape[1:]) for p in parts]
+    return np.array(means, dtype)
+
+
+def cummax(x, axis=-1):
+    return _running(x, axis, np.maximum)
+
+
+def cummin(x, axis=-1):
+    return _running(x, axis, np.minimum)
+
+
+def _running(x, axis, extreme):
+    if x.dtype.kind == "c":
+        raise TypeError("complex numbers have no order")
+    lines = np.moveaxis(x, axis, -1)
+    values, indices = np.empty(lines.shape, x.dtype), np.empty(lines.shape, np.intp)
+    for line in np.ndindex(lines.shape[:-1]):
+        found = 0
+        for k, v in enumerate(lines[line]):
+            best = lines[line][found]
+            if v != v or (best == best and extreme(v, best) == v):
+                found = k
+            values[line][k], indices[line][k] = lines[line][found], found
+    return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
+
+
 FORMULAS = {
     f.__name__: f
     for f in (
@@ -84,5 +124,9 @@ FORMULAS = {
         put,
         masked_fill,
         masked_select,
+        segment_sum,
+        segment_mean,
+        cummax,
+        cummin,
     )
 }

@@ -183,6 +183,15 @@ SPELLINGS["put_along_axis"] = [
 SPELLINGS["dynamic_slice"] = [
     ([(2, 3), ROWS], [{"slice_sizes": s} for s in ((1, 2), [1, WHOLE(2)], np.array([1, 2]))]),
 ]
+SPELLINGS["median"] = FOLDS[:-1]
+QUANTILES = [
+    ([(2, 3)], [{"q": q} for q in (0.5, np.float32(0.5), np.array(0.5))]),
+    ([(2, 3)], [{"q": q, "axis": k} for q, k in (([0, 1], 1), ((0.0, 1.0), -1), (ROWS // 2, 1))]),
+]
+SPELLINGS |= dict.fromkeys(["quantile", "percentile"], QUANTILES)
+SPELLINGS |= dict.fromkeys(["running_argmax", "running_argmin", "logcumsumexp"], LINE)
+SEGMENTS = [([(2, 3), ROWS], [{"num_segments": k} for k in (3, WHOLE(3))])]
+SPELLINGS |= dict.fromkeys(["segment_max", "segment_min"], SEGMENTS)
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
 WALK = {

@@ -367,9 +367,11 @@ def test_binary_entropy_is_finite_and_right_up_to_sure_predictions():
 # ------------------------------------------------------------------ the table is walked
 
 # Tested with the other ties and kinks: what they choose, is all that corners change in them.
-CHOICES = {"max", "min", "prelu", "sort"}
-# Tested at corners of their own, in test_several_results, as matrices, and in test_normalization.
-MATRICES = {"eigvalsh", "rms_norm"}
+CHOICES = {"max", "min", "prelu", "sort", "median", "quantile", "percentile"}
+CHOICES |= {"segment_max", "segment_min"}
+# Tested at corners of their own: in test_several_results, as matrices, test_normalization,
+# test_running.
+MATRICES = {"eigvalsh", "rms_norm", "logcumsumexp"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

@@ -34,6 +34,8 @@ def many_digits():
 PRODUCTS = {"dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
 # What reads lines between points is one row, whose corners are walked; spacings have tests below.
 ELSEWHERE = {"interp"}
+# What chooses numbers by their values, to which corners do nothing else; tested in test_ties.
+ELSEWHERE |= {"cummax", "cummin"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("gradient", "trapezoid")
 }
