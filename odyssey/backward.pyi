@@ -188,6 +188,7 @@ def logaddexp(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]
     """The gradients in x and y."""
 def logaddexp2(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
+def logcumsumexp(g: ArrayLike, x: ArrayLike, out: ArrayLike, axis: int = -1) -> _Array: ...
 def logit(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def logsumexp(
     g: ArrayLike,
@@ -220,6 +221,13 @@ def mean(
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
+def median(
+    g: ArrayLike,
+    x: ArrayLike,
+    x_spec: Spec = ...,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+) -> _Array: ...
 def min(
     g: ArrayLike,
     x: ArrayLike,
@@ -244,6 +252,14 @@ def over_length(
     g: ArrayLike, length: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and length."""
+def percentile(
+    g: ArrayLike,
+    x: ArrayLike,
+    x_spec: Spec = ...,
+    q: Any = ...,
+    axis: int | tuple[int, ...] | None = None,
+    method: str = "linear",
+) -> _Array: ...
 def piecewise_linear(
     g: ArrayLike,
     x: ArrayLike,
@@ -286,6 +302,14 @@ def put_along_axis(
     values: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and values."""
+def quantile(
+    g: ArrayLike,
+    x: ArrayLike,
+    x_spec: Spec = ...,
+    q: Any = ...,
+    axis: int | tuple[int, ...] | None = None,
+    method: str = "linear",
+) -> _Array: ...
 def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 degrees = rad2deg
 def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
@@ -312,6 +336,12 @@ def roll(
 ) -> _Array: ...
 def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
+def segment_max(
+    g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike
+) -> _Array: ...
+def segment_min(
+    g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike
+) -> _Array: ...
 def selu(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def setitem(
     g: ArrayLike,

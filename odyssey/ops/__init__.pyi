@@ -345,6 +345,18 @@ cosh: Unary
 """Elementwise hyperbolic cosine."""
 
 @overload
+def cummax(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """The largest element so far along an axis, and where it stands, as ``torch.cummax``."""
+@overload
+def cummax(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def cummin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """The smallest element so far along an axis, and where it stands, as ``torch.cummin``."""
+@overload
+def cummin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
 def cumprod(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running product along ``axis``, by default of all elements in row-major order."""
 @overload
@@ -750,6 +762,12 @@ logaddexp: Binary
 """Elementwise ``log(e**x + e**y)``, without overflow."""
 logaddexp2: Binary
 """Elementwise ``log2(2**x + 2**y)``, without overflow."""
+
+@overload
+def logcumsumexp(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """Logarithm of the sum of the exponentials so far along ``axis``, without overflow."""
+@overload
+def logcumsumexp(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 logical_and: Binary
 """Elementwise logical and; a constant."""
 logical_not: Unary
@@ -792,6 +810,8 @@ maximum: Binary
 """Elementwise larger of two; NaN if either is."""
 mean: Fold
 """Arithmetic mean over ``axis``, by default over all elements."""
+median: Fold
+"""The element in the middle over ``axis``, or the mean of the two there; NaN if one is NaN."""
 min: Fold
 """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
 minimum: Binary
@@ -914,6 +934,30 @@ def pad(
 ) -> ArrayOrScalar: ...
 
 @overload
+def percentile(
+    x: V,
+    /,
+    q: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """``quantile`` with ``q`` in percent, from 0 to 100."""
+@overload
+def percentile(
+    x: Plain,
+    /,
+    q: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
 def piecewise_linear(
     x: V,
     xp: Operand,
@@ -1015,6 +1059,30 @@ def put_along_axis(
 def put_along_axis(
     x: Plain, indices: Plain, values: Plain, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> Array: ...
+
+@overload
+def quantile(
+    x: V,
+    /,
+    q: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """The number below which a share ``q`` of the elements lies over ``axis``; NaN if one is."""
+@overload
+def quantile(
+    x: Plain,
+    /,
+    q: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 rad2deg: Unary
 """Elementwise angle in degrees, of one in radians."""
 degrees = rad2deg
@@ -1084,6 +1152,18 @@ rsqrt: Unary
 """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
 
 @overload
+def running_argmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """Where the largest element so far stands, the latest of equal ones; a constant."""
+@overload
+def running_argmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def running_argmin(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """Where the smallest element so far stands, the latest of equal ones; a constant."""
+@overload
+def running_argmin(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
 def scatter(x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None) -> V:
     """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``."""
 @overload
@@ -1122,6 +1202,62 @@ def searchsorted(a: Plain, v: V, /, side: str = "left", *, tape: Tape | None = N
 def searchsorted(
     a: Plain, v: Plain, /, side: str = "left", *, tape: Tape | None = None
 ) -> Array: ...
+
+@overload
+def segment_max(
+    data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """The largest number of each segment, see ``segment_sum``; -inf for one without slices."""
+@overload
+def segment_max(
+    data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def segment_max(
+    data: Plain, segment_ids: Plain, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def segment_mean(
+    data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """The mean of the slices of each segment; 0 for one without slices."""
+@overload
+def segment_mean(
+    data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def segment_mean(
+    data: Plain, segment_ids: Plain, num_segments: int | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def segment_min(
+    data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """The smallest number of each segment, see ``segment_sum``; inf for one without slices."""
+@overload
+def segment_min(
+    data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def segment_min(
+    data: Plain, segment_ids: Plain, /, num_segments: int | None = None, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def segment_sum(
+    data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """The sum of the slices of each segment, as ``jax.ops.segment_sum``."""
+@overload
+def segment_sum(
+    data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def segment_sum(
+    data: Plain, segment_ids: Plain, num_segments: int | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def select(

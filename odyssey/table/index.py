@@ -50,8 +50,10 @@ ROWS = {
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
     """,
     "odyssey.ops.folds.interpolation": "searchsorted piecewise_linear",
+    "odyssey.ops.folds.order_statistics": "median quantile percentile",
     "odyssey.ops.folds.recurrences": "linear_recurrence cumprod",
     "odyssey.ops.folds.reductions": "sum mean max min argmax argmin any all sum_to",
+    "odyssey.ops.folds.running": "running_argmax running_argmin logcumsumexp",
     "odyssey.ops.folds.scans": "cumsum prod",
     "odyssey.ops.folds.statistics": "var over_length std logsumexp",
     "odyssey.ops.structure.arrangement": "roll",
@@ -60,6 +62,7 @@ ROWS = {
     "odyssey.ops.structure.indexing": "getitem add_at setitem",
     "odyssey.ops.structure.joining": "concatenate",
     "odyssey.ops.structure.placing": "put_along_axis",
+    "odyssey.ops.structure.segments": "segment_max segment_min",
     "odyssey.ops.structure.shape": """
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
@@ -78,6 +81,7 @@ COMPOSITES = {
     "odyssey.linalg.vectors": "kron",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",
     "odyssey.ops.folds.interpolation": "interp",
+    "odyssey.ops.folds.running": "cummax cummin",
     "odyssey.ops.folds.sequences": "linspace",
     "odyssey.ops.structure.arrangement": "flip flipud fliplr rot90 rollaxis",
     "odyssey.ops.structure.creation": "zeros_like ones_like full_like",
@@ -88,6 +92,7 @@ COMPOSITES = {
     "odyssey.ops.structure.placing": "gather scatter scatter_add",
     "odyssey.ops.structure.placing_slices": "index_select index_add index_copy put",
     "odyssey.ops.structure.repeating": "tile repeat pad",
+    "odyssey.ops.structure.segments": "segment_sum segment_mean",
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
     "odyssey.ops.structure.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
@@ -118,10 +123,10 @@ NUMPY = """
     ifftn=fft.ifftn ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner interp invert
     irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less
     less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
-    logical_or logical_xor matmul matrix_transpose max=max=amax maximum mean min=min=amin
+    logical_or logical_xor matmul matrix_transpose max=max=amax maximum mean median min=min=amin
     minimum mod=remainder moveaxis multiply nan_to_num negative not_equal ones_like outer pad
-    power prod rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rfft=fft.rfft
-    rfft2=fft.rfft2 rfftfreq=fft.rfftfreq rfftn=fft.rfftn rint roll rollaxis rot90
+    percentile power prod quantile rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape
+    rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq rfftn=fft.rfftn rint roll rollaxis rot90
     round=round=around searchsorted select sign sin sinc sinh sort split sqrt square squeeze
     stack std subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace transpose
     trapezoid tril triu trunc unstack var vdot vsplit vstack where zeros_like

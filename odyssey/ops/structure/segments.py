@@ -50,7 +50,7 @@ def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
 
 def _check_ids(who: str, data: Any, ids: Any) -> None:
     check_indices(who, ids)
-    shape = getattr(ids, "shape", ())
+    shape: Any = getattr(ids, "shape", ())
     if len(shape) != 1 or not data.shape or data.shape[0] != shape[0]:
         raise ShapeError(
             f"{who}: segment_ids {shape} for data {data.shape}; each slice of data along its "

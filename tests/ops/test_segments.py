@@ -1,0 +1,64 @@
+"""Segments without slices, slices without a segment, ties, and numbers of segments."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DTypeError
+
+INF = np.inf
+IDS = np.array([0, 2, 0, -1, 2, 9])
+X = np.array([1.0, 5.0, 4.0, 100.0, 5.0, -100.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("segment_sum", [5, 0, 10]),
+        ("segment_mean", [2.5, 0, 5]),
+        ("segment_max", [4, -INF, 5]),
+        ("segment_min", [1, INF, 5]),
+    ],
+)
+def test_slices_of_no_segment_are_left_out_and_segments_may_have_none(name, wanted):
+    call = getattr(ops, name)
+    np.testing.assert_array_equal(call(X, IDS, num_segments=3), wanted)
+    leaf = Variable(X, requires_grad=True)
+    with GradientTape() as tape:
+        out = call(leaf, IDS, num_segments=3)
+    slopes = tape.gradient(out, leaf, np.ones(3))
+    assert slopes[3] == slopes[5] == 0
+    if name in ("segment_max", "segment_min"):  # ties share
+        assert slopes[1] == slopes[4] == 0.5
+    empty = call(np.zeros((0, 2)), np.zeros(0, int))
+    assert empty.shape == (0, 2)
+
+
+def test_extremes_of_no_integers_are_the_ends_of_their_range():
+    x, ids = np.array([3, 4], np.int8), np.array([0, 0])
+    np.testing.assert_array_equal(ops.segment_max(x, ids, num_segments=2), [4, -128])
+    np.testing.assert_array_equal(ops.segment_min(x, ids, num_segments=2), [3, 127])
+    np.testing.assert_array_equal(ops.segment_max(x > 3, ids, num_segments=2), [True, False])
+
+
+def test_a_nan_is_the_extreme_of_its_segment():
+    x = np.array([1.0, np.nan, 2.0])
+    out = ops.segment_max(x, np.array([0, 0, 1]))
+    np.testing.assert_array_equal(out, [np.nan, 2])
+
+
+def test_a_graph_must_be_told_how_many_segments_there_are():
+    for name in ("segment_sum", "segment_mean", "segment_max", "segment_min"):
+        call = getattr(ops, name)
+        np.testing.assert_array_equal(
+            od.compile(lambda x, i, call=call: call(x, i, num_segments=3))(X, IDS),
+            call(X, IDS, num_segments=3),
+        )
+        with pytest.raises(DTypeError, match="pass num_segments"):
+            od.compile(call).lower(X, IDS)
+
+
+def test_means_of_halves_count_in_single_precision():
+    x, ids = np.full(3000, 1.0, np.float16), np.zeros(3000, int)
+    assert ops.segment_mean(x, ids) == 1
