@@ -18,6 +18,7 @@ ROWS = {
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
         gelu
     """,
+    "odyssey.nn.attention": "scaled_dot_product_attention attention_pullback",
     "odyssey.nn.layers": "linear",
     "odyssey.nn.normalization": "rms_norm",
     "odyssey.nn.rectifiers": """
