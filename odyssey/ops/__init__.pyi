@@ -1698,3 +1698,5 @@ swish = silu
 hardsigmoid = hard_sigmoid
 hardswish = hard_swish
 hardtanh = hard_tanh
+psi = digamma
+lgamma = gammaln

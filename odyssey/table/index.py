@@ -68,8 +68,10 @@ ROWS = {
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
     "odyssey.ops.structure.sorting": "argsort sort",
+    "odyssey.special.digamma_function": "digamma=psi digamma_derivative",
     "odyssey.special.entropies": "logit xlogy",
     "odyssey.special.error_function": "erf erfc",
+    "odyssey.special.gamma_function": "gammaln=lgamma gamma",
 }
 """Rows by family; behind ``=`` their other names."""
 
@@ -97,6 +99,8 @@ COMPOSITES = {
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
     "odyssey.ops.structure.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
+    "odyssey.special.digamma_function": "polygamma",
+    "odyssey.special.gamma_function": "multigammaln",
 }
 """Composites by family, likewise."""
 

@@ -18,12 +18,18 @@ SHARED = [
     for name, row in NAMED.items()
     if isinstance(found := getattr(special, name, None), np.ufunc) and found.nin == len(row.arrays)
 ]
+# By how much SciPy errs itself: close to 1, where it is 0, gammaln is worse than ours.
+THEIR_ERRORS = {"gammaln": 5e-15}
 OURS = {
     "erf": ops.erf,
     "erfc": ops.erfc,
+    "digamma": ops.digamma,
     "expit": ops.sigmoid,
+    "gamma": ops.gamma,
+    "gammaln": ops.gammaln,
     "log_expit": ops.log_sigmoid,
     "logit": ops.logit,
+    "psi": ops.digamma,
     "xlogy": ops.xlogy,
 }
 
@@ -40,7 +46,7 @@ def test_a_ufunc_of_scipy_with_the_name_of_an_op_means_the_op(name):
     with GradientTape() as tape:
         out = ufunc(*leaves)
     assert type(out) is Variable
-    np.testing.assert_allclose(out.numpy(), ufunc(*numbers), rtol=4e-15)
+    np.testing.assert_allclose(out.numpy(), ufunc(*numbers), rtol=THEIR_ERRORS.get(name, 4e-15))
     if any(row.vjp.values()):
         assert [node.op for node in tape.nodes] == [row.name]
 
@@ -78,8 +84,8 @@ def test_odds_and_entropies_have_the_values_of_scipy_everywhere(op, dtype):
 
 
 def test_a_ufunc_of_scipy_that_the_table_lacks_is_refused_by_name():
-    with pytest.raises(DTypeError, match=r"scipy\.special\.gammaln is not in"):
-        special.gammaln(Variable(NUMBERS, requires_grad=True))
+    with pytest.raises(DTypeError, match=r"scipy\.special\.spence is not in"):
+        special.spence(Variable(NUMBERS, requires_grad=True))
 
 
 def test_a_foreign_ufunc_that_has_the_name_of_an_op_is_not_taken_for_it():

@@ -272,6 +272,34 @@ def straight_angle(x):
     return mpf(0) if x > 0 else mpmath.pi if x < 0 else mp.nan
 
 
+def at_poles(x):
+    """Whether ``x`` is a negative whole number, or next to one, as all large floating ones are."""
+    return x < mpf(-0.5) and (x < -(10**7) or abs(x - mpmath.nint(x)) < mpf(10) ** -20)
+
+
+def off_poles(f, there=mp.nan):
+    """A function of the gamma family; and what it is at negative whole numbers."""
+    return lambda x: there if at_poles(x) else f(x)
+
+
+def order_of_digamma(n):
+    """The derivative of digamma of an order, infinite at poles where both sides agree."""
+    return off_poles(lambda x: mpmath.polygamma(n, x), mp.inf if n % 2 else mp.nan)
+
+
+def gamma_slope(x):
+    return mpmath.gamma(x) * mpmath.digamma(x)
+
+
+def gamma_bend(x):
+    return mpmath.gamma(x) * (mpmath.digamma(x) ** 2 + mpmath.polygamma(1, x))
+
+
+def finite_gamma(f):
+    """Where the gamma function is infinite in double precision, a number that is too large."""
+    return off_poles(lambda x: mpf(10) ** 1000 * x if x > 10**4 else f(x))
+
+
 UNARY = {
     "negative": Unary(lambda x: -x, lambda x: -one(x), zero),
     "square": Unary(lambda x: x * x, lambda x: 2 * x, lambda x: 2 * one(x)),
@@ -402,6 +430,18 @@ UNARY |= {
         absolute=True,
         beyond=True,
         signed_zero=True,
+    ),
+    "gammaln": Unary(
+        off_poles(lambda x: mpmath.loggamma(x) if x > 9 else log(abs(mpmath.gamma(x))), mp.inf),
+        order_of_digamma(0),
+        order_of_digamma(1),
+        absolute=True,
+    ),
+    "gamma": Unary(finite_gamma(mpmath.gamma), finite_gamma(gamma_slope), finite_gamma(gamma_bend)),
+    "digamma": Unary(*map(order_of_digamma, range(3)), absolute=True, beyond=True),
+    "digamma_derivative, 1": Unary(*map(order_of_digamma, range(1, 4)), options={"order": 1}),
+    "digamma_derivative, 2": Unary(
+        *map(order_of_digamma, range(2, 5)), options={"order": 2}, beyond=True
     ),
     "sine_quotient, 0": quotient(0),
     "sine_quotient, 1": quotient(1),

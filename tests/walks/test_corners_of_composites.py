@@ -36,6 +36,8 @@ PRODUCTS = {"dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
 ELSEWHERE = {"interp"}
 # What chooses numbers by their values, to which corners do nothing else; tested in test_ties.
 ELSEWHERE |= {"cummax", "cummin"}
+# What is made of special functions, each a row whose corners are walked.
+ELSEWHERE |= {"polygamma", "multigammaln"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("gradient", "trapezoid")
 }

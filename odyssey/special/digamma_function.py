@@ -1,0 +1,253 @@
+"""The derivatives of the logarithm of the gamma function; names are those of SciPy.
+
+Each is written once, as a scalar. The coefficients below interpolate, at Chebyshev points and with
+60 digits: digamma(x) / (x - root) for 1 <= x <= 2, to 1.6e-17; and x**2 times what
+log(x) - 1 / (2 x) has too much of digamma(x) (DLMF 5.11.2), as a function of 1 / x**2, for x >= 2,
+to 2.4e-16. Negative numbers are reflected (DLMF 5.5.4, 5.15.6), with angles in half turns, which
+are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
+from odyssey.kernels.on_arrays import on_arrays
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.structure.shape import broadcast_to, shape_of
+from odyssey.special.steps import half_turn_cotangent, polynomial, whole
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.kernels import by_scalar
+from odyssey.table.samples import reject, sample, singles
+
+_ROOT = [
+    *(-8.25512972008104e-11, 2.4765474440031764e-10, -2.889363639216111e-10),
+    *(8.668257373761658e-10, -3.6788868183645545e-09, 1.10370884388543e-08),
+    *(-3.166618072027162e-08, 9.500926192924096e-08, -2.8628755280038686e-07),
+    *(8.591324222417666e-07, -2.578107848270217e-06, 7.741156881253708e-06),
+    *(-2.325823828431376e-05, 6.995020484160625e-05, -0.00021074841215733007),
+    *(0.000636888028319074, -0.0019350666647832667, 0.005936795278433826, -0.018550615381738605),
+    *(0.06013562106019355, -0.21181371064073026, 0.951055876031833),
+]
+_SLOPE = [
+    *(-2.0392304941474054e-12, 3.869871297510936e-12, 1.6128814136396942e-12),
+    *(-2.133660426226009e-12, -1.5219695472454364e-11, 3.404933699807999e-11),
+    *(-6.355199544121608e-11, 1.7327023100828967e-10, -5.150294774727888e-10),
+    *(1.61235685335512e-09, -5.576127870635281e-09, 2.1829282207988166e-08),
+    *(-9.97597342347115e-08, 5.576415713968915e-07, -4.09937936440629e-06),
+    *(4.4839052951413235e-05, -0.0009367704342562904, 0.08234693724440534),
+]
+# Where digamma is 0: the sum of two numbers, of single precision and of double.
+_ZERO_SINGLE = (1.4616321325302124, 1.2438149938918909e-08)
+_ZERO = (1.4616321449683622, 9.549995429965697e-17)
+# Of derivatives of digamma no one takes so many.
+_MOST = 100
+
+
+def _digamma_scalar(x: Any) -> Any:
+    below = x < T(-0.5)
+    y = abs(x)
+    z = select(below, y, x)
+    far = math.log(y) - T(0.5) / y - polynomial(T(8) / (y * y) - T(1), _SLOPE) / (y * y)
+    # Between 1 and 2; from below there by one step or two.
+    place = select(y < T(1), z + select(z < T(0), T(2), T(1)), y)
+    first, second = _ZERO if T.max > 1e300 else _ZERO_SINGLE
+    near = ((place - T(first)) - T(second)) * polynomial(T(2) * place - T(3), _ROOT)
+    steps = select(z < T(0), (T(1) + T(2) * z) / (z * (T(1) + z)), T(1) / z)
+    inner = select(y < T(1), near - steps, near)
+    value = select(y < T(2), inner, far)
+    stopped = select(y > whole(), whole(), y)
+    cotangent, pole = half_turn_cotangent(stopped)
+    mirrored = value + T(1) / y + T(math.pi) * cotangent
+    return select(below, select(pole, T(math.nan), mirrored), value)
+
+
+# Of Bernoulli's numbers those of even index over their factorials, from B2 on.
+_BERNOULLI = [
+    *(1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000),
+    *(1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000),
+    *(-174611 / 802857662698291200000, 77683 / 14101100039391805440000),
+    -236364091 / 1693824136731743669452800000,
+]
+_STEPS = 10
+
+
+def _whole_power(base: Any, exponent: int) -> Any:
+    result = base if exponent % 2 else T(1)
+    while exponent := exponent // 2:
+        base = base * base
+        if exponent % 2:
+            result = result * base
+    return result
+
+
+def _constant(number: float) -> Any:
+    return T(min(number, T.max))
+
+
+def _order_scalar(x: Any, order: int) -> Any:
+    """By the formula of Euler and Maclaurin (DLMF 2.10.1) for the sum of ``(x + k)**-s``."""
+    s = order + 1
+    z = select(x < T(0), T(1) - x, x)
+    # The factorial goes into the numbers where it could be too large.
+    scale = math.factorial(order) ** (1 / s) if order > 20 else 1.0
+    total = _whole_power(T(scale) / z, s)
+    for k in range(1, _STEPS):
+        total = total + _whole_power(T(scale) / (z + T(k)), s)
+    w = z + T(_STEPS)
+    last = _whole_power(T(scale) / w, order)
+    # Its terms are nested, so that none is too large.
+    rest, square = T(1), w * w
+    for j in range(len(_BERNOULLI) - 1, 0, -1):
+        ratio = _BERNOULLI[j] / _BERNOULLI[j - 1] * (s + 2 * j - 1) * (s + 2 * j)
+        rest = T(1) + T(ratio) * rest / square
+    rest = T(_BERNOULLI[0] * s) * rest
+    total = total + last * (T(scale / order) + (T(0.5 * scale) + T(scale) * rest / w) / w)
+    total = total * T(math.factorial(order) if order <= 20 else 1)
+    odd = order % 2 == 1
+    right = total if odd else -total
+    # The other side: derivatives of the cotangent are polynomials of it.
+    y = abs(x)
+    stopped = select(y > whole(), whole(), y)
+    opposite, pole = half_turn_cotangent(stopped)
+    cotangent = -opposite
+    square = cotangent * cotangent
+    first, *others = _cotangent_polynomial(order)
+    bends = _constant(first)
+    for coefficient in others:
+        bends = bends * square + _constant(coefficient)
+    bends = bends if odd else bends * cotangent
+    mirrored = bends - right if odd else right - bends
+    mirrored = select(pole, T(math.inf if odd else math.nan), mirrored)
+    return select(x < T(0), mirrored, right)
+
+
+def _cotangent_polynomial(order: int) -> list[float]:
+    """Coefficients, from the highest down, of every other power of the cotangent of ``pi x``.
+
+    Of its derivative times pi, up to the sign: each is that of the one before times pi (1 + c**2).
+    """
+    powers = [0, 1]
+    for _ in range(order):
+        slopes = [k * a for k, a in enumerate(powers)][1:]
+        powers = [
+            (slopes[k] if k < len(slopes) else 0) + (slopes[k - 2] if k >= 2 else 0)
+            for k in range(len(slopes) + 2)
+        ]
+    kept = powers[::-1][::2]
+    return [a * math.pi ** (order + 1) for a in kept]
+
+
+# ------------------------------------------------------------------ the ops
+
+
+def _of_order(order: Any) -> tuple[int]:
+    try:
+        n = operator.index(order)
+    except TypeError:
+        raise DTypeError(f"digamma_derivative: order is {shown(order)}; pass an int") from None
+    if not 1 <= n <= _MOST:
+        raise DTypeError(f"digamma_derivative: order is {shown(n)}; orders go from 1 to {_MOST}")
+    return (n,)
+
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+_SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
+
+
+@op(
+    elementwise=True,
+    aliases=["psi"],
+    kernels=[by_scalar(_digamma_scalar)],
+    scalar=_digamma_scalar,
+    vjp={"x": lambda g, x: mul(g, digamma_derivative(x, order=1))},
+    kinks="inf at 0 and at negative whole numbers, where it is NaN itself, and at -inf",
+    samples=_SAMPLES,
+    rejects=[_COMPLEX],
+)
+def digamma(x: Any, /) -> Any:
+    """Elementwise derivative of the logarithm of the gamma function."""
+    return on_arrays(_digamma_scalar, x)
+
+
+@op(
+    elementwise=True,
+    prepare=_of_order,
+    scalar=_order_scalar,
+    vjp={"x": lambda g, x, order: mul(g, digamma_derivative(x, order=order + 1))},
+    kinks="at whole numbers that are not positive inf, or NaN where it has another sign on each "
+    "side",
+    samples=[
+        *(sample(*s.operands, low=s.low, high=s.high, order=1) for s in _SAMPLES),
+        *(sample((3,), low=1.0, high=9.0, order=order) for order in (2, 21)),
+    ],
+    rejects=[
+        reject((3,), order=0, error=DTypeError, match="from 1 to 100"),
+        reject((3,), order=101, error=DTypeError, match="from 1 to 100"),
+        reject((3,), order=0.5, error=DTypeError, match="pass an int"),
+        reject(np.array([1j]), order=1, error=DTypeError, match="needs real numbers"),
+    ],
+)
+def digamma_derivative(x: Any, /, *, order: int) -> Any:
+    """Elementwise derivative of the digamma function, of an order from 1 to 100."""
+    return on_arrays(_order_scalar, x, options=(order,))
+
+
+@composite(
+    samples=[
+        sample(0, (2, 3), low=0.5),
+        sample(2, (2, 3), low=0.5),
+        sample(np.array([[0], [1], [3]]), (2,), low=0.5),
+    ],
+    rejects=[
+        reject(-1, (3,), error=DTypeError, match="n is -1"),
+        reject(0.5, (3,), error=DTypeError, match="n has dtype float64"),
+        reject(101, (3,), error=DTypeError, match="n is 101"),
+    ],
+)
+def polygamma(n: Any, x: Any, *, tape: Any = None) -> Any:
+    """Elementwise derivative of order ``n`` of the digamma function.
+
+    Args:
+        n: Whole numbers from 0 to 100, an int or an array that broadcasts with ``x``; constant.
+        x: Real numbers.
+        tape: The tape to record on.
+
+    Raises:
+        DTypeError: ``n`` is not made of ints, or one of them is negative or larger than 100.
+
+    >>> polygamma(1, np.array([1.0, 2.0])).round(6)  # pi**2 / 6, and 1 less
+    array([1.644934, 0.644934])
+    """
+    orders = _orders(n)
+    first, *others = sorted(set(orders.ravel().tolist())) or [0]
+    out = _of(first, x, tape)
+    for order in others:
+        out = where(np.equal(orders, order), _of(order, x, tape), out, tape=tape)
+    shape = np.broadcast_shapes(orders.shape, shape_of(x))
+    return out if shape_of(out) == shape else broadcast_to(out, shape, tape=tape)
+
+
+def _orders(n: Any) -> Any:
+    orders = as_array("polygamma", "n", n)
+    if orders.dtype.kind not in "iu":
+        raise DTypeError(f"polygamma: n has dtype {orders.dtype}; pass an int or an array of ints")
+    wrong = (orders < 0) | (orders > _MOST)
+    if wrong.any():
+        raise DTypeError(f"polygamma: n is {orders[wrong][0]}; orders go from 0 to {_MOST}")
+    return orders
+
+
+def _of(order: int, x: Any, tape: Any) -> Any:
+    return digamma_derivative(x, order=order, tape=tape) if order else digamma(x, tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,170 @@
+"""The gamma function and its logarithm; names are those of SciPy.
+
+Each is written once, as a scalar. The coefficients below interpolate, at Chebyshev points and with
+60 digits: log(gamma(2 + t)) / t for abs(t) <= 1/2, to 2.1e-17; and x times what Stirling's formula
+(DLMF 5.11.1) lacks, as a function of 1 / x**2, for x >= 2.5, to 4.1e-17. Negative numbers are
+reflected (DLMF 5.5.3), with angles in half turns, which are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import shown
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.kernels import T, select
+from odyssey.kernels.on_arrays import on_arrays
+from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
+from odyssey.ops.elementwise.choice import greater, where
+from odyssey.special.digamma_function import digamma
+from odyssey.special.steps import half_turn_sine, polynomial, whole
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.kernels import by_scalar
+from odyssey.table.samples import reject, sample, singles
+
+_NEAR = [
+    *(2.0962059060600024e-12, -8.867306165956492e-12, 2.8206946487921987e-11),
+    *(-1.2050236137952312e-10, 5.350164231426595e-10, -2.3086641882572558e-09),
+    *(1.0012704932493954e-08, -4.38708276994606e-08, 1.94253158049944e-07),
+    *(-8.716991307145595e-07, 3.981793122286463e-06, -1.8636779703098573e-05),
+    *(9.03284478395594e-05, -0.00046159693930847154, 0.0025726010534729226),
+    *(-0.016838075263298908, 0.1612335167120566, 0.42278433509846713),
+]
+_FAR = [
+    *(-4.287567299569376e-14, 1.1824145952126192e-13, -1.9814709191435188e-13),
+    *(6.93021336816899e-13, -2.8372621753318578e-12, 1.1603171776450904e-11),
+    *(-5.3841049893978914e-11, 2.938792549900159e-10, -1.958013108273035e-09),
+    *(1.692349543300304e-08, -2.0868323224146684e-07, 4.326175143099727e-06),
+    *(-0.00021286406858162175, 0.0831159151616548),
+]
+_STIRLING = 0.5 * math.log(2 * math.pi)
+
+
+def _stirling_rest(x: Any) -> Any:
+    """What log(gamma(x)) has beside Stirling's formula, for x >= 2.5."""
+    return polynomial(T(12.5) / (x * x) - T(1), _FAR) / x
+
+
+def _near_two(x: Any, y: Any) -> Any:
+    """For y = abs(x) < 2.5 log(gamma(2 + t)), where 2 + t is x or larger by 1 or 2."""
+    t = select(y < T(0.5), x, select(y < T(1.5), y - T(1), y - T(2)))
+    return t, t * polynomial(T(2) * t, _NEAR)
+
+
+def _gammaln_scalar(x: Any) -> Any:
+    y = abs(x)
+    t, near = _near_two(x, y)
+    near = near - select(y < T(1.5), math.log1p(t), T(0))
+    near = near - select(y < T(0.5), math.log(y), T(0))
+    # Grouped so that what cancels below e is small.
+    far = (y - T(0.5)) * (math.log(y) - T(1)) + T(_STIRLING - 0.5) + _stirling_rest(y)
+    size = select(y < T(2.5), near, far)
+    stopped = select(y > whole(), whole(), y)
+    sine = abs(half_turn_sine(stopped))
+    mirrored = select(sine == T(0), T(math.inf), math.log(T(math.pi) / (stopped * sine)) - size)
+    return select(x <= T(-0.5), mirrored, size)
+
+
+def _gamma_scalar(x: Any) -> Any:
+    y = abs(x)
+    _, near = _near_two(x, y)
+    near = math.exp(near) / select(y < T(0.5), x * (T(1) + x), select(y < T(1.5), y, T(1)))
+    # Beyond, all is infinite; the power is taken in two parts, which are not.
+    end = T(200 if T.max > 1e300 else 40)
+    z = select(y > end, end, y)
+    root = math.pow(z, T(0.5) * z - T(0.25))
+    rest = math.exp(-z) * T(math.sqrt(2 * math.pi)) * math.exp(_stirling_rest(z))
+    is_near = y < T(2.5)
+    stopped = select(y > whole(), whole(), y)
+    sine = half_turn_sine(stopped)
+    mirrored = T(-math.pi) / (stopped * sine) / select(is_near, near, root)
+    mirrored = mirrored / select(is_near, T(1), rest) / select(is_near, T(1), root)
+    mirrored = select(sine == T(0), T(math.nan), mirrored)
+    return select(x <= T(-0.5), mirrored, select(is_near, near, root * rest * root))
+
+
+# ------------------------------------------------------------------ the ops
+
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+_SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
+
+
+@op(
+    elementwise=True,
+    aliases=["lgamma"],
+    kernels=[by_scalar(_gammaln_scalar)],
+    scalar=_gammaln_scalar,
+    vjp={"x": lambda g, x: mul(g, digamma(x))},
+    kinks="at 0 -inf, at -0.0 inf; NaN at negative whole numbers and at -inf, where it is inf",
+    samples=_SAMPLES,
+    rejects=[_COMPLEX],
+)
+def gammaln(x: Any, /) -> Any:
+    """Elementwise logarithm of the size of the gamma function."""
+    return on_arrays(_gammaln_scalar, x)
+
+
+@op(
+    elementwise=True,
+    kernels=[by_scalar(_gamma_scalar)],
+    scalar=_gamma_scalar,
+    # Stopped where it is infinite: its own slope falls to 0.
+    vjp={"x": lambda g, x, out: mul(g, mul(out, digamma(minimum(x, 1e4))))},
+    kinks="-inf at both zeros; NaN at negative whole numbers and at -inf, as it is itself",
+    samples=_SAMPLES,
+    rejects=[_COMPLEX],
+)
+def gamma(x: Any, /) -> Any:
+    """Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
+    return on_arrays(_gamma_scalar, x)
+
+
+@composite(
+    samples=[
+        sample((2, 3), 1, low=0.5),
+        sample((2, 3), 2, low=1.0),
+        sample((), 3, low=1.5),
+        sample((0,), 2),
+    ],
+    rejects=[
+        reject((3,), 0, error=OdysseyError, match="d is 0"),
+        reject((3,), 1.5, error=DTypeError, match="pass an int"),
+    ],
+)
+def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
+    """Elementwise logarithm of the gamma function of ``d`` dimensions.
+
+    ``pi**(d * (d - 1) / 4)`` times the product of ``gamma(a - j / 2)`` for j from 0 to d - 1 (DLMF
+    35.3.4), which is what densities of covariance matrices are divided by.
+
+    Args:
+        a: Real numbers; where one is not above (d - 1) / 2, the result is NaN.
+        d: The dimension, from 1 on.
+        tape: The tape to record on.
+
+    Raises:
+        DTypeError: ``d`` is not an int.
+        OdysseyError: ``d`` is less than 1.
+
+    >>> float(multigammaln(3.0, 1).round(6))  # log(2!)
+    0.693147
+    """
+    try:
+        count = operator.index(d)
+    except TypeError:
+        raise DTypeError(f"multigammaln: d is {shown(d)}; pass an int") from None
+    if count < 1:
+        raise OdysseyError(f"multigammaln: d is {count}; dimensions start from 1")
+    out = gammaln(a, tape=tape)
+    for j in range(1, count):
+        out = add(out, gammaln(sub(a, j / 2, tape=tape), tape=tape), tape=tape)
+    out = add(out, count * (count - 1) / 4 * math.log(math.pi), tape=tape)
+    return where(greater(a, (count - 1) / 2), out, math.nan, tape=tape)
+
+
+publish(globals())
