@@ -51,18 +51,6 @@ atan2 = arctan2
 def arctanh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 atanh = arctanh
 def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
-def attention_pullback(
-    g: ArrayLike,
-    cotangent: ArrayLike,
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    mask: ArrayLike | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str = ...,
-) -> tuple[_Array, _Array, _Array, _Array, _Array | None]:
-    """The gradients in cotangent and q and k and v and mask."""
 def binary_entropy(g: ArrayLike, p: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in p and y."""
 def binary_entropy_with_logits(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
@@ -84,6 +72,67 @@ def concatenate(
 def conj(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def contract(g: ArrayLike, x: ArrayLike, y: ArrayLike, subscripts: str) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
+def conv1d(
+    g: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    x_spec: Spec = ...,
+    weight_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[_Array, _Array, _Array | None]:
+    """The gradients in x and weight and bias."""
+def conv2d(
+    g: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    x_spec: Spec = ...,
+    weight_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[_Array, _Array, _Array | None]:
+    """The gradients in x and weight and bias."""
+def conv3d(
+    g: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    x_spec: Spec = ...,
+    weight_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[_Array, _Array, _Array | None]:
+    """The gradients in x and weight and bias."""
+def convolution_input(
+    g: ArrayLike,
+    y: ArrayLike,
+    weight: ArrayLike,
+    weight_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[_Array, _Array]:
+    """The gradients in y and weight."""
+def convolution_weight(
+    g: ArrayLike,
+    y: ArrayLike,
+    x: ArrayLike,
+    x_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> tuple[_Array, _Array]:
+    """The gradients in y and x."""
 def cos(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cross(
@@ -103,6 +152,31 @@ def cumsum(
 ) -> _Array: ...
 def deg2rad(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 radians = deg2rad
+def depthwise_conv2d(
+    g: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    x_spec: Spec = ...,
+    weight_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> tuple[_Array, _Array, _Array | None]:
+    """The gradients in x and weight and bias."""
+def depthwise_separable_conv2d(
+    g: ArrayLike,
+    x: ArrayLike,
+    depthwise: ArrayLike,
+    pointwise: ArrayLike,
+    bias: ArrayLike | None = None,
+    x_spec: Spec = ...,
+    depthwise_spec: Spec = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> tuple[_Array, _Array, _Array, _Array | None]:
+    """The gradients in x and depthwise and pointwise and bias."""
 def dft(
     g: ArrayLike,
     inverse: bool = False,
@@ -158,6 +232,15 @@ def fmax(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 def fmin(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
+def fold(
+    g: ArrayLike,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
 def gamma(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
 def gammaln(g: ArrayLike, x: ArrayLike) -> _Array: ...
 lgamma = gammaln
@@ -354,16 +437,6 @@ def roll(
 ) -> _Array: ...
 def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
-def scaled_dot_product_attention(
-    g: ArrayLike,
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    mask: ArrayLike | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> tuple[_Array, _Array, _Array, _Array | None]:
-    """The gradients in q and k and v and mask."""
 def segment_max(
     g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike
 ) -> _Array: ...
@@ -462,6 +535,16 @@ def transpose(
     g: ArrayLike, axes: int | tuple[int, ...] | None = None, *, x: ArrayLike = ...
 ) -> _Array: ...
 def trunc(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def unfold(
+    g: ArrayLike,
+    x_spec: Spec = ...,
+    window: Any = ...,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
 def var(
     g: ArrayLike,
     x: ArrayLike,

@@ -6,11 +6,21 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 from typing import Any, overload
 
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, Operand, Plain, Scalar, Unary, V
+from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
-    "attention_pullback",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution_input",
+    "convolution_weight",
+    "depthwise_conv2d",
+    "depthwise_separable_conv2d",
     "elu",
+    "fold",
     "gelu",
     "hard_sigmoid",
     "hard_swish",
@@ -24,98 +34,547 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
-    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",
     "softmax",
     "softplus",
     "softsign",
+    "unfold",
 ]
 
 @overload
-def attention_pullback(
-    cotangent: V,
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    mask: Operand | None = None,
+def conv1d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
+    """Convolution along one axis; see ``conv2d``."""
 @overload
-def attention_pullback(
-    cotangent: Plain,
-    q: V,
-    k: Operand,
-    v: Operand,
-    mask: Operand | None = None,
+def conv1d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
-def attention_pullback(
-    cotangent: Plain,
-    q: Plain,
-    k: V,
-    v: Operand,
-    mask: Operand | None = None,
+def conv1d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
-def attention_pullback(
-    cotangent: Plain,
-    q: Plain,
-    k: Plain,
-    v: V,
-    mask: Operand | None = None,
+def conv1d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def conv2d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Convolution of images: at each place the sum of a window of all channels times a weight."""
+@overload
+def conv2d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
-def attention_pullback(
-    cotangent: Plain,
-    q: Plain,
-    k: Plain,
-    v: Plain,
-    mask: V,
+def conv2d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
-def attention_pullback(
-    cotangent: Plain,
-    q: Plain,
-    k: Plain,
-    v: Plain,
-    mask: Plain | None = None,
+def conv2d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
     /,
     *,
-    causal: bool = False,
-    scale: float | None = None,
-    operand: str,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def conv3d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Convolution along three axes; see ``conv2d``."""
+@overload
+def conv3d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv3d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv3d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def conv_transpose1d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Transposed convolution along one axis; see ``conv_transpose2d``."""
+@overload
+def conv_transpose1d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose1d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose1d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def conv_transpose2d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Transposed convolution: each element adds a window, times itself, to the result."""
+@overload
+def conv_transpose2d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose2d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose2d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def conv_transpose3d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Transposed convolution along three axes; see ``conv_transpose2d``."""
+@overload
+def conv_transpose3d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose3d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def conv_transpose3d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def convolution_input(
+    y: V,
+    weight: Operand,
+    /,
+    size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Cotangent of the images of a convolution, from that of its result and its weight."""
+@overload
+def convolution_input(
+    y: Plain,
+    weight: V,
+    /,
+    size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def convolution_input(
+    y: Plain,
+    weight: Plain,
+    /,
+    size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def convolution_weight(
+    y: V,
+    x: Operand,
+    /,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Cotangent of the weight of a convolution, from that of its result and its images."""
+@overload
+def convolution_weight(
+    y: Plain,
+    x: V,
+    /,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def convolution_weight(
+    y: Plain,
+    x: Plain,
+    /,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def depthwise_conv2d(
+    x: V,
+    weight: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Convolution of each channel with windows of its own: ``conv2d`` with a group for each."""
+@overload
+def depthwise_conv2d(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def depthwise_conv2d(
+    x: Plain,
+    weight: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def depthwise_conv2d(
+    x: Plain,
+    weight: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def depthwise_separable_conv2d(
+    x: V,
+    depthwise: Operand,
+    pointwise: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Convolution in two steps: of each channel alone, and then of all channels at each place."""
+@overload
+def depthwise_separable_conv2d(
+    x: Plain,
+    depthwise: V,
+    pointwise: Operand,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def depthwise_separable_conv2d(
+    x: Plain,
+    depthwise: Plain,
+    pointwise: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def depthwise_separable_conv2d(
+    x: Plain,
+    depthwise: Plain,
+    pointwise: Plain,
+    bias: V,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def depthwise_separable_conv2d(
+    x: Plain,
+    depthwise: Plain,
+    pointwise: Plain,
+    bias: Plain | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
 
@@ -126,6 +585,32 @@ def elu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
 def elu(x: Scalar, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Any: ...
 @overload
 def elu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array: ...
+
+@overload
+def fold(
+    x: V,
+    /,
+    *,
+    size: Any,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V:
+    """Images in which windows are summed, each given as a column: the transpose of ``unfold``."""
+@overload
+def fold(
+    x: Plain,
+    /,
+    *,
+    size: Any,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def gelu(x: V, /, *, approximate: str = "none", tape: Tape | None = None) -> V:
@@ -228,68 +713,6 @@ def rms_norm(
     epsilon: float = 1e-06,
     tape: Tape | None = None,
 ) -> Array: ...
-
-@overload
-def scaled_dot_product_attention(
-    q: V,
-    k: Operand,
-    v: Operand,
-    mask: Operand | None = None,
-    /,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    tape: Tape | None = None,
-) -> V:
-    """Values averaged by how well keys fit queries, ``softmax(scale * q @ k.T + mask) @ v``."""
-@overload
-def scaled_dot_product_attention(
-    q: Plain,
-    k: V,
-    v: Operand,
-    mask: Operand | None = None,
-    /,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def scaled_dot_product_attention(
-    q: Plain,
-    k: Plain,
-    v: V,
-    mask: Operand | None = None,
-    /,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def scaled_dot_product_attention(
-    q: Plain,
-    k: Plain,
-    v: Plain,
-    mask: V,
-    /,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    tape: Tape | None = None,
-) -> V: ...
-@overload
-def scaled_dot_product_attention(
-    q: Plain,
-    k: Plain,
-    v: Plain,
-    mask: Plain | None = None,
-    /,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    tape: Tape | None = None,
-) -> Array: ...
 selu: Unary
 """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
 sigmoid: Unary
@@ -312,3 +735,27 @@ def softplus(x: Scalar, /, *, beta: float = 1.0, tape: Tape | None = None) -> An
 def softplus(x: Plain, /, *, beta: float = 1.0, tape: Tape | None = None) -> Array: ...
 softsign: Unary
 """Elementwise ``x / (1 + |x|)``."""
+
+@overload
+def unfold(
+    x: V,
+    /,
+    *,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> V:
+    """The windows that slide over images, each as a column."""
+@overload
+def unfold(
+    x: Plain,
+    /,
+    *,
+    window: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    tape: Tape | None = None,
+) -> Array: ...

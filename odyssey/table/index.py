@@ -18,7 +18,8 @@ ROWS = {
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
         gelu
     """,
-    "odyssey.nn.attention": "scaled_dot_product_attention attention_pullback",
+    "odyssey.nn.convolution": "conv1d conv2d conv3d convolution_input convolution_weight",
+    "odyssey.nn.convolution_layers": "depthwise_conv2d depthwise_separable_conv2d",
     "odyssey.nn.layers": "linear",
     "odyssey.nn.normalization": "rms_norm",
     "odyssey.nn.rectifiers": """
@@ -26,6 +27,7 @@ ROWS = {
         hard_tanh=hardtanh
     """,
     "odyssey.nn.softmaxes": "softmax log_softmax",
+    "odyssey.nn.unfolding": "unfold fold",
     "odyssey.ops.elementwise.arithmetic": """
         add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
         fmin
@@ -82,6 +84,7 @@ COMPOSITES = {
     "odyssey.linalg.contraction": "einsum",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
+    "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",
     "odyssey.ops.folds.interpolation": "interp",
     "odyssey.ops.folds.running": "cummax cummin",

@@ -11,6 +11,7 @@ from odyssey.ops import OPS
 from odyssey.ops.structure.indexing import spelled_key
 from odyssey.spec import Spec
 from odyssey.tree import leaves
+from support import spellings_convolution
 from support.cases import CASES, SMOOTH, assert_close, draw, tracked, walk
 
 WHOLE, F = np.int64, np.float64
@@ -172,6 +173,7 @@ SPELLINGS["dft"] = SPELLINGS["real_dft"] = [
 SPELLINGS["inverse_real_dft"] = [
     ([(2, 3)], [{"n": n, "axis": k} for n in (4, WHOLE(4)) for k in (-1, 1, WHOLE(1))]),
 ]
+SPELLINGS |= spellings_convolution.SPELLINGS
 SPELLINGS["rms_norm"] = [
     ([(2, 3), None], [{}, {"axis": -1}, {"axis": 1}, {"axis": [1]}, {"axis": (-1,)}]),
     ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),
@@ -195,13 +197,6 @@ SEGMENTS = [([(2, 3), ROWS], [{"num_segments": k} for k in (3, WHOLE(3))])]
 SPELLINGS |= dict.fromkeys(["segment_max", "segment_min"], SEGMENTS)
 # Words, which have one spelling; and what a rule alone calls, with options that were prepared.
 OF_WORDS = {"eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
-SCALES = [{}, {"causal": 0}, {"causal": False}, *({"scale": s} for s in (None, 0.5, F(0.5)))]
-SPELLINGS |= {
-    "scaled_dot_product_attention": [([(2, 4), (3, 4), (3, 4), None], SCALES)],
-    "attention_pullback": [
-        ([(2, 4), (2, 4), (3, 4), (3, 4), None], [{**more, "operand": "q"} for more in SCALES])
-    ],
-}
 WALK = {
     f"{name}-{k}": (OPS[name], *case)
     for name, cases in SPELLINGS.items()

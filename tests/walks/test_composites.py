@@ -11,7 +11,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import OdysseyError
 from odyssey.ops import COMPOSITES
 from odyssey.tree import leaves
-from support import formulas_indexing, formulas_special
+from support import by_loops, formulas_indexing, formulas_special
 from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
 
@@ -39,6 +39,7 @@ FORMULAS = {
     "unstack": lambda x, axis=0: tuple(np.moveaxis(x, axis, 0)),
     **formulas_indexing.FORMULAS,
     **formulas_special.FORMULAS,
+    **by_loops.FORMULAS,
 }
 
 

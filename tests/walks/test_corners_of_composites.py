@@ -38,6 +38,8 @@ ELSEWHERE = {"interp"}
 ELSEWHERE |= {"cummax", "cummin"}
 # What is made of special functions, each a row whose corners are walked.
 ELSEWHERE |= {"polygamma", "multigammaln"}
+# A row of products, and a sum.
+ELSEWHERE |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("gradient", "trapezoid")
 }

@@ -1,0 +1,72 @@
+"""Convolution and its transposes written in other ops: windows as columns, and their products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from odyssey.linalg.products import matmul
+from odyssey.nn.convolution_shapes import fitting, fitting_image, fitting_weight
+from odyssey.nn.sliding import Slide, spelled
+from odyssey.nn.unfolding import fold, unfold
+from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.shape import matrix_transpose, reshape
+
+__all__ = ["convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
+
+
+def convolution_in_ops(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+) -> Any:
+    """What a convolution equals."""
+    slide, groups = fitting("convolution", x, weight, bias, (stride, padding, dilation, groups))
+    height = math.prod(weight.shape[1:])
+    rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
+    columns = _columns(x, slide, groups)
+    out = reshape(matmul(rows, columns), (x.shape[0], weight.shape[0], *slide.counts))
+    return out if bias is None else add(out, over_places(bias, x.ndim - 2))
+
+
+def over_places(bias: Any, n: int) -> Any:
+    """A number for each channel in the shape in which it meets images."""
+    return reshape(bias, (-1, *(1,) * n))
+
+
+def _columns(x: Any, slide: Slide, groups: int) -> Any:
+    stride, pads, dilation = spelled(slide)
+    found = unfold(x, window=slide.window, stride=stride, padding=pads, dilation=dilation)
+    height = x.shape[1] // groups * math.prod(slide.window)
+    return reshape(found, (x.shape[0], groups, height, math.prod(slide.counts)))
+
+
+def input_in_ops(
+    y: Any, weight: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+) -> Any:
+    """What its transpose in the images equals."""
+    options = (stride, padding, dilation, groups)
+    slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
+    height, places = math.prod(weight.shape[1:]), math.prod(slide.counts)
+    rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
+    parts = reshape(y, (shape[0], groups, weight.shape[0] // groups, places))
+    columns = reshape(matmul(matrix_transpose(rows), parts), (shape[0], groups * height, places))
+    stride, pads, dilation = spelled(slide)
+    return fold(
+        columns,
+        size=slide.size,
+        window=slide.window,
+        stride=stride,
+        padding=pads,
+        dilation=dilation,
+    )
+
+
+def weight_in_ops(
+    y: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+) -> Any:
+    """What its transpose in the weight equals."""
+    options = (stride, padding, dilation, groups)
+    slide, groups, shape = fitting_weight("convolution_weight", y, x, window, options)
+    parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(slide.counts)))
+    columns = matrix_transpose(_columns(x, slide, groups))
+    return reshape(sum(matmul(parts, columns), 0), shape)

@@ -1,0 +1,274 @@
+"""Convolution by matrix products: windows are copied into the columns of a matrix, and summed back.
+
+Images have three spatial axes here, the first ones of length 1 where there are fewer. Columns are
+made for a block of images, or of the places of one image, at a time, so that they stay in the
+cache. How they are filled and added back is a ``Mover``'s business: NumPy's, or that of compiled
+loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from odyssey.nn.sliding import Slide
+from odyssey.spec import Array, Shape
+
+__all__ = ["NumpyMover", "all_of", "convolve", "padded", "pull_image", "pull_weight", "windows"]
+
+# Columns of so many elements, 1 MB of float32, fit the cache of a core beside a weight.
+_BLOCK = 1 << 18
+
+# Images of fewer places share a product, which would else be too thin to be fast.
+_FEW = 256
+
+
+class Block(NamedTuple):
+    """Some images, all their places; or one image, and its rows from ``start`` to ``stop``.
+
+    A row is what lies at one place along the first axis along which there are several.
+    """
+
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+class Mover(Protocol):
+    """How windows get into columns and back, those of a block at a time."""
+
+    def gather(self, x: Array, slide: Slide) -> Callable[[Block, Array], None]:
+        """Return what fills columns (channels, *window, images, *places) from images."""
+
+    def scatter(
+        self, shape: Shape, dtype: np.dtype[Any], slide: Slide
+    ) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
+        """Return what adds columns up in images of zeros, and what gives these images."""
+
+
+# ------------------------------------------------------------------ blocks
+
+
+def _row_axis(count: Shape) -> int:
+    """The axis along which the places of one image are divided."""
+    return next((k for k, n in enumerate(count) if n > 1), 2)
+
+
+def _blocks(images: int, slide: Slide, channels: int) -> Iterator[Block]:
+    rows = slide.counts[_row_axis(slide.counts)]
+    places = math.prod(slide.counts)
+    height = max(1, channels * math.prod(slide.window))
+    if height * places <= _BLOCK:
+        step = max(1, _BLOCK // (height * places)) if places < _FEW else 1
+        for first in range(0, images, step):
+            yield Block(first, min(first + step, images), 0, rows)
+        return
+    step = max(1, _BLOCK // (height * (places // rows)))
+    for image in range(images):
+        for start in range(0, rows, step):
+            yield Block(image, image + 1, start, min(start + step, rows))
+
+
+def all_of(images: int, slide: Slide) -> Block:
+    """The block of all places of so many images."""
+    return Block(0, images, 0, slide.counts[_row_axis(slide.counts)])
+
+
+def _places(slide: Slide, block: Block) -> Shape:
+    """How many places a block has along each axis."""
+    axis = _row_axis(slide.counts)
+    return tuple([block.stop - block.start if k == axis else n for k, n in enumerate(slide.counts)])
+
+
+class _Columns:
+    """Memory for the columns of the blocks of one call, taken once."""
+
+    def __init__(self, channels: int, slide: Slide, dtype: np.dtype[Any]) -> None:
+        self.head = (channels, *slide.window)
+        self.slide = slide
+        self.dtype = dtype
+        self.memory = np.empty(0, dtype)
+
+    def of(self, block: Block) -> Array:
+        """An array (channels, *window, images, *places)."""
+        shape = (*self.head, block.last - block.first, *_places(self.slide, block))
+        size = math.prod(shape)
+        if self.memory.size < size:
+            self.memory = np.empty(size, self.dtype)
+        return self.memory[:size].reshape(shape)
+
+
+# ------------------------------------------------------------------ NumPy
+
+
+def padded(x: Array, slide: Slide) -> Array:
+    """Images with zeros around them; themselves where none are wanted."""
+    if not any(before or after for before, after in slide.pads):
+        return x
+    sizes = [b + n + a for n, (b, a) in zip(slide.size, slide.pads, strict=True)]
+    out = np.zeros((*x.shape[:2], *sizes), x.dtype)
+    inner = [slice(b, b + n) for n, (b, _) in zip(slide.size, slide.pads, strict=True)]
+    out[:, :, *inner] = x
+    return out
+
+
+def windows(x: Array, slide: Slide) -> Array:
+    """The windows of padded images: a view (images, channels, *window, *places)."""
+    n = len(slide.size)
+    steps = [d * s for d, s in zip(slide.dilation, x.strides[-n:], strict=True)]
+    jumps = [t * s for t, s in zip(slide.stride, x.strides[-n:], strict=True)]
+    shape = (*x.shape[:2], *slide.window, *slide.counts)
+    return as_strided(x, shape, (*x.strides[:2], *steps, *jumps), writeable=False)
+
+
+class NumpyMover:
+    """By strided copies, and a strided sum for each element of a window."""
+
+    @staticmethod
+    def gather(x: Array, slide: Slide) -> Callable[[Block, Array], None]:
+        """See ``Mover``."""
+        view = windows(padded(x, slide), slide).transpose(1, 2, 3, 4, 0, 5, 6, 7)
+        axis = 5 + _row_axis(slide.counts)
+
+        def fill(block: Block, columns: Array) -> None:
+            part = view[:, :, :, :, block.first : block.last]
+            columns[...] = part[(slice(None),) * axis + (slice(block.start, block.stop),)]
+
+        return fill
+
+    @staticmethod
+    def scatter(
+        shape: Shape, dtype: np.dtype[Any], slide: Slide
+    ) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
+        """See ``Mover``."""
+        sizes = [b + n + a for n, (b, a) in zip(slide.size, slide.pads, strict=True)]
+        image = np.zeros((*shape[:2], *sizes), dtype)
+        axis = _row_axis(slide.counts)
+
+        def add(block: Block, columns: Array) -> None:
+            starts = [block.start if k == axis else 0 for k in range(3)]
+            for place in np.ndindex(*slide.window):
+                cut = [
+                    slice((low := first * s + k * d), low + s * (n - 1) + 1, s)
+                    for first, s, k, d, n in zip(
+                        starts, slide.stride, place, slide.dilation, columns.shape[-3:], strict=True
+                    )
+                ]
+                part = image[block.first : block.last, :, *cut]
+                part += columns[:, *place].swapaxes(0, 1)
+
+        def finish() -> Array:
+            if image.shape == shape:
+                return image
+            inner = [slice(b, b + n) for n, (b, _) in zip(slide.size, slide.pads, strict=True)]
+            return np.ascontiguousarray(image[:, :, *inner])
+
+        return add, finish
+
+
+# ------------------------------------------------------------------ the three products
+
+
+def _is_pointwise(slide: Slide) -> bool:
+    """Whether the columns are the images themselves."""
+    return slide.counts == slide.size and slide.window == (1, 1, 1)
+
+
+def convolve(
+    x: Array, weight: Array, bias: Array | None, slide: Slide, groups: int, mover: Mover
+) -> Array:
+    """Sums of windows times a weight, for each group of channels.
+
+    Args:
+        x: (images, channels, three spatial axes).
+        weight: (out, channels / groups, *window), of the dtype of ``x``.
+        bias: (out,), added to each place; or None.
+        slide: Where the windows stand.
+        groups: How many.
+        mover: What fills the columns.
+    """
+    images, channels = x.shape[:2]
+    out = np.empty((images, len(weight), *slide.counts), x.dtype)
+    if not out.size or not weight.size:
+        out[...] = 0 if bias is None else bias.reshape(-1, 1, 1, 1)
+        return out
+    places = math.prod(slide.counts)
+    rows = weight.reshape(groups, len(weight) // groups, -1)
+    flat = out.reshape(images, groups, rows.shape[1], places)
+    added = None if bias is None else bias.reshape(groups, -1, 1)
+    if _is_pointwise(slide):
+        np.matmul(rows, x.reshape(images, groups, -1, places), out=flat)
+        if added is not None:
+            flat += added
+        return out
+    fill, memory = mover.gather(x, slide), _Columns(channels, slide, x.dtype)
+    for block in _blocks(images, slide, channels):
+        columns = memory.of(block)
+        fill(block, columns)
+        columns = columns.reshape(groups, rows.shape[2], -1)
+        if block.last - block.first > 1:
+            product = rows @ columns
+            if added is not None:
+                product += added
+            target = flat[block.first : block.last].transpose(1, 2, 0, 3)
+            target[...] = product.reshape(target.shape)
+            continue
+        per_row = places // slide.counts[_row_axis(slide.counts)]
+        target = flat[block.first, :, :, block.start * per_row : block.stop * per_row]
+        np.matmul(rows, columns, out=target)
+        if added is not None:
+            target += added
+    return out
+
+
+def _part(g: Array, slide: Slide, block: Block, groups: int) -> Array:
+    """The cotangents of a block, (groups, out / groups, images * places)."""
+    images, places = len(g), math.prod(slide.counts)
+    per_row = places // slide.counts[_row_axis(slide.counts)]
+    flat = g.reshape(images, groups, -1, places)
+    part = flat[block.first : block.last, :, :, block.start * per_row : block.stop * per_row]
+    if len(part) == 1:
+        return part[0]
+    return part.transpose(1, 2, 0, 3).reshape(groups, flat.shape[2], -1)
+
+
+def pull_weight(g: Array, x: Array, slide: Slide, groups: int, mover: Mover) -> Array:
+    """The transpose of ``convolve`` in its weight, (out, channels / groups, *window)."""
+    images, channels = x.shape[:2]
+    shape = (g.shape[1], channels // groups, *slide.window)
+    total = np.zeros(shape, x.dtype)
+    if not total.size or not g.size:
+        return total
+    rows = total.reshape(groups, len(total) // groups, -1)
+    fill, memory = mover.gather(x, slide), _Columns(channels, slide, x.dtype)
+    for block in _blocks(images, slide, channels):
+        columns = memory.of(block)
+        fill(block, columns)
+        columns = columns.reshape(groups, rows.shape[2], -1)
+        rows += _part(g, slide, block, groups) @ columns.swapaxes(1, 2)
+    return total
+
+
+def pull_image(g: Array, weight: Array, slide: Slide, groups: int, mover: Mover) -> Array:
+    """The transpose of ``convolve`` in the images, (images, channels, three spatial axes)."""
+    images, channels = len(g), weight.shape[1] * groups
+    shape = (images, channels, *slide.size)
+    if not g.size or not weight.size:
+        return np.zeros(shape, g.dtype)
+    across = weight.reshape(groups, len(weight) // groups, -1).swapaxes(1, 2)
+    if _is_pointwise(slide):
+        flat = g.reshape(images, groups, -1, math.prod(slide.counts))
+        return np.matmul(across, flat).reshape(shape)
+    add, finish = mover.scatter(shape, g.dtype, slide)
+    memory = _Columns(channels, slide, g.dtype)
+    for block in _blocks(images, slide, channels):
+        columns = memory.of(block)
+        product = columns.reshape(groups, across.shape[1], -1)
+        np.matmul(across, _part(g, slide, block, groups), out=product)
+        add(block, columns)
+    return finish()
