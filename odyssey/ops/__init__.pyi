@@ -172,6 +172,28 @@ def argmin(
 ) -> ArrayOrScalar: ...
 
 @overload
+def argpartition(
+    a: V,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Where the elements of ``partition`` stood; a constant."""
+@overload
+def argpartition(
+    a: Plain,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
 def argsort(
     x: V,
     /,
@@ -246,6 +268,18 @@ binary_entropy: Binary
 """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
 binary_entropy_with_logits: Binary
 """Elementwise binary cross entropy of ``sigmoid(x)``, without overflow for any ``x``."""
+
+@overload
+def bincount(
+    x: V, weights: Operand | None = None, minlength: int = 0, *, tape: Tape | None = None
+) -> V:
+    """How often each number comes, or what weighs all that bears it."""
+@overload
+def bincount(x: Plain, weights: V, minlength: int = 0, *, tape: Tape | None = None) -> V: ...
+@overload
+def bincount(
+    x: Plain, weights: Plain | None = None, minlength: int = 0, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 bitwise_and: Binary
 """Elementwise ``x & y``: and of booleans, or of the bits of integers; a constant."""
 bitwise_or: Binary
@@ -407,6 +441,14 @@ def diff(
     append: Any = None,
     *,
     tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def digitize(x: V, bins: Any, right: bool = False, *, tape: Tape | None = None) -> V:
+    """The number of the bin into which each element falls; a constant."""
+@overload
+def digitize(
+    x: Plain, bins: Any, right: bool = False, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 direction: Binary
 """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
@@ -576,6 +618,28 @@ greater_equal: Binary
 """Elementwise ``x >= y``; a constant."""
 
 @overload
+def histogram(
+    a: V,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: object = None,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """What falls into each of some bins: counted, or weighed."""
+@overload
+def histogram(
+    a: Plain,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: object = None,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
 def hsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
     """The array in parts along the second axis; a vector along its only one."""
 @overload
@@ -694,6 +758,16 @@ isnan: Unary
 """Elementwise test for NaN; a constant."""
 keep_where: Binary
 """Elementwise ``x`` where ``condition`` holds, and 0 elsewhere, also for NaN and infinity."""
+
+@overload
+def kthvalue(
+    x: V, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
+) -> V:
+    """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``."""
+@overload
+def kthvalue(
+    x: Plain, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 less: Binary
 """Elementwise ``x < y``; a constant."""
 less_equal: Binary
@@ -867,6 +941,230 @@ def nan_to_num(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
+@overload
+def nancumprod(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
+    """Running product along ``axis`` in which NaN counts 1."""
+@overload
+def nancumprod(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def nancumsum(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
+    """Running sum along ``axis`` in which NaN counts 0."""
+@overload
+def nancumsum(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def nanmax(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Largest element over ``axis`` that is not NaN; NaN where all are."""
+@overload
+def nanmax(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanmean(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Mean over ``axis`` of what is not NaN; NaN of nothing."""
+@overload
+def nanmean(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanmedian(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Median over ``axis`` of what is not NaN; NaN where all is."""
+@overload
+def nanmedian(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanmin(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Smallest element over ``axis`` that is not NaN; NaN where all are."""
+@overload
+def nanmin(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanpercentile(
+    a: V,
+    q: Operand,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """``nanquantile`` with ``q`` in percent, from 0 to 100."""
+@overload
+def nanpercentile(
+    a: Plain,
+    q: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def nanpercentile(
+    a: Plain,
+    q: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanprod(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Product over ``axis`` of what is not NaN; 1 of nothing."""
+@overload
+def nanprod(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanquantile(
+    a: V,
+    q: Operand,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """``quantile`` over ``axis`` of what is not NaN; NaN where all is."""
+@overload
+def nanquantile(
+    a: Plain,
+    q: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def nanquantile(
+    a: Plain,
+    q: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanstd(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``."""
+@overload
+def nanstd(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nansum(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Sum over ``axis`` of what is not NaN; 0 of nothing."""
+@overload
+def nansum(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def nanvar(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Variance over ``axis`` of what is not NaN; NaN where that is not more than ``ddof``."""
+@overload
+def nanvar(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 negative: Unary
 """Elementwise negation, ``-x``."""
 neg = negative
@@ -930,6 +1228,28 @@ def pad(
     mode: str = "constant",
     *,
     constant_values: Any = 0,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def partition(
+    a: V,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """The elements with those at ``kth`` where ``sort`` has them: here all of them are."""
+@overload
+def partition(
+    a: Plain,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
@@ -1567,6 +1887,14 @@ def tile(A: V, reps: Any, *, tape: Tape | None = None) -> V:
     """The whole array repeated along its axes."""
 @overload
 def tile(A: Plain, reps: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def topk(x: V, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None) -> V:
+    """The largest elements along an axis, falling, and where they stand, as ``torch.topk``."""
+@overload
+def topk(
+    x: Plain, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def trace(

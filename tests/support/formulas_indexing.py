@@ -112,7 +112,50 @@ def _running(x, axis, extreme):
     return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
 
 
-FORMULAS = {
+def topk(x, k, axis=-1, largest=True):
+    if x.dtype.kind == "c":
+        raise TypeError("complex numbers have no order")
+    keys = -x.astype(float) if largest else x
+    indices = np.take(np.argsort(keys, axis, kind="stable"), np.arange(k), axis)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+def kthvalue(x, k, axis=-1, keepdims=False):
+    values, indices = topk(x, k, axis, largest=False)
+    places = [k - 1] if keepdims else k - 1
+    return np.take(values, places, axis), np.take(indices, places, axis)
+
+
+def partition(a, kth, axis=-1):
+    return np.sort(a, axis)
+
+
+def argpartition(a, kth, axis=-1):
+    return np.argsort(a, axis, kind="stable")
+
+
+def of_real(function):
+    """A function of NumPy's, which orders complex numbers and knows no quantiles of booleans."""
+
+    def call(a, *options, **named):
+        if a.dtype.kind == "c":
+            raise TypeError("complex numbers have no order")
+        return function(
+            a.astype(float)
+            if a.dtype.kind == "b" and options == () and named.get("q") is not None
+            else a,
+            *options,
+            **named,
+        )
+
+    return call
+
+
+ORDERED = {
+    f.__name__: of_real(f)
+    for f in (np.nanmax, np.nanmin, np.nanmedian, np.nanquantile, np.nanpercentile)
+}
+FORMULAS = ORDERED | {
     f.__name__: f
     for f in (
         gather,
@@ -124,6 +167,10 @@ FORMULAS = {
         put,
         masked_fill,
         masked_select,
+        topk,
+        kthvalue,
+        partition,
+        argpartition,
         segment_sum,
         segment_mean,
         cummax,

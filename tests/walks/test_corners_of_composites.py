@@ -34,8 +34,11 @@ def many_digits():
 PRODUCTS = {"dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
 # What reads lines between points is one row, whose corners are walked; spacings have tests below.
 ELSEWHERE = {"interp"}
-# What chooses numbers by their values, to which corners do nothing else; tested in test_ties.
-ELSEWHERE |= {"cummax", "cummin"}
+# What chooses numbers by their values, to which corners do nothing else; see test_ordering.
+ELSEWHERE |= {"cummax", "cummin", "topk", "kthvalue", "partition", "argpartition", "digitize"}
+# What leaves out NaN; tested in test_without_nan.
+ELSEWHERE |= {"nanmax", "nanmin", "nanmean", "nansum", "nanprod", "nanvar", "nanstd", "nanmedian"}
+ELSEWHERE |= {"nanquantile", "nanpercentile", "nancumsum", "nancumprod"}
 # What is made of special functions, each a row whose corners are walked.
 ELSEWHERE |= {"polygamma", "multigammaln"}
 # A row of products, and a sum.

@@ -1,0 +1,396 @@
+"""Folds that leave out what is not a number: NaN has no part in them, and no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import word
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
+from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
+from odyssey.ops.elementwise.complex_numbers import conj, real
+from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.ops.elementwise.rounding import floor, floor_divide
+from odyssey.ops.folds.order_statistics import as_lines
+from odyssey.ops.folds.recurrences import cumprod
+from odyssey.ops.folds.reductions import any, max, min, sum
+from odyssey.ops.folds.scans import cumsum, prod
+from odyssey.ops.structure.gathering import take_along_axis
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import astype, reshape
+from odyssey.ops.structure.sorting import sort
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import reduced_shape
+
+_FOLDS = (
+    sample((2, 3), low=0.5, spread=True),
+    sample((3, 4), axis=0, spread=True),
+    sample((2, 3, 2), axis=(0, -1), keepdims=True, spread=True),
+)
+_NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+
+
+def _replaced(who: str, a: Any, number: float, tape: Any) -> Any:
+    """Another number in the place of NaN."""
+    a = operand(who, "a", a)
+    if a.dtype.kind not in "fc":
+        return a
+    return where(isnan(a, tape=tape), number, a, tape=tape)
+
+
+def _numbers(a: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+    """How many elements are numbers, in the dtype of a mean."""
+    found = logical_not(isnan(a, tape=tape), tape=tape)
+    dtype = np.zeros((), a.dtype).real.dtype if a.dtype.kind in "fc" else np.float64
+    # Half precision counts to 2048.
+    wide = np.float32 if dtype == np.float16 else dtype
+    return sum(astype(found, wide, tape=tape), axis, keepdims=keepdims, tape=tape)
+
+
+@composite(numpy=[np.nansum], samples=_FOLDS, rejects=[_NO_AXIS])
+def nansum(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Sum over ``axis`` of what is not NaN; 0 of nothing.
+
+    Args:
+        a: Array.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nansum(np.array([1.0, np.nan, 2.0])))
+    3.0
+    """
+    return sum(_replaced("nansum", a, 0, tape), axis, keepdims=keepdims, tape=tape)
+
+
+@composite(numpy=[np.nanprod], samples=_FOLDS, rejects=[_NO_AXIS])
+def nanprod(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Product over ``axis`` of what is not NaN; 1 of nothing.
+
+    Args:
+        a: Array.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanprod(np.array([3.0, np.nan, 2.0])))
+    6.0
+    """
+    return prod(_replaced("nanprod", a, 1, tape), axis, keepdims=keepdims, tape=tape)
+
+
+_LINES = (
+    sample((2, 3), spread=True),
+    sample((3, 4), axis=0, spread=True),
+    sample((2, 3, 2), axis=-2, spread=True),
+)
+
+
+@composite(numpy=[np.nancumsum], samples=_LINES, rejects=[_NO_AXIS])
+def nancumsum(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """Running sum along ``axis`` in which NaN counts 0.
+
+    Args:
+        a: Array.
+        axis: Along which; by default all elements in row-major order.
+        tape: The tape to record on.
+
+    >>> nancumsum(np.array([1.0, np.nan, 2.0]))
+    array([1., 1., 3.])
+    """
+    return cumsum(_replaced("nancumsum", a, 0, tape), axis, tape=tape)
+
+
+@composite(numpy=[np.nancumprod], samples=_LINES, rejects=[_NO_AXIS])
+def nancumprod(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """Running product along ``axis`` in which NaN counts 1.
+
+    Args:
+        a: Array.
+        axis: Along which; by default all elements in row-major order.
+        tape: The tape to record on.
+
+    >>> nancumprod(np.array([3.0, np.nan, 2.0]))
+    array([3., 3., 6.])
+    """
+    return cumprod(_replaced("nancumprod", a, 1, tape), axis, tape=tape)
+
+
+@composite(numpy=[np.nanmean], samples=_FOLDS, rejects=[_NO_AXIS])
+def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Mean over ``axis`` of what is not NaN; NaN of nothing.
+
+    Args:
+        a: Array.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanmean(np.array([1.0, np.nan, 2.0])))
+    1.5
+    """
+    a = operand("nanmean", "a", a)
+    wide = astype(a, np.float32, tape=tape) if a.dtype == np.float16 else a
+    total = sum(_replaced("nanmean", wide, 0, tape), axis, keepdims=keepdims, tape=tape)
+    mean = div(total, _numbers(a, axis, keepdims, tape), tape=tape)
+    return astype(mean, a.dtype, tape=tape) if a.dtype == np.float16 else mean
+
+
+@composite(
+    numpy=[np.nanvar],
+    samples=[*_FOLDS, sample((2, 3), axis=1, ddof=1, spread=True)],
+    rejects=[_NO_AXIS],
+)
+def nanvar(
+    a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
+) -> Any:
+    """Variance over ``axis`` of what is not NaN; NaN where that is not more than ``ddof``.
+
+    Args:
+        a: Array.
+        axis: An axis, or several; by default all.
+        ddof: What is taken from the count by which is divided.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanvar(np.array([1.0, np.nan, 3.0])))
+    1.0
+    """
+    return _variance("nanvar", a, axis, ddof, keepdims, tape)
+
+
+def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any) -> Any:
+    a = operand(who, "a", a)
+    kind = a.dtype
+    if kind.kind in "biu" or kind == np.float16:
+        a = astype(a, np.float32 if kind == np.float16 else np.float64, tape=tape)
+    away = _replaced(who, sub(a, nanmean(a, axis, keepdims=True, tape=tape), tape=tape), 0, tape)
+    if kind.kind == "c":
+        squares = real(mul(away, conj(away, tape=tape), tape=tape), tape=tape)
+    else:
+        squares = square(away, tape=tape)
+    count = _numbers(a, axis, keepdims, tape)
+    left = sub(count, ddof, tape=tape)
+    left = where(greater(left, 0, tape=tape), left, np.nan, tape=tape)
+    found = div(sum(squares, axis, keepdims=keepdims, tape=tape), left, tape=tape)
+    return astype(found, kind, tape=tape) if kind == np.float16 else found
+
+
+@composite(
+    numpy=[np.nanstd],
+    samples=[*_FOLDS, sample((2, 3), axis=1, ddof=1, spread=True)],
+    rejects=[_NO_AXIS],
+)
+def nanstd(
+    a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
+) -> Any:
+    """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``.
+
+    Args:
+        a: Array.
+        axis: An axis, or several; by default all.
+        ddof: What is taken from the count by which is divided.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanstd(np.array([1.0, np.nan, 3.0])))
+    1.0
+    """
+    return sqrt(_variance("nanstd", a, axis, ddof, keepdims, tape), tape=tape)
+
+
+# ------------------------------------------------------------------ extremes
+
+
+def _extreme(
+    who: str, fold: Any, a: Any, number: float, axis: Any, keepdims: bool, tape: Any
+) -> Any:
+    a = operand(who, "a", a)
+    if a.dtype.kind == "c":
+        raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
+    if a.dtype.kind != "f":
+        return fold(a, axis, keepdims=keepdims, tape=tape)
+    out = fold(_replaced(who, a, number, tape), axis, keepdims=keepdims, tape=tape)
+    some = any(logical_not(isnan(a, tape=tape), tape=tape), axis, keepdims=keepdims, tape=tape)
+    return where(some, out, np.nan, tape=tape)
+
+
+@composite(
+    numpy=[np.nanmax], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
+)
+def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Largest element over ``axis`` that is not NaN; NaN where all are.
+
+    Args:
+        a: Array of real numbers.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanmax(np.array([1.0, np.nan, 2.0])))
+    2.0
+    """
+    return _extreme("nanmax", max, a, -np.inf, axis, keepdims, tape)
+
+
+@composite(
+    numpy=[np.nanmin], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
+)
+def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Smallest element over ``axis`` that is not NaN; NaN where all are.
+
+    Args:
+        a: Array of real numbers.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanmin(np.array([1.0, np.nan, 2.0])))
+    1.0
+    """
+    return _extreme("nanmin", min, a, np.inf, axis, keepdims, tape)
+
+
+# ------------------------------------------------------------------ medians and quantiles
+
+
+def _ordered(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
+    """The elements in rising order on a last axis, NaN last; and the place of the last number."""
+    a = operand(who, "a", a)
+    if a.dtype.kind == "c":
+        raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
+    if a.dtype.kind != "f":
+        a = astype(a, np.float64, tape=tape)
+    lines = as_lines(a, axis, tape)
+    if not lines.shape[-1]:
+        raise ShapeError(f"{who}: a {a.shape} has no elements over axis {axis!r}")
+    line = sort(lines, -1, tape=tape)
+    count = sum(logical_not(isnan(line, tape=tape), tape=tape), -1, keepdims=True, tape=tape)
+    return line, maximum(sub(count, 1, tape=tape), 0, tape=tape)
+
+
+@composite(
+    numpy=[np.nanmedian], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
+)
+def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """Median over ``axis`` of what is not NaN; NaN where all is.
+
+    Args:
+        a: Array of real numbers.
+        axis: An axis, or several; by default all.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    Returns:
+        The median. Of equal elements those have the gradient that a sort puts in the middle.
+
+    >>> float(nanmedian(np.array([1.0, np.nan, 2.0, 4.0])))
+    2.0
+    """
+    line, last = _ordered("nanmedian", a, axis, tape)
+    low = floor_divide(last, 2, tape=tape)
+    ends = [take_along_axis(line, k, -1, tape=tape) for k in (low, sub(last, low, tape=tape))]
+    found = div(add(*ends, tape=tape), 2, tape=tape)
+    return reshape(found, reduced_shape("nanmedian", np.shape(a), axis, keepdims), tape=tape)
+
+
+def _quantile(who: str, a: Any, q: Any, axis: Any, method: Any, keepdims: bool, tape: Any) -> Any:
+    word(who, "method", method, ("linear",))
+    shares = as_array(who, "q", q)
+    if shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
+        raise SettingError(f"{who}: q={q!r}; pass numbers from 0 to 1, or to 100 in percent")
+    line, last = _ordered(who, a, axis, tape)
+    parts = []
+    for share in shares.reshape(-1).tolist():
+        place = mul(last, share, tape=tape)
+        low = floor(place, tape=tape)
+        high = minimum(add(low, 1, tape=tape), last, tape=tape)
+        whole_places = (astype(k, np.intp, tape=tape) for k in (low, high))
+        start, end = (take_along_axis(line, k, -1, tape=tape) for k in whole_places)
+        way = astype(sub(place, low, tape=tape), line.dtype, tape=tape)
+        gap = mul(sub(end, start, tape=tape), way, tape=tape)
+        moved = where(greater(way, 0, tape=tape), gap, 0, tape=tape)  # inf - inf is no way
+        parts.append(add(start, moved, tape=tape))
+    shape = reduced_shape(who, np.shape(a), axis, keepdims)
+    if not parts:
+        return np.zeros((*shares.shape, *shape), line.dtype)
+    return reshape(stack(parts, tape=tape), (*shares.shape, *shape), tape=tape)
+
+
+@composite(
+    numpy=[np.nanquantile],
+    samples=[
+        sample((2, 3), q=0.3, spread=True),
+        sample((4, 3), q=0.8, axis=0, spread=True),
+        sample((2, 3, 2), q=1.0, axis=(0, -1), keepdims=True, spread=True),
+    ],
+    rejects=[
+        reject((2, 3), q=0.5, axis=2, match="does not fit an array of 2 axes"),
+        reject((2,), q=1.5, error=SettingError, match="from 0 to 1"),
+    ],
+)
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Any = None,
+) -> Any:
+    """``quantile`` over ``axis`` of what is not NaN; NaN where all is.
+
+    Args:
+        a: Array of real numbers.
+        q: A number from 0 to 1, or several, whose axes come first in the result.
+        axis: An axis, or several; by default all.
+        method: ``"linear"``; ``quantile`` has the others.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    Returns:
+        The quantiles. Of equal elements those have the gradient that a sort puts there.
+
+    >>> float(nanquantile(np.array([1.0, np.nan, 2.0, 4.0]), 0.75))
+    3.0
+    """
+    return _quantile("nanquantile", a, q, axis, method, keepdims, tape)
+
+
+@composite(
+    numpy=[np.nanpercentile],
+    samples=[sample((2, 3), q=30, spread=True), sample((4, 3), q=80.0, axis=0, spread=True)],
+    rejects=[reject((2,), q=150, error=SettingError, match="to 100 in percent")],
+)
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    *,
+    method: str = "linear",
+    keepdims: bool = False,
+    tape: Any = None,
+) -> Any:
+    """``nanquantile`` with ``q`` in percent, from 0 to 100.
+
+    Args:
+        a: Array of real numbers.
+        q: A number from 0 to 100, or several, whose axes come first in the result.
+        axis: An axis, or several; by default all.
+        method: ``"linear"``; ``percentile`` has the others.
+        keepdims: Whether the folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    >>> float(nanpercentile(np.array([1.0, np.nan, 2.0, 4.0]), 75))
+    3.0
+    """
+    shares = as_array("nanpercentile", "q", q) / 100
+    return _quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
+
+
+publish(globals())

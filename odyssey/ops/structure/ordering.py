@@ -1,0 +1,235 @@
+"""The largest, the smallest and the k-th elements along an axis, and where they stand."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.checks import whole, word
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.arithmetic import sub
+from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.gathering import take, take_along_axis
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import squeeze
+from odyssey.ops.structure.sorting import argsort, sort
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+
+
+class Ranked(NamedTuple):
+    """Elements by their order, and where they stand."""
+
+    values: Any
+    indices: Any
+
+
+def _real(who: str, x: Any) -> Any:
+    x = operand(who, "x", x)
+    if x.dtype.kind == "c":
+        raise DTypeError(f"{who}: x is {x.dtype}; which complex number is larger is not defined")
+    return x
+
+
+@composite(
+    samples=[
+        sample((2, 5), k=3, spread=True),
+        sample((4, 2), k=2, axis=0, largest=False, spread=True),
+        sample((3,), k=3, spread=True),
+        sample((2, 3), k=0),
+        sample((0, 3), k=2),
+    ],
+    rejects=[
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k=-1, match="k is -1"),
+        reject((2, 3), k=1, axis=2, match="does not fit"),
+        reject((2, 3), k=1.5, error=DTypeError, match="pass an int"),
+    ],
+)
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = None) -> Any:
+    """The largest elements along an axis, falling, and where they stand, as ``torch.topk``.
+
+    Args:
+        x: Array of real numbers.
+        k: How many of each line.
+        axis: Along which.
+        largest: Whether the largest are wanted, or the smallest, then in rising order.
+        tape: The tape to record on.
+
+    Returns:
+        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+
+    Raises:
+        ShapeError: for more elements than a line has. DTypeError: for complex numbers.
+
+    >>> topk(np.array([1.0, 3.0, 2.0]), 2).indices
+    array([1, 2])
+    """
+    x = _real("topk", x)
+    (along,) = normalize_axes("topk", axis, len(x.shape))
+    count = _place("topk", k, 0, x.shape[along])
+    order = falling_order(x, along, tape) if largest else argsort(x, along, tape=tape)
+    indices = take(order, np.arange(count), along, tape=tape)
+    return Ranked(take_along_axis(x, indices, along, tape=tape), indices)
+
+
+def falling_order(x: Any, axis: int, tape: Any = None) -> Any:
+    """What sorts elements in falling order, equal ones in the order in which they came."""
+    backwards = argsort(flip(x, axis, tape=tape), axis, tape=tape)
+    return sub(x.shape[axis] - 1, flip(backwards, axis, tape=tape), tape=tape)
+
+
+def _place(who: str, k: Any, low: int, high: int) -> int:
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise DTypeError(f"{who}: k is {k!r}; pass an int") from None
+    if not low <= k <= high:
+        raise ShapeError(
+            f"{who}: k is {k}; along the axis there are {high}, and {low} is the least"
+        )
+    return k
+
+
+@composite(
+    samples=[
+        sample((2, 5), k=2, spread=True),
+        sample((4, 2), k=4, axis=0, spread=True),
+        sample((2, 3), k=1, keepdims=True, spread=True),
+        sample((3,), k=2, spread=True),
+    ],
+    rejects=[
+        reject((2, 3), k=0, match="k is 0"),
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k="1", error=DTypeError, match="pass an int"),
+    ],
+)
+def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``.
+
+    Args:
+        x: Array of real numbers.
+        k: Which, counted from 1.
+        axis: Along which.
+        keepdims: Whether the axis stays, with length 1.
+        tape: The tape to record on.
+
+    Returns:
+        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+
+    Raises:
+        ShapeError: for a number that no element has. DTypeError: for complex numbers.
+
+    >>> float(kthvalue(np.array([5.0, 3.0, 4.0]), 2).values)
+    4.0
+    """
+    x = _real("kthvalue", x)
+    (along,) = normalize_axes("kthvalue", axis, len(x.shape))
+    place = _place("kthvalue", k, 1, x.shape[along])
+    order = argsort(x, along, tape=tape)
+    indices = take(order, np.array([place - 1]), along, tape=tape)
+    values = take_along_axis(x, indices, along, tape=tape)
+    if keepdims:
+        return Ranked(values, indices)
+    return Ranked(squeeze(values, along, tape=tape), squeeze(indices, along, tape=tape))
+
+
+# ------------------------------------------------------------------ partitions
+
+
+def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: Any) -> Any:
+    a = operand(who, "a", a)
+    word(who, "kind", kind, ("introselect",))
+    if order is not None:
+        raise DTypeError(f"{who}: order={order!r} names fields, which arrays of numbers lack")
+    if axis is None:
+        count = 1
+        for n in a.shape:
+            count *= n
+    else:
+        count = a.shape[normalize_axes(who, axis, len(a.shape))[0]]
+    for k in np.atleast_1d(kth).tolist():
+        if not -count <= whole(who, "kth", k) < count:
+            raise ShapeError(f"{who}: kth={k} for {count} elements; no element has that place")
+    return a
+
+
+_PARTITIONS = (
+    sample((2, 5), kth=2, spread=True),
+    sample((4, 2), kth=[0, -1], axis=0, spread=True),
+    sample((2, 3), kth=3, axis=None, spread=True),
+)
+_PLACES = (
+    sample(np.array([[3, 1, 2], [1, 1, 0]]), kth=1),
+    sample(np.array([[3.0, 1.0], [2.0, 1.0]]), kth=0, axis=None),
+)
+_NO_PARTITIONS = (
+    reject((2, 3), kth=3, match="kth=3"),
+    reject((2, 3), kth=0, axis=2, match="does not fit"),
+    reject((2, 3), kth=0, kind="other", error=SettingError, match="introselect"),
+)
+
+
+@composite(numpy=[np.partition], samples=_PARTITIONS, rejects=_NO_PARTITIONS)
+def partition(
+    a: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """The elements with those at ``kth`` where ``sort`` has them: here all of them are.
+
+    Args:
+        a: Array.
+        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
+        axis: Along which; None puts all elements on one axis first.
+        kind: NumPy's name of its way to do it.
+        order: Of no use to arrays of numbers.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that no element has.
+
+    >>> partition(np.array([3, 1, 2]), 1)
+    array([1, 2, 3])
+    """
+    return sort(_check_partition("partition", a, kth, axis, kind, order), axis, tape=tape)
+
+
+@composite(numpy=[np.argpartition], samples=_PLACES, rejects=_NO_PARTITIONS)
+def argpartition(
+    a: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """Where the elements of ``partition`` stood; a constant.
+
+    Args:
+        a: Array.
+        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
+        axis: Along which; None puts all elements on one axis first.
+        kind: NumPy's name of its way to do it.
+        order: Of no use to arrays of numbers.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that no element has.
+
+    >>> argpartition(np.array([3, 1, 2]), 1)
+    array([1, 2, 0])
+    """
+    a = _check_partition("argpartition", a, kth, axis, kind, order)
+    return argsort(a, axis, tape=tape)
+
+
+publish(globals())
