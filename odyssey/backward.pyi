@@ -262,6 +262,15 @@ def inverse_real_dft(
     g: ArrayLike, n: int, axis: int = -1, norm: str = "backward", *, x: ArrayLike = ...
 ) -> _Array: ...
 def keep_where(g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def layer_norm(
+    g: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int | tuple[int, ...] | None = -1,
+    eps: float = 1e-05,
+) -> tuple[_Array, _Array | None, _Array | None]:
+    """The gradients in x and weight and bias."""
 def leaky_relu(g: ArrayLike, x: ArrayLike, negative_slope: float = 0.01) -> _Array: ...
 def linear(
     g: ArrayLike, x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None
@@ -429,7 +438,7 @@ def rms_norm(
     x: ArrayLike,
     weight: ArrayLike | None = None,
     axis: int | tuple[int, ...] | None = -1,
-    epsilon: float = 1e-06,
+    eps: float = 1e-06,
 ) -> tuple[_Array, _Array | None]:
     """The gradients in x and weight."""
 def roll(

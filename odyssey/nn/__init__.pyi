@@ -9,6 +9,7 @@ from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
+    "batch_norm",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -22,9 +23,12 @@ __all__ = [
     "elu",
     "fold",
     "gelu",
+    "group_norm",
     "hard_sigmoid",
     "hard_swish",
     "hard_tanh",
+    "instance_norm",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log_sigmoid",
@@ -42,6 +46,86 @@ __all__ = [
     "softsign",
     "unfold",
 ]
+
+@overload
+def batch_norm(
+    x: V,
+    running_mean: Operand | None = None,
+    running_var: Operand | None = None,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V:
+    """Standardize each channel: in training by its batch, else by the running statistics."""
+@overload
+def batch_norm(
+    x: Plain,
+    running_mean: V,
+    running_var: Operand | None = None,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def batch_norm(
+    x: Plain,
+    running_mean: Plain | None,
+    running_var: V,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def batch_norm(
+    x: Plain,
+    running_mean: Plain | None,
+    running_var: Plain | None,
+    weight: V,
+    bias: Operand | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def batch_norm(
+    x: Plain,
+    running_mean: Plain | None,
+    running_var: Plain | None,
+    weight: Plain | None,
+    bias: V,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def batch_norm(
+    x: Plain,
+    running_mean: Plain | None = None,
+    running_var: Plain | None = None,
+    weight: Plain | None = None,
+    bias: Plain | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def conv1d(
@@ -619,6 +703,48 @@ def gelu(x: V, /, *, approximate: str = "none", tape: Tape | None = None) -> V:
 def gelu(x: Scalar, /, *, approximate: str = "none", tape: Tape | None = None) -> Any: ...
 @overload
 def gelu(x: Plain, /, *, approximate: str = "none", tape: Tape | None = None) -> Array: ...
+
+@overload
+def group_norm(
+    x: V,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    groups: int,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V:
+    """Standardize each group of channels of each image; times ``weight``, plus ``bias``."""
+@overload
+def group_norm(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    *,
+    groups: int,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def group_norm(
+    x: Plain,
+    weight: Plain | None,
+    bias: V,
+    *,
+    groups: int,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def group_norm(
+    x: Plain,
+    weight: Plain | None = None,
+    bias: Plain | None = None,
+    *,
+    groups: int,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 hard_sigmoid: Unary
 """Elementwise ``relu6(x + 3) / 6``."""
 hard_swish: Unary
@@ -636,6 +762,85 @@ def hard_tanh(
 @overload
 def hard_tanh(
     x: Plain, /, *, min_val: float = -1.0, max_val: float = 1.0, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def instance_norm(
+    x: V,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    *,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V:
+    """Standardize each channel of each image; times ``weight``, plus ``bias``."""
+@overload
+def instance_norm(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    *,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def instance_norm(
+    x: Plain, weight: Plain | None, bias: V, *, eps: float = 1e-05, tape: Tape | None = None
+) -> V: ...
+@overload
+def instance_norm(
+    x: Plain,
+    weight: Plain | None = None,
+    bias: Plain | None = None,
+    *,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def layer_norm(
+    x: V,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V:
+    """``x`` less its mean, over its deviation along ``axis``; times ``weight``, plus ``bias``."""
+@overload
+def layer_norm(
+    x: Plain,
+    weight: V,
+    bias: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def layer_norm(
+    x: Plain,
+    weight: Plain | None,
+    bias: V,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def layer_norm(
+    x: Plain,
+    weight: Plain | None = None,
+    bias: Plain | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    eps: float = 1e-05,
+    tape: Tape | None = None,
 ) -> Array: ...
 
 @overload
@@ -689,7 +894,7 @@ def rms_norm(
     /,
     *,
     axis: int | tuple[int, ...] | None = -1,
-    epsilon: float = 1e-06,
+    eps: float = 1e-06,
     tape: Tape | None = None,
 ) -> V:
     """``x`` over the root of its mean square along ``axis``, times ``weight`` if there is one."""
@@ -700,7 +905,7 @@ def rms_norm(
     /,
     *,
     axis: int | tuple[int, ...] | None = -1,
-    epsilon: float = 1e-06,
+    eps: float = 1e-06,
     tape: Tape | None = None,
 ) -> V: ...
 @overload
@@ -710,7 +915,7 @@ def rms_norm(
     /,
     *,
     axis: int | tuple[int, ...] | None = -1,
-    epsilon: float = 1e-06,
+    eps: float = 1e-06,
     tape: Tape | None = None,
 ) -> Array: ...
 selu: Unary

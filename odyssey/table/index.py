@@ -21,7 +21,7 @@ ROWS = {
     "odyssey.nn.convolution": "conv1d conv2d conv3d convolution_input convolution_weight",
     "odyssey.nn.convolution_layers": "depthwise_conv2d depthwise_separable_conv2d",
     "odyssey.nn.layers": "linear",
-    "odyssey.nn.normalization": "rms_norm",
+    "odyssey.nn.normalization": "rms_norm layer_norm",
     "odyssey.nn.rectifiers": """
         relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
         hard_tanh=hardtanh
@@ -84,6 +84,8 @@ COMPOSITES = {
     "odyssey.linalg.contraction": "einsum",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
+    "odyssey.nn.channel_norms": "group_norm instance_norm",
+    "odyssey.nn.running_statistics": "batch_norm",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.ops.folds.counting": "bincount histogram digitize",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",

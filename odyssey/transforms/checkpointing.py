@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.errors import MutationError, TapeError
 from odyssey.spec import Spec
+from odyssey.table.repeats import Noted, noting, repetition
 from odyssey.table.scope import innermost
 from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
@@ -44,13 +45,14 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     more run of the chain forward. Gradients of every order, forward mode, and what ``fn`` closes
     over (trainable leaves, and Variables of the tape around) are as without it.
 
-    Random numbers come out the same again: NumPy's generators are put back to where they stood,
-    if they are arguments, or can be found from ``fn``: in its closure, its defaults, the globals
-    that it names, the object that it is a method of, and in containers and objects there; and
-    ``np.random`` itself where ``fn`` names it. In the sweep the results are compared with the
-    first ones, and so are the ops and a sample of what they keep; where they differ, because ``fn``
-    drew from a source that was not found, or what it closes over was changed, the sweep raises, as
-    it does where a trainable leaf was assigned that ``fn`` only compares.
+    What ``fn`` draws from an ``od.Generator`` comes out the same again, and ``batch_norm`` moves
+    its running statistics once. NumPy's generators are put back to where they stood, if they are
+    arguments, or can be found from ``fn``: in its closure, its defaults, the globals that it names,
+    the object that it is a method of, and in containers and objects there; and ``np.random``
+    itself where ``fn`` names it. In the sweep the results are compared with the first ones, and so
+    are the ops and a sample of what they keep; where they differ, because ``fn`` drew from a source
+    that was not found, or what it closes over was changed, the sweep raises, as it does where a
+    trainable leaf was assigned that ``fn`` only compares.
 
     What ``fn`` writes to an argument (``x[0] = 1.0``) stays inside; the caller's is as it was.
 
@@ -98,6 +100,7 @@ class _Piece:
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
         self.states = states_of(self.generators)
+        self.noted = Noted()  # where our own stood, which need not be found
         # The arguments, without what the tape must keep; for each leaf where that is instead.
         self.tree: Any = (args, named)
         self.places: list[tuple[str, int]] = []
@@ -121,7 +124,7 @@ class _Piece:
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
         args, named = unflatten(self.tree, given)
-        with tape:
+        with tape, noting(self.noted):
             out = self.fn(*args, **named)
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
@@ -207,7 +210,7 @@ class _Piece:
         args, named = unflatten(self.tree, values)
         if any(leaf._info is None or leaf._info.version != version for leaf, version in self.read):
             raise self._changed("would meet other values")
-        with with_states(self.generators, self.states):
+        with with_states(self.generators, self.states), repetition(self.noted):
             made = leaves(self.fn(*args, **named))
         results = []
         for place, spec, old in self.results:

@@ -15,6 +15,7 @@ from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
+from odyssey.table.repeats import Noted, noting, repetition
 from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
 from odyssey.table.value import (
     CONSTANT,
@@ -166,6 +167,7 @@ class _Call:
         self.results: dict[int, Spec] = {}
         self.others: list[Any] = []
         self.residuals: Any = None
+        self.noted = Noted()
 
     def record(self, recording: Recording) -> Any:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
@@ -175,7 +177,7 @@ class _Call:
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
-        with _closed(self.name):
+        with _closed(self.name), noting(self.noted):
             out, residuals = self._pair(self.forward(*unflatten(self.args, arrays)))
         made = [_array(leaf) for leaf in leaves(out)]
         made = [apart(leaf, arrays) for leaf in made]
@@ -267,7 +269,8 @@ class _Call:
         by_place = dict(zip(self.inputs, inputs, strict=True))
         others = iter(rest)
         values = [by_place[k] if k in by_place else next(others) for k in range(len(self.paths))]
-        return self._pair(self.forward(*unflatten(self.args, values)))[1]
+        with repetition(self.noted):
+            return self._pair(self.forward(*unflatten(self.args, values)))[1]
 
     @contextmanager
     def _hint(self) -> Iterator[None]:

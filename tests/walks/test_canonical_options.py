@@ -177,8 +177,9 @@ SPELLINGS |= spellings_convolution.SPELLINGS
 SPELLINGS["rms_norm"] = [
     ([(2, 3), None], [{}, {"axis": -1}, {"axis": 1}, {"axis": [1]}, {"axis": (-1,)}]),
     ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),
-    ([(3,), (3,)], [{"epsilon": 1}, {"epsilon": 1.0}, {"epsilon": np.float32(1)}]),
+    ([(3,), (3,)], [{"eps": 1}, {"eps": 1.0}, {"eps": np.float32(1)}]),
 ]
+SPELLINGS["layer_norm"] = [([*o, None], spellings) for o, spellings in SPELLINGS["rms_norm"]]
 SPELLINGS["put_along_axis"] = [
     ([(2, 3), np.zeros((2, 1), int), (2, 1)], [{}, *axes(1, -1, WHOLE(1))]),
     ([(3,), ROWS, ()], axes(None, 0, -1)),

@@ -371,7 +371,10 @@ CHOICES = {"max", "min", "prelu", "sort", "median", "quantile", "percentile"}
 CHOICES |= {"segment_max", "segment_min"}
 # Tested at corners of their own: in test_several_results, as matrices, test_normalization,
 # test_running.
-MATRICES = {"eigvalsh", "rms_norm", "logcumsumexp"}
+MATRICES = {"eigvalsh", "layer_norm", "rms_norm", "logcumsumexp"}
+# Sums of products, which are linear in each operand; their values are tested in their rooms.
+MATRICES |= {"conv1d", "conv2d", "conv3d", "convolution_input", "convolution_weight"}
+MATRICES |= {"depthwise_conv2d", "depthwise_separable_conv2d"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

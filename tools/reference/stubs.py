@@ -59,6 +59,9 @@ def signatures_stub() -> str:
     return HEAD.format(title=title, imports=imports.text(), body="\n".join(body))
 
 
+_Typed = tuple[inspect.Parameter, str]
+
+
 def room_stub(room: str) -> str:
     """Return the stub of a room: of its own ops, and of ``odyssey.ops`` all others as well."""
     imports = Imports()
@@ -169,7 +172,7 @@ def _definitions(
 
 
 def _parameters(entry: Entry, way: Overload, imports: Imports) -> list[str]:
-    typed = []
+    typed: list[_Typed] = []
     for p in _signature(entry).values():
         if p.name in way.operands:
             hint = way.operands[p.name]
@@ -182,7 +185,19 @@ def _parameters(entry: Entry, way: Overload, imports: Imports) -> list[str]:
         typed.append((p, hint))
     if len(list(overloads(entry))) > 1:
         imports.add("typing", "overload")
-    return in_order(typed)
+    return in_order(_without_gaps(typed))
+
+
+def _without_gaps(typed: list[_Typed]) -> list[_Typed]:
+    """Take the defaults of operands that come by position before one that must come."""
+    last = max((k for k, (p, _) in enumerate(typed) if _must_come(p)), default=0)
+    before = [(p.replace(default=p.empty), hint) for p, hint in typed[:last]]
+    return before + typed[last:]
+
+
+def _must_come(p: inspect.Parameter) -> bool:
+    positional = p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    return positional and p.default is p.empty
 
 
 def _result(entry: Entry, way: Overload, imports: Imports) -> str:

@@ -1,0 +1,109 @@
+"""Layer norm: at large means and small deviations, at corners, and its second derivative."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.testing import check_gradients
+
+X = np.random.default_rng(0).normal(size=(4, 6))
+W = np.random.default_rng(1).normal(size=6)
+
+
+def exactly(x, axis=-1, eps=1e-5):
+    """In long double, whose mean and variance are those of single precision to all its digits."""
+    x = x.astype(np.longdouble)
+    centred = x - x.mean(axis, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(axis, keepdims=True) + eps)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e2, 1e4, 1e6])
+@pytest.mark.parametrize(("dtype", "digits"), [("float32", 1e-7), ("float64", 2e-16)])
+def test_a_large_mean_costs_no_more_digits_than_its_rounding(mean, dtype, digits):
+    x = (np.random.default_rng(2).normal(size=(3, 257)) + mean).astype(dtype)
+    got = ops.layer_norm(x)
+    assert np.abs(got - exactly(x)).max() <= 8 * digits * (1 + mean)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-20, 1e-3, 1e3, 1e150])
+def test_without_eps_the_scale_of_x_does_not_matter(scale):
+    np.testing.assert_allclose(ops.layer_norm(X * scale, eps=0.0), exactly(X, eps=0.0), rtol=1e-13)
+    slope = od.grad(lambda x: ops.sum(ops.layer_norm(x, eps=0.0) ** 3))
+    np.testing.assert_allclose(slope(X * scale) * scale, slope(X), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_equal_elements_become_the_bias_and_have_the_slope_of_what_is_centred(dtype):
+    x, t = np.full((2, 4), 3.0, dtype), np.array([[1.0, -2.0, 4.0, 1.0]] * 2, dtype)
+    bias = np.arange(4, dtype=dtype)
+    v = Variable(x, requires_grad=True)
+    with GradientTape(persistent=True) as tape:
+        y = ops.layer_norm(v, None, bias, eps=0.25)
+    np.testing.assert_array_equal(y.numpy(), np.stack([bias, bias]))
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(tape.gradient(y, v, t), 2 * (t - 1))
+    np.testing.assert_array_equal(tape.jvp(y, v, t), 2 * (t - 1))
+
+
+def test_half_precision_is_computed_in_single():
+    x = (
+        np.random.default_rng(3).normal(300.0, 200.0, (2, 64)).astype(np.float16)
+    )  # squares overflow
+    np.testing.assert_allclose(ops.layer_norm(x), exactly(x), rtol=0, atol=2e-3)
+    mixed = ops.layer_norm(x, np.ones(64, np.float32))
+    assert mixed.dtype == np.float32
+    np.testing.assert_allclose(mixed, exactly(x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("corner", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_makes_its_row_nan_and_no_other(corner):
+    x = X.copy()
+    x[1, 2] = corner
+    rest = [0, 2, 3]
+    slope = od.grad(lambda x: ops.sum(ops.layer_norm(x, W) * W))
+    with np.errstate(all="ignore"):
+        y, g = ops.layer_norm(x, W), slope(x)
+    assert np.isnan(y[1]).all()
+    assert np.isnan(g[1]).all()
+    np.testing.assert_array_equal(y[rest], ops.layer_norm(X, W)[rest])
+    np.testing.assert_array_equal(g[rest], slope(X)[rest])
+
+
+def test_second_derivatives_are_right_for_cotangents_that_differ():
+    # Equal ones cancel, whatever the rule is.
+    c = np.random.default_rng(4).normal(size=X.shape)
+
+    def loss(x, weight, bias):
+        return ops.sum(ops.exp(ops.layer_norm(x, weight, bias)) * c)
+
+    check_gradients(loss, X, W, W + 1, order=3)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (300, 129)], ids=["small", "large"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_is_kept_of_a_small_call_changes_no_bit(monkeypatch, shape, dtype):
+    rng = np.random.default_rng(5)
+    x, g = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    w, b = (rng.normal(size=shape[1]).astype(dtype) for _ in range(2))
+
+    def found():
+        leaves = [Variable(v, requires_grad=True) for v in (x, w, b)]
+        with GradientTape(persistent=True) as tape:
+            y = ops.layer_norm(*leaves)
+        assert ("residual" in tape.nodes[0].saved) == kept
+        return [y.numpy(), *tape.gradient(y, leaves, g), tape.jvp(y, leaves, [g, w, b])]
+
+    kept = x.size <= 1 << 14
+    wanted = found()
+    monkeypatch.setattr(ops.OPS["layer_norm"], "with_residual", None)
+    kept = False
+    for a, b_ in zip(found(), wanted, strict=True):
+        np.testing.assert_array_equal(a, b_)
+
+
+def test_what_broadcasts_to_x_serves_as_weight():
+    x = np.random.default_rng(6).normal(size=(2, 3, 4))
+    wanted = exactly(x, (0, 2)) * W[:3, None] + W[3:6, None]
+    got = ops.layer_norm(x, W[:3, None], W[3:6, None], axis=(0, 2))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
