@@ -74,6 +74,8 @@ ROWS = {
     "odyssey.special.entropies": "logit xlogy",
     "odyssey.special.error_function": "erf erfc",
     "odyssey.special.gamma_function": "gammaln=lgamma gamma",
+    "odyssey.special.normal_distribution": "ndtr log_ndtr inverse_mills_ratio ndtri erfinv erfcinv",
+    "odyssey.special.scaled_erfc": "erfcx scaled_erfc_integral",
 }
 """Rows by family; behind ``=`` their other names."""
 

@@ -23,12 +23,18 @@ THEIR_ERRORS = {"gammaln": 5e-15}
 OURS = {
     "erf": ops.erf,
     "erfc": ops.erfc,
+    "erfcinv": ops.erfcinv,
+    "erfcx": ops.erfcx,
+    "erfinv": ops.erfinv,
     "digamma": ops.digamma,
     "expit": ops.sigmoid,
     "gamma": ops.gamma,
     "gammaln": ops.gammaln,
     "log_expit": ops.log_sigmoid,
+    "log_ndtr": ops.log_ndtr,
     "logit": ops.logit,
+    "ndtr": ops.ndtr,
+    "ndtri": ops.ndtri,
     "psi": ops.digamma,
     "xlogy": ops.xlogy,
 }

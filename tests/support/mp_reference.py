@@ -7,6 +7,7 @@ says. Where there is no derivative, ``stated`` says what the row's ``kinks`` pro
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -300,6 +301,93 @@ def finite_gamma(f):
     return off_poles(lambda x: mpf(10) ** 1000 * x if x > 10**4 else f(x))
 
 
+@lru_cache(maxsize=1000)
+def scaled_erfc(x, n=0):
+    """``e**(x**2)`` times the integral of erfc, repeated ``n`` times."""
+    if x < -40:  # where it is infinite in double precision, a number that is too large
+        return mpf(10) ** 1000 * -x
+    if x >= 8:  # by the continued fraction
+        ratio, product = 1 / (2 * x), 2 / sqrt(mpmath.pi)
+        for k in range(400, -1, -1):
+            ratio = 1 / (2 * x + 2 * (k + 1) * ratio)
+            product = product * ratio if k <= n else product
+        return product
+    with mp.workdps(300):
+        before, now = 2 / sqrt(mpmath.pi), exp(x * x) * mpmath.erfc(x)
+        for k in range(n):
+            before, now = now, (before - 2 * x * now) / (2 * k + 2)
+        return now
+
+
+def falling(n, **more):
+    return Unary(
+        lambda x: scaled_erfc(x, n),
+        lambda x: -2 * (n + 1) * scaled_erfc(x, n + 1),
+        lambda x: 4 * (n + 1) * (n + 2) * scaled_erfc(x, n + 2),
+        **more,
+    )
+
+
+def mills(x):
+    """The density of a normal number over the chance to lie below ``x``."""
+    return sqrt(2 / mpmath.pi) / scaled_erfc(-x / sqrt(2))
+
+
+def mills_slope(x):
+    z = -x / sqrt(2)
+    return -mills(x) * sqrt(2) * scaled_erfc(z, 1) / scaled_erfc(z)
+
+
+def mills_bend(x):
+    if x < -(10**20):
+        return -2 / x**3
+    slope = mills_slope(x)
+    return -slope * sqrt(2) * scaled_erfc(-x / sqrt(2), 1) / scaled_erfc(-x / sqrt(2)) - (
+        mills(x) * (1 + slope)
+    )
+
+
+def log_ndtr(x):
+    if x > 0:
+        return mpmath.log1p(-normal_parts(-x)[0])
+    return log(scaled_erfc(-x / sqrt(2)) / 2) - x * x / 2
+
+
+@lru_cache(maxsize=1000)
+def ndtri(p):
+    """By Newton's method on logarithms; infinite so close to the ends as limits are looked for."""
+    if not 0 <= p <= 1:
+        return mp.nan
+    if p > mpf(0.5):
+        return -ndtri(1 - p)
+    if p == 0 or any(abs(n * p / mpf(10) ** -k - 1) < 1e-20 for k in (25, 50) for n in (1, 2)):
+        return -mp.inf
+    x = -sqrt(-2 * log(2 * p)) if p < mpf(0.1) else (p - mpf(0.5)) * sqrt(2 * mpmath.pi)
+    for _ in range(60):
+        step = (log_ndtr(x) - log(p)) / mills(x)
+        x -= step
+        if abs(step) < mpf(10) ** -(mp.dps - 20):
+            break
+    return x
+
+
+def quantile(f, scale, bend):
+    """``f`` with the slope ``scale * e**(bend / 2 * f**2)``."""
+
+    def slope(x):
+        return scale * exp(bend * f(x) ** 2 / 2)
+
+    return Unary(f, slope, lambda x: bend * f(x) * slope(x) ** 2, rounding=4096)
+
+
+def erfinv(x):
+    return sqrt(mpmath.pi) * x / 2 if abs(x) < mpf(10) ** -60 else ndtri((x + 1) / 2) / sqrt(2)
+
+
+def erfcinv(x):
+    return -ndtri(x / 2) / sqrt(2)
+
+
 UNARY = {
     "negative": Unary(lambda x: -x, lambda x: -one(x), zero),
     "square": Unary(lambda x: x * x, lambda x: 2 * x, lambda x: 2 * one(x)),
@@ -352,6 +440,15 @@ UNARY = {
         lambda x: -bell(x),
         lambda x: 2 * x * bell(x),
     ),
+    "erfcx": falling(0),
+    "scaled_erfc_integral, 1": falling(1, options={"order": 1}),
+    "scaled_erfc_integral, 2": falling(2, options={"order": 2}),
+    "ndtr": Unary(*(lambda x, k=k: normal_parts(x)[k] for k in range(3)), rounding=2048),
+    "log_ndtr": Unary(log_ndtr, mills, mills_slope),
+    "inverse_mills_ratio": Unary(mills, mills_slope, mills_bend, absolute=True),
+    "ndtri": quantile(ndtri, sqrt(2 * mpmath.pi), 1),
+    "erfinv": quantile(erfinv, sqrt(mpmath.pi) / 2, 2),
+    "erfcinv": quantile(erfcinv, -sqrt(mpmath.pi) / 2, 2),
     "sigmoid": Unary(
         sigmoid, logistic_slope, lambda x: logistic_slope(x) * -tanh(x / 2), absolute=True
     ),

@@ -160,6 +160,7 @@ SPELLINGS = {
     "hard_tanh": [([(2, 3)], [{}, {"min_val": -1, "max_val": WHOLE(1)}])],
     "power_share": [([(2, 3), (2, 3)], [{"base": b} for b in (2, 2.0, np.float32(2))])],
     "nan_to_num": [([(2, 3)], [{}, {"nan": 0}, {"copy": 1, "nan": np.float32(0)}])],
+    "scaled_erfc_integral": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "digamma_derivative": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "sine_quotient": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "piecewise_linear": [
