@@ -51,6 +51,46 @@ atan2 = arctan2
 def arctanh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 atanh = arctanh
 def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def avg_pool1d(
+    g: ArrayLike,
+    x_spec: Spec = ...,
+    window: Any = ...,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
+def avg_pool2d(
+    g: ArrayLike,
+    x_spec: Spec = ...,
+    window: Any = ...,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
+avgpool2d = avg_pool2d
+def avg_pool3d(
+    g: ArrayLike,
+    x_spec: Spec = ...,
+    window: Any = ...,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
+def avg_pool_pullback(
+    g: ArrayLike,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    count_include_pad: bool,
+    *,
+    cotangent: ArrayLike = ...,
+) -> _Array: ...
 def binary_entropy(g: ArrayLike, p: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in p and y."""
 def binary_entropy_with_logits(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
@@ -249,6 +289,8 @@ def gammaln(g: ArrayLike, x: ArrayLike) -> _Array: ...
 lgamma = gammaln
 def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array: ...
 def getitem(g: ArrayLike, x_spec: Spec = ..., key: Any = ..., *, x: ArrayLike = ...) -> _Array: ...
+def global_avg_pool2d(g: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...) -> _Array: ...
+global_avgpool2d = global_avg_pool2d
 def hard_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
 hardsigmoid = hard_sigmoid
 def hard_swish(g: ArrayLike, x: ArrayLike) -> _Array: ...
@@ -328,6 +370,38 @@ def max(
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
 ) -> _Array: ...
+def max_pool1d(
+    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+) -> _Array: ...
+def max_pool2d(
+    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+) -> _Array: ...
+maxpool2d = max_pool2d
+def max_pool3d(
+    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+) -> _Array: ...
+def max_pool_pullback(
+    g: ArrayLike,
+    x: ArrayLike,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    cotangent: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients in cotangent and x."""
+def max_pool_pushforward(
+    g: ArrayLike,
+    x: ArrayLike,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    t: ArrayLike = ...,
+) -> tuple[_Array, _Array]:
+    """The gradients in t and x."""
 def maximum(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 def mean(

@@ -5,10 +5,15 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 
 from typing import Any, overload
 
+from odyssey.spec import Spec
 from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "avg_pool_pullback",
     "batch_norm",
     "conv1d",
     "conv2d",
@@ -23,6 +28,7 @@ __all__ = [
     "elu",
     "fold",
     "gelu",
+    "global_avg_pool2d",
     "group_norm",
     "hard_sigmoid",
     "hard_swish",
@@ -33,6 +39,12 @@ __all__ = [
     "linear",
     "log_sigmoid",
     "log_softmax",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "max_pool_indices",
+    "max_pool_pullback",
+    "max_pool_pushforward",
     "mish",
     "prelu",
     "relu",
@@ -46,6 +58,104 @@ __all__ = [
     "softsign",
     "unfold",
 ]
+
+@overload
+def avg_pool1d(
+    x: V,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> V:
+    """Mean of each window over the last axis."""
+@overload
+def avg_pool1d(
+    x: Plain,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def avg_pool2d(
+    x: V,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> V:
+    """Mean of each window over the last two axes."""
+@overload
+def avg_pool2d(
+    x: Plain,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def avg_pool3d(
+    x: V,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> V:
+    """Mean of each window over the last three axes."""
+@overload
+def avg_pool3d(
+    x: Plain,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def avg_pool_pullback(
+    cotangent: V,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    count_include_pad: bool,
+    spec: Spec,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Gradient of means over windows of an array of ``spec``: each spread over its window."""
+@overload
+def avg_pool_pullback(
+    cotangent: Plain,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    count_include_pad: bool,
+    spec: Spec,
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def batch_norm(
@@ -705,6 +815,12 @@ def gelu(x: Scalar, /, *, approximate: str = "none", tape: Tape | None = None) -
 def gelu(x: Plain, /, *, approximate: str = "none", tape: Tape | None = None) -> Array: ...
 
 @overload
+def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
+    """Mean of each image over its last two axes, which stay, at length 1."""
+@overload
+def global_avg_pool2d(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
+@overload
 def group_norm(
     x: V,
     weight: Operand | None = None,
@@ -872,6 +988,184 @@ def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
 @overload
 def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def max_pool1d(
+    x: V,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Largest element of each window over the last axis; NaN if one is NaN."""
+@overload
+def max_pool1d(
+    x: Plain,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def max_pool2d(
+    x: V,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Largest element of each window over the last two axes; NaN if one is NaN."""
+@overload
+def max_pool2d(
+    x: Plain,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def max_pool3d(
+    x: V,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Largest element of each window over the last three axes; NaN if one is NaN."""
+@overload
+def max_pool3d(
+    x: Plain,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def max_pool_indices(
+    x: V,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Number, among all elements of an image, of the first maximum of each window; a constant."""
+@overload
+def max_pool_indices(
+    x: Plain,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def max_pool_pullback(
+    cotangent: V,
+    x: Operand,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
+@overload
+def max_pool_pullback(
+    cotangent: Plain,
+    x: V,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def max_pool_pullback(
+    cotangent: Plain,
+    x: Plain,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def max_pool_pushforward(
+    t: V,
+    x: Operand,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
+@overload
+def max_pool_pushforward(
+    t: Plain,
+    x: V,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def max_pool_pushforward(
+    t: Plain,
+    x: Plain,
+    /,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    *,
+    tape: Tape | None = None,
+) -> Array: ...
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
 

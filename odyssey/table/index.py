@@ -18,9 +18,15 @@ ROWS = {
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
         gelu
     """,
+    "odyssey.nn.average_pooling": """
+        avg_pool_pullback avg_pool1d avg_pool2d=avgpool2d avg_pool3d
+        global_avg_pool2d=global_avgpool2d
+    """,
     "odyssey.nn.convolution": "conv1d conv2d conv3d convolution_input convolution_weight",
     "odyssey.nn.convolution_layers": "depthwise_conv2d depthwise_separable_conv2d",
     "odyssey.nn.layers": "linear",
+    "odyssey.nn.max_pooling": "max_pool1d max_pool2d=maxpool2d max_pool3d",
+    "odyssey.nn.max_pooling_derivatives": "max_pool_pullback max_pool_pushforward max_pool_indices",
     "odyssey.nn.normalization": "rms_norm layer_norm",
     "odyssey.nn.rectifiers": """
         relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish

@@ -168,6 +168,14 @@ SPELLINGS = {
     ],
 }
 SPELLINGS["std"] = SPELLINGS["var"]
+for _dims in (1, 2, 3):
+    SPELLINGS[f"max_pool{_dims}d"] = SPELLINGS[f"avg_pool{_dims}d"] = [
+        (
+            [(2, *(5, 4, 6)[:_dims])],
+            [{"window": w} for w in (2, WHOLE(2), (2,) * _dims, [2] * _dims)]
+            + [{"window": 2, "stride": s, "padding": 0} for s in (2, [WHOLE(2)] * _dims)],
+        )
+    ]
 SPELLINGS["dft"] = SPELLINGS["real_dft"] = [
     ([(2, 3)], [{}, *axes(-1, 1, WHOLE(1)), {"norm": None}, {"norm": "backward"}]),
 ]
@@ -204,6 +212,7 @@ WALK = {
     for name, cases in SPELLINGS.items()
     for k, case in enumerate(cases)
 }
+OF_WORDS |= {"max_pool_pullback", "max_pool_pushforward", "max_pool_indices", "avg_pool_pullback"}
 
 
 def graph_of(row, operands, options):

@@ -1,0 +1,202 @@
+"""Max pooling: the largest element of each window, and the way back to where it stood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odyssey.checks import flag
+from odyssey.errors import DTypeError, SettingError
+from odyssey.nn.max_pooling_derivatives import (
+    max_pool_in_ops,
+    max_pool_indices,
+    max_pool_pullback,
+    max_pool_pushforward,
+)
+from odyssey.nn.max_windows import max_pool
+from odyssey.nn.pool_windows import pooled_shape, prepared
+from odyssey.spec import Shape, Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+
+TIES = "elements that share the largest value of a window share its gradient evenly; NaN is largest"
+
+# ------------------------------------------------------------------ rows
+
+
+def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
+    """What the rows of so many spatial axes are declared with."""
+    who = f"max_pool{dims}d"
+
+    def infer(x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Spec:
+        return Spec(pooled_shape(who, x.shape, window, stride, padding, dilation), x.dtype)
+
+    return {
+        "real": True,
+        "masks": True,
+        "prepare": lambda *options: prepared(who, dims, *options),
+        "kernel": lambda x, *options: max_pool(who, x, *options),
+        "equals": max_pool_in_ops,
+        "infer": infer,
+        "vjp": {
+            "x": lambda g, x, window, stride, padding, dilation: max_pool_pullback(
+                g, x, window, stride, padding, dilation
+            )
+        },
+        "jvp": {
+            "x": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
+                t, x, window, stride, padding, dilation
+            )
+        },
+        "kinks": TIES,
+        "samples": [*samples, sample((0, *small), window=2)],
+        "rejects": [
+            reject(small, window=9, match="does not fit"),
+            reject(small, window=3, padding=2, match="half of the window"),
+            reject((), window=2, match="wanted is"),
+            reject(small, window=(2,) * 4, match="spatial axes"),
+            reject(small, window=0, error=SettingError, match="at least 1"),
+            reject(small, window=2.5, error=DTypeError, match="whole number"),
+        ],
+    }
+
+
+def _signature(
+    x: Any,
+    /,
+    *,
+    window: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    return_indices: bool = False,
+) -> Any:
+    """How max pooling is called."""
+
+
+def _or_indices(pooled: Any) -> Any:
+    """The op, which also gives the places of what it found where ``return_indices`` says so.
+
+    A row has one result or several, whatever its options are; so this is asked before it.
+    """
+    row = pooled.row
+
+    def call(*args: Any, **named: Any) -> Any:
+        if "return_indices" not in named:
+            return pooled(*args, **named)
+        wanted = flag(row.name, "return_indices", named.pop("return_indices"))
+        out = pooled(*args, **named)
+        if not wanted:
+            return out
+        tape = named.pop("tape", None)
+        operands, options = row.bind(args, named)
+        return out, max_pool_indices(*operands, *options, tape=tape)
+
+    call.__name__ = call.__qualname__ = row.name
+    call.__module__, call.__doc__ = row.module, row.doc
+    call.__wrapped__ = _signature  # type: ignore[attr-defined]
+    call.row = row  # type: ignore[attr-defined]
+    row.call = call
+    return call
+
+
+@_or_indices
+@op(
+    **_row(
+        1,
+        sample((2, 3, 6), window=2, spread=True),
+        sample((2, 7), window=3, stride=2, padding=1, spread=True),
+        sample((5,), window=2, stride=1, dilation=2, spread=True),
+        small=(2, 4),
+    )
+)
+def max_pool1d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Any:
+    """Largest element of each window over the last axis; NaN if one is NaN.
+
+    As ``max_pool2d``, over one spatial axis.
+    """
+    return max_pool("max_pool1d", x, window, stride, padding, dilation)
+
+
+@_or_indices
+@op(
+    aliases=["maxpool2d"],
+    **_row(
+        2,
+        sample((2, 1, 4, 4), window=2, spread=True),
+        sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0), spread=True),
+        sample((2, 5, 6), window=2, stride=1, dilation=(1, 3), spread=True),
+        sample((1, 5, 5), window=2, spread=True),
+        small=(2, 4, 4),
+    ),
+)
+def max_pool2d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Any:
+    """Largest element of each window over the last two axes; NaN if one is NaN.
+
+    Args:
+        x: Images, (..., height, width).
+        window: Height and width of the windows, or a number for both.
+        stride: From window to window; by default the window, so that they lie side by side.
+        padding: So many elements on each side that are below all others.
+        dilation: From place to place within a window.
+        return_indices: Return a pair: the result, and the number of the first largest element of
+            each window, among all elements of its image in row-major order, as integers.
+
+    Returns:
+        Images of as many elements as there are windows, or the pair.
+
+    Raises:
+        ShapeError: where no window fits, or the padding is more than half of the window.
+
+    >>> x = np.arange(16.0).reshape(1, 4, 4)
+    >>> max_pool2d(x, window=2)
+    array([[[ 5.,  7.],
+            [13., 15.]]])
+    >>> max_pool2d(x, window=2, return_indices=True)[1]
+    array([[[ 5,  7],
+            [13, 15]]])
+    """
+    return max_pool("max_pool2d", x, window, stride, padding, dilation)
+
+
+@_or_indices
+@op(
+    **_row(
+        3,
+        sample((1, 2, 4, 2), window=2, spread=True),
+        sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), spread=True),
+        small=(4, 4, 4),
+    )
+)
+def max_pool3d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Any:
+    """Largest element of each window over the last three axes; NaN if one is NaN.
+
+    As ``max_pool2d``, over three spatial axes.
+    """
+    return max_pool("max_pool3d", x, window, stride, padding, dilation)
+
+
+publish(globals())

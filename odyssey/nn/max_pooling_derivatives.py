@@ -1,0 +1,206 @@
+"""Where the largest elements of windows stand, and the derivatives of max pooling, as ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.nn.max_windows import first_places, lowest, pull, push
+from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape
+from odyssey.ops.elementwise.arithmetic import div
+from odyssey.ops.elementwise.choice import (
+    equal,
+    keep_where,
+    logical_and,
+    logical_or,
+    not_equal,
+    where,
+)
+from odyssey.ops.folds.reductions import max, sum
+from odyssey.ops.structure.creation import zeros_like
+from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.shape import astype, reshape
+from odyssey.spec import Array, Shape, Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ in ops
+
+
+def _in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
+    """The elements of each window along axis -2; their numbers, and where there are any."""
+    dims = len(plan.out)
+    head, sizes = x.shape[: len(x.shape) - dims], x.shape[len(x.shape) - dims :]
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    places = np.zeros((len(plan.keys), *plan.out), np.intp)
+    known = np.zeros(places.shape, bool)
+    for k, (windows, elements) in enumerate(plan.keys):
+        places[k][windows] = numbers[elements]
+        known[k][windows] = True
+    places, known = places.reshape(len(places), -1), known.reshape(len(places), -1)
+    return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
+
+
+def max_pool_in_ops(x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+    """Max pooling, over as many axes as the options have numbers."""
+    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    found, _, known = _in_windows(x, plan)
+    out = max(where(known, found, lowest(x.dtype)), -2)
+    return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
+
+
+def _hits_in_ops(x: Any, plan: Plan, dtype: Any) -> tuple[Any, Any, Array]:
+    """Which elements of the windows are the largest, how many of each, and all numbers."""
+    found, places, known = _in_windows(x, plan)
+    peak = max(where(known, found, lowest(x.dtype)), -2, keepdims=True)
+    both_nan = logical_and(not_equal(found, found), not_equal(peak, peak))
+    hits = logical_and(logical_or(equal(found, peak), both_nan), known)
+    return hits, sum(astype(hits, dtype), -2, keepdims=True), places
+
+
+def _pull_in_ops(
+    cotangent: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    hits, count, places = _hits_in_ops(x, plan, np.result_type(cotangent.dtype, x.dtype))
+    parts = keep_where(div(reshape(cotangent, count.shape), count), hits)
+    flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(window) :]))
+    return reshape(add_taken(parts, places, axis=-1, spec=Spec(flat, parts.dtype)), x.shape)
+
+
+def _push_in_ops(
+    t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    hits, count, _ = _hits_in_ops(x, plan, np.result_type(t.dtype, x.dtype))
+    out = div(sum(keep_where(_in_windows(t, plan)[0], hits), -2, keepdims=True), count)
+    return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
+
+
+# ------------------------------------------------------------------ the way back, and forward
+
+_TIES = (
+    "elements that share the largest value of a window share its gradient evenly; NaN is largest"
+)
+_ONE: dict[str, Any] = {"window": (2,), "stride": (2,), "padding": (0,), "dilation": (1,)}
+_TWO: dict[str, Any] = {"window": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+_CLOSE: dict[str, Any] = {"window": (3, 2), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+# Small integers, with ties, which leave the dtype to the other operand.
+_SHUFFLED = (np.arange(40) * 7 % 11).astype(np.int8)
+
+
+def _pulled_spec(
+    cotangent: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Spec:
+    wanted = pooled_shape("max_pool_pullback", x.shape, window, stride, padding, dilation)
+    if cotangent.shape != wanted:
+        raise ShapeError(
+            f"max_pool_pullback: the cotangent has shape {cotangent.shape}; "
+            f"the windows of x {x.shape} give {wanted}"
+        )
+    return Spec(x.shape, np.result_type(cotangent.dtype, x.dtype))
+
+
+def _pushed_spec(
+    t: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Spec:
+    shape = pooled_shape("max_pool_pushforward", x.shape, window, stride, padding, dilation)
+    if t.shape != x.shape:
+        raise ShapeError(
+            f"max_pool_pushforward: t has shape {t.shape}; wanted is that of x, {x.shape}"
+        )
+    return Spec(shape, np.result_type(t.dtype, x.dtype))
+
+
+@op(
+    real=True,
+    masks=True,
+    equals=_pull_in_ops,
+    infer=_pulled_spec,
+    vjp={
+        "cotangent": lambda g, x, window, stride, padding, dilation: max_pool_pushforward(
+            g, x, window, stride, padding, dilation
+        ),
+        "x": lambda g: zeros_like(g),
+    },
+    jvp={
+        "cotangent": lambda t, x, window, stride, padding, dilation: max_pool_pullback(
+            t, x, window, stride, padding, dilation
+        ),
+        "x": lambda t: zeros_like(t),
+    },
+    kinks=f"{_TIES}; 0 in x",
+    samples=[
+        sample((2, 1, 2, 2), _SHUFFLED[:32].reshape(2, 1, 4, 4), **_TWO),
+        sample((2, 3, 2), _SHUFFLED.reshape(2, 5, 4), **_CLOSE),
+        sample((8, 2), _SHUFFLED.reshape(8, 5), **_ONE),
+        sample((0, 2), _SHUFFLED[:0].reshape(0, 5), **_ONE),
+    ],
+    rejects=[reject((2, 3), (2, 5), match="the windows of x", **_ONE)],
+)
+def max_pool_pullback(
+    cotangent: Any, x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
+    return pull(cotangent, x, window, stride, padding, dilation)
+
+
+@op(
+    real=True,
+    masks=True,
+    equals=_push_in_ops,
+    infer=_pushed_spec,
+    vjp={
+        "t": lambda g, x, window, stride, padding, dilation: max_pool_pullback(
+            g, x, window, stride, padding, dilation
+        ),
+        "x": lambda g, x: zeros_like(x),
+    },
+    jvp={
+        "t": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
+            t, x, window, stride, padding, dilation
+        ),
+        "x": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
+            zeros_like(t), x, window, stride, padding, dilation
+        ),
+    },
+    kinks=f"{_TIES}; 0 in x",
+    samples=[
+        sample((2, 1, 4, 4), _SHUFFLED[:32].reshape(2, 1, 4, 4), **_TWO),
+        sample((2, 5, 4), _SHUFFLED.reshape(2, 5, 4), **_CLOSE),
+        sample((8, 5), _SHUFFLED.reshape(8, 5), **_ONE),
+        sample((0, 5), _SHUFFLED[:0].reshape(0, 5), **_ONE),
+    ],
+    rejects=[reject((2, 3), (2, 5), match="wanted is that of x", **_ONE)],
+)
+def max_pool_pushforward(
+    t: Any, x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
+    return push(t, x, window, stride, padding, dilation)
+
+
+@op(
+    real=True,
+    primitive="reduce",
+    infer=lambda x, *options: Spec(
+        pooled_shape("max_pool_indices", x.shape, *options), np.dtype(np.intp)
+    ),
+    samples=[
+        sample((2, 1, 4, 4), spread=True, **_TWO),
+        sample((2, 5, 4), spread=True, **_CLOSE),
+        sample(np.array([[1.0, 1.0, np.nan, 2.0, 3.0]]), **_ONE),
+    ],
+    rejects=[reject((), match="wanted is", **_ONE)],
+)
+def max_pool_indices(
+    x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Any:
+    """Number, among all elements of an image, of the first maximum of each window; a constant."""
+    return first_places("max_pool_indices", x, window, stride, padding, dilation)
+
+
+publish(globals())

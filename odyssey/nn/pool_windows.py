@@ -1,0 +1,174 @@
+"""Where the windows of pooling stand: options as tuples, and the places that they read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.checks import shown, whole
+from odyssey.errors import ShapeError
+from odyssey.spec import Array, Shape
+
+__all__ = [
+    "Places",
+    "Plan",
+    "along",
+    "images",
+    "ints",
+    "plan_for",
+    "plan_of",
+    "pooled_shape",
+    "prepared",
+]
+
+
+def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
+    """An option that is one whole number, or one for each of ``n`` axes.
+
+    >>> ints("example", "stride", 2, 3)
+    (2, 2, 2)
+    """
+    if type(value) is int and value >= low:
+        return (value,) * n
+    if not isinstance(value, (tuple, list)):
+        return (whole(who, name, value, low),) * n
+    if len(value) != n:
+        raise ShapeError(
+            f"{who}: {name}={shown(value)} for {n} spatial axes; pass an int, or a tuple of {n}"
+        )
+    return tuple([whole(who, name, part, low) for part in value])
+
+
+def prepared(
+    who: str, dims: int, window: Any, stride: Any, padding: Any, dilation: Any = 1
+) -> tuple[Shape, Shape, Shape, Shape]:
+    """The options of windows over ``dims`` spatial axes as tuples, one number for each axis.
+
+    Raises:
+        ShapeError: for a padding that is longer than half a window, whose maximum could be one of
+            nothing, and for a tuple of another length. SettingError: for a number that is too low.
+    """
+    sizes = ints(who, "window", window, dims)
+    steps = sizes if stride is None else ints(who, "stride", stride, dims)
+    pads = ints(who, "padding", padding, dims, 0)
+    if padding and any(2 * p > n for p, n in zip(pads, sizes, strict=True)):
+        raise ShapeError(
+            f"{who}: padding={shown(padding)} for a window of {shown(window)}; it may be half of "
+            "the window at most, so that no window has nothing but padding"
+        )
+    return sizes, steps, pads, ints(who, "dilation", dilation, dims)
+
+
+def images(who: str, shape: Shape, dims: int) -> Shape:
+    """The spatial part of the shape of images, or of signals where ``dims`` is 1."""
+    if len(shape) < dims:
+        axes = ", ".join("DHW"[3 - dims :]) if dims > 1 else "L"
+        raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., {axes})")
+    return shape[len(shape) - dims :]
+
+
+class Places(NamedTuple):
+    """The windows over one axis, by the places within a window.
+
+    Attributes:
+        windows: How many there are.
+        reads: For each place within a window, which windows have an element there, and which
+            elements these are; padding is left out.
+        filled: How many elements each window has.
+    """
+
+    windows: int
+    reads: tuple[tuple[slice, slice], ...]
+    filled: Array
+
+
+def _places(who: str, length: int, window: int, stride: int, padding: int, apart: int) -> Places:
+    """The windows over an axis of ``length``, whose places are so far ``apart``."""
+    span = (window - 1) * apart + 1
+    room = length + 2 * padding - span
+    if room < 0:
+        raise ShapeError(
+            f"{who}: a window that spans {span} does not fit an axis of {length} elements with "
+            f"padding {padding}; take a smaller one, or more padding"
+        )
+    count = room // stride + 1
+    reads, filled = [], np.zeros(count, int)
+    for k in range(window):
+        start = k * apart - padding  # of what the first window reads at this place
+        first = max(0, -(start // stride))
+        end = min(count, (length - 1 - start) // stride + 1)
+        if first < end:
+            filled[first:end] += 1
+            begin = first * stride + start
+            elements = slice(begin, begin + (end - first - 1) * stride + 1, stride)
+            reads.append((slice(first, end), elements))
+    if not filled.all():
+        raise ShapeError(
+            f"{who}: of windows of {window} places, {apart} apart, over an axis of {length} "
+            f"elements with padding {padding} one has nothing but padding; take less"
+        )
+    return Places(count, tuple(reads), filled)
+
+
+class Plan(NamedTuple):
+    """The windows over all spatial axes.
+
+    Attributes:
+        out: How many windows there are, by axis.
+        axes: The windows over each.
+        keys: For each place within a window, a key of the windows that have an element there, and
+            a key of these elements.
+        apart: Whether no element is read twice.
+        tiles: Whether the windows lie side by side and cover all.
+    """
+
+    out: Shape
+    axes: tuple[Places, ...]
+    keys: tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]
+    apart: bool
+    tiles: bool
+
+
+@lru_cache(maxsize=256)
+def plan_of(
+    who: str, sizes: Shape, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Plan:
+    """The windows over spatial axes of some ``sizes``.
+
+    Raises:
+        ShapeError: where none fits, or one has nothing but padding.
+    """
+    numbers = list(zip(sizes, window, stride, padding, dilation, strict=True))
+    axes = tuple([_places(who, *of_axis) for of_axis in numbers])
+    keys = [
+        ((..., *[w for w, _ in place]), (..., *[e for _, e in place]))
+        for place in product(*[axis.reads for axis in axes])
+    ]
+    spans = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
+    apart = all(k == 1 or s >= n for k, s, n in zip(window, stride, spans, strict=True))
+    out = tuple([axis.windows for axis in axes])
+    tiles = stride == window and set(dilation) == {1} and not any(padding)
+    tiles = tiles and all(n == k * m for n, k, m in zip(sizes, window, out, strict=True))
+    return Plan(out, axes, tuple(keys), apart, tiles)
+
+
+def pooled_shape(
+    who: str, shape: Shape, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+) -> Shape:
+    """The shape of what is pooled from ``shape``."""
+    sizes = images(who, shape, len(window))
+    out = plan_of(who, sizes, window, stride, padding, dilation).out
+    return shape[: len(shape) - len(window)] + out
+
+
+def plan_for(who: str, x: Any, window: Shape, *others: Shape) -> Plan:
+    """The windows over the last axes of an array."""
+    return plan_of(who, images(who, x.shape, len(window)), window, *others)
+
+
+def along(k: int, dims: int, part: slice) -> tuple[Any, ...]:
+    """A key of a part of spatial axis ``k``, and of all else."""
+    return (..., part, *[slice(None)] * (dims - 1 - k))
