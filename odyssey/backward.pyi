@@ -51,6 +51,18 @@ atan2 = arctan2
 def arctanh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 atanh = arctanh
 def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def attention_pullback(
+    g: ArrayLike,
+    cotangent: ArrayLike,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str = ...,
+) -> tuple[_Array, _Array, _Array, _Array, _Array | None]:
+    """The gradients in cotangent and q and k and v and mask."""
 def avg_pool1d(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -529,6 +541,16 @@ def roll(
 ) -> _Array: ...
 def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
+def scaled_dot_product_attention(
+    g: ArrayLike,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[_Array, _Array, _Array, _Array | None]:
+    """The gradients in q and k and v and mask."""
 def scaled_erfc_integral(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
 def segment_max(
     g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike

@@ -10,6 +10,7 @@ from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
+    "attention_pullback",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -50,6 +51,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",
@@ -58,6 +60,92 @@ __all__ = [
     "softsign",
     "unfold",
 ]
+
+@overload
+def attention_pullback(
+    cotangent: V,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> V:
+    """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
+@overload
+def attention_pullback(
+    cotangent: Plain,
+    q: V,
+    k: Operand,
+    v: Operand,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def attention_pullback(
+    cotangent: Plain,
+    q: Plain,
+    k: V,
+    v: Operand,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def attention_pullback(
+    cotangent: Plain,
+    q: Plain,
+    k: Plain,
+    v: V,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def attention_pullback(
+    cotangent: Plain,
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    mask: V,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def attention_pullback(
+    cotangent: Plain,
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    mask: Plain | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    operand: str,
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def avg_pool1d(
@@ -1210,6 +1298,68 @@ def rms_norm(
     *,
     axis: int | tuple[int, ...] | None = -1,
     eps: float = 1e-06,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def scaled_dot_product_attention(
+    q: V,
+    k: Operand,
+    v: Operand,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tape: Tape | None = None,
+) -> V:
+    """Values averaged by how well keys fit queries, ``softmax(scale * q @ k.T + mask) @ v``."""
+@overload
+def scaled_dot_product_attention(
+    q: Plain,
+    k: V,
+    v: Operand,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def scaled_dot_product_attention(
+    q: Plain,
+    k: Plain,
+    v: V,
+    mask: Operand | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def scaled_dot_product_attention(
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    mask: V,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def scaled_dot_product_attention(
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    mask: Plain | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
 selu: Unary

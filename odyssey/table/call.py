@@ -41,6 +41,9 @@ new: Any = object.__new__
 __all__ = ["caller", "check_tape", "general", "giving_way", "leaving_residual", "record", "run"]
 
 
+# Of what is there to compute with: arrays, and operands that are left out.
+_IN_MEMORY = PLAIN | {type(None)}
+
 # ------------------------------------------------------------------ the whole meaning of a call
 
 
@@ -187,7 +190,7 @@ def leaving_residual(
     row: Row, values: Sequence[Any], options: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
     """The result on arrays and the residual, where the op has what gives them."""
-    if row.with_residual is None or not PLAIN.issuperset(map(type, values)):
+    if row.with_residual is None or not _IN_MEMORY.issuperset(map(type, values)):
         return None
     try:
         return row.with_residual(*values, *options)

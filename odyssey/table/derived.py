@@ -19,10 +19,13 @@ from odyssey.table.published import OPS
 from odyssey.table.signature import PASS, Rule, parameters_of
 from odyssey.table.value import NUMBERS, Symbol
 
-__all__ = ["derived"]
+__all__ = ["DERIVED", "derived"]
+
+DERIVED = "<derived>"
+"""Where the code of such rules says that it stands, for there is no file."""
 
 
-def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, dict[str, Rule]]:
+def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
     """``vjp`` and ``jvp`` of a row from its ``equals``, for ``@op(equals=f, **derived(f))``.
 
     Args:
@@ -41,10 +44,10 @@ def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, dict[str, Rul
 
     def rules(run: Callable[..., Any]) -> dict[str, Rule]:
         # A rule tells by the names of its parameters what it asks for.
-        made = eval(
-            f"lambda run: [{', '.join(_RULE.format(given, names.index(n)) for n in found)}]",
-            {"__name__": equals.__module__},
-        )(lambda t, k, values: run(equals, t, k, values))
+        text = f"lambda run: [{', '.join(_RULE.format(given, names.index(n)) for n in found)}]"
+        code = compile(text, DERIVED, "eval")
+        make = eval(code, {"__name__": equals.__module__})
+        made = make(lambda t, k, values: run(equals, t, k, values))
         return dict(zip(found, made, strict=True))
 
     return {"vjp": rules(_pulled), "jvp": rules(_pushed)}
@@ -110,7 +113,8 @@ def _run(
         given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
         options = dict(zip(step.row.options, step.options, strict=True))
         known[step.out.id] = step.row.call(*given, **options)
-        if any(isinstance(o, Symbol) and o.id in moving for o in step.operands):
+        follows = any(isinstance(o, Symbol) and o.id in moving for o in step.operands)
+        if follows and step.out.spec.dtype.kind != "b":  # a truth about numbers stands still
             moving.add(step.out.id)
             steps.append(step)
     return steps, out, own, known

@@ -18,6 +18,7 @@ ROWS = {
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
         gelu
     """,
+    "odyssey.nn.attention": "scaled_dot_product_attention attention_pullback",
     "odyssey.nn.average_pooling": """
         avg_pool_pullback avg_pool1d avg_pool2d=avgpool2d avg_pool3d
         global_avg_pool2d=global_avgpool2d
