@@ -288,6 +288,22 @@ bitwise_xor: Binary
 """Elementwise ``x ^ y``: exclusive or of booleans, or of the bits of integers; a constant."""
 
 @overload
+def block(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
+    """Arrays in nested lists joined: the innermost along the last axis, and so on outwards."""
+@overload
+def block(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
+@overload
+def block(arrays: Operand | Sequence[object], *, tape: Tape | None = None) -> Any: ...
+
+@overload
+def broadcast_arrays(*args: V, tape: Tape | None = None) -> V:
+    """Arrays repeated to their common shape."""
+@overload
+def broadcast_arrays(*args: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
+@overload
+def broadcast_arrays(*args: Operand, tape: Tape | None = None) -> Any: ...
+
+@overload
 def broadcast_to(x: V, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> V:
     """The value repeated along new axes and axes of length 1, without copying."""
 @overload
@@ -404,6 +420,14 @@ def cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) ->
 deg2rad: Unary
 """Elementwise angle in radians, of one in degrees."""
 radians = deg2rad
+
+@overload
+def delete(arr: V, obj: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
+    """The array without some slices."""
+@overload
+def delete(
+    arr: Plain, obj: Any, axis: int | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def diag(v: V, k: int = 0, *, tape: Tape | None = None) -> V:
@@ -704,6 +728,20 @@ def index_select(
 ) -> ArrayOrScalar: ...
 
 @overload
+def insert(
+    arr: V, obj: Any, values: Operand, axis: int | None = None, *, tape: Tape | None = None
+) -> V:
+    """The array with values put in before some places."""
+@overload
+def insert(
+    arr: Plain, obj: Any, values: V, axis: int | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def insert(
+    arr: Plain, obj: Any, values: Plain, axis: int | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
 def interp(
     x: V,
     xp: Operand,
@@ -886,6 +924,28 @@ mean: Fold
 """Arithmetic mean over ``axis``, by default over all elements."""
 median: Fold
 """The element in the middle over ``axis``, or the mean of the two there; NaN if one is NaN."""
+
+@overload
+def meshgrid(
+    *xi: V, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Tape | None = None
+) -> V:
+    """The coordinates of the points of a grid, from those along its axes."""
+@overload
+def meshgrid(
+    *xi: Array,
+    copy: bool = True,
+    sparse: bool = False,
+    indexing: str = "xy",
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+@overload
+def meshgrid(
+    *xi: Operand,
+    copy: bool = True,
+    sparse: bool = False,
+    indexing: str = "xy",
+    tape: Tape | None = None,
+) -> Any: ...
 min: Fold
 """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
 minimum: Binary
@@ -1218,6 +1278,9 @@ def pad(
     mode: str = "constant",
     *,
     constant_values: Any = 0,
+    end_values: Any = 0,
+    stat_length: Any = None,
+    reflect_type: str = "even",
     tape: Tape | None = None,
 ) -> V:
     """Elements added before and after, along each axis."""
@@ -1228,6 +1291,9 @@ def pad(
     mode: str = "constant",
     *,
     constant_values: Any = 0,
+    end_values: Any = 0,
+    stat_length: Any = None,
+    reflect_type: str = "even",
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
@@ -1434,6 +1500,12 @@ def reshape(
 def reshape(
     x: Plain, /, shape: int | Sequence[int], order: str = "C", *, tape: Tape | None = None
 ) -> Array: ...
+
+@overload
+def resize(a: V, new_shape: Any, *, tape: Tape | None = None) -> V:
+    """The elements in another shape, again from the first one where they do not suffice."""
+@overload
+def resize(a: Plain, new_shape: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 rint: Unary
 """Elementwise nearest integer, ties to even."""
 

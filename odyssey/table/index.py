@@ -108,13 +108,15 @@ COMPOSITES = {
     "odyssey.ops.structure.arrangement": "flip flipud fliplr rot90 rollaxis",
     "odyssey.ops.structure.creation": "zeros_like ones_like full_like",
     "odyssey.ops.structure.diagonals": "diagonal diag trace tril triu",
+    "odyssey.ops.structure.editing": "delete insert resize broadcast_arrays meshgrid block",
     "odyssey.ops.structure.gathering": "one_hot",
     "odyssey.ops.structure.joining": "stack array vstack hstack",
     "odyssey.ops.structure.masking": "masked_fill masked_select compress extract choose select",
     "odyssey.ops.structure.ordering": "topk kthvalue partition argpartition",
+    "odyssey.ops.structure.padding": "pad",
     "odyssey.ops.structure.placing": "gather scatter scatter_add",
     "odyssey.ops.structure.placing_slices": "index_select index_add index_copy put",
-    "odyssey.ops.structure.repeating": "tile repeat pad",
+    "odyssey.ops.structure.repeating": "tile repeat",
     "odyssey.ops.structure.segments": "segment_sum segment_mean",
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
@@ -139,23 +141,24 @@ LOSSES = {
 NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d bincount
-    bitwise_and bitwise_or bitwise_xor broadcast_to cbrt ceil choose clip column_stack compress
-    concatenate conj=conjugate cos cosh cross cumprod cumsum deg2rad=deg2rad=radians diag
-    diagonal diff digitize divide dot dsplit dstack eigh=linalg.eigh eigvalsh=linalg.eigvalsh
-    einsum equal exp exp2 expand_dims expm1 extract fabs fft=fft.fft fft2=fft.fft2
-    fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix flip fliplr flipud floor
-    floor_divide fmax fmin full_like gradient greater greater_equal hfft=fft.hfft histogram
-    hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn ifftshift=fft.ifftshift
-    ihfft=fft.ihfft imag inner interp invert irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn
-    isfinite isinf isnan kron less less_equal linspace log log10 log1p log2 logaddexp logaddexp2
-    logical_and logical_not logical_or logical_xor matmul matrix_transpose max=max=amax maximum
-    mean median min=min=amin minimum mod=remainder moveaxis multiply nan_to_num nancumprod
-    nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum
-    nanvar negative not_equal ones_like outer pad partition percentile power prod quantile
-    rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape rfft=fft.rfft rfft2=fft.rfft2
-    rfftfreq=fft.rfftfreq rfftn=fft.rfftn rint roll rollaxis rot90 round=round=around
-    searchsorted select sign sin sinc sinh sort split sqrt square squeeze stack std subtract sum
-    swapaxes take take_along_axis tan tanh tensordot tile trace transpose trapezoid tril triu
-    trunc unstack var vdot vsplit vstack where zeros_like
+    bitwise_and bitwise_or bitwise_xor block broadcast_arrays broadcast_to cbrt ceil choose clip
+    column_stack compress concatenate conj=conjugate cos cosh cross cumprod cumsum
+    deg2rad=deg2rad=radians delete diag diagonal diff digitize divide dot dsplit dstack
+    eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 extract
+    fabs fft=fft.fft fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix
+    flip fliplr flipud floor floor_divide fmax fmin full_like gradient greater greater_equal
+    hfft=fft.hfft histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
+    ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp invert irfft=fft.irfft
+    irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less less_equal linspace log
+    log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor matmul
+    matrix_transpose max=max=amax maximum mean median meshgrid min=min=amin minimum
+    mod=remainder moveaxis multiply nan_to_num nancumprod nancumsum nanmax nanmean nanmedian
+    nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar negative not_equal ones_like
+    outer pad partition percentile power prod quantile rad2deg=rad2deg=degrees ravel real
+    reciprocal repeat reshape resize rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq
+    rfftn=fft.rfftn rint roll rollaxis rot90 round=round=around searchsorted select sign sin
+    sinc sinh sort split sqrt square squeeze stack std subtract sum swapaxes take
+    take_along_axis tan tanh tensordot tile trace transpose trapezoid tril triu trunc unstack
+    var vdot vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

@@ -294,4 +294,71 @@ PAIRS = [
     ),
     *[pair(f"torch.{n}", n, (3,)) for n in ("atleast_1d", "atleast_2d", "atleast_3d")],
     *[pair(f"torch.{n}", n, (3, 4)) for n in ("tril", "triu", "diag", "diagonal")],
+    *[
+        pair(
+            "torch.nn.functional.pad",
+            "pad",
+            (2, 3, 4),
+            ours={"pad_width": ((0, 0), (0, 0), (2, 1)), "mode": m},
+            theirs={"pad": (2, 1), "mode": t},
+        )
+        for m, t in (
+            ("constant", "constant"),
+            ("reflect", "reflect"),
+            ("edge", "replicate"),
+            ("wrap", "circular"),
+        )
+    ],
+    *[
+        pair(
+            "jax.numpy.pad",
+            "pad",
+            (3, 5),
+            ours={"pad_width": ((2, 1), (0, 3)), "mode": m} | o,
+            theirs={"pad_width": ((2, 1), (0, 3)), "mode": m} | o,
+        )
+        for m, o in (
+            ("mean", {}),
+            ("maximum", {"stat_length": 2}),
+            ("median", {}),
+            ("minimum", {}),
+            ("linear_ramp", {"end_values": 1.0}),
+            ("reflect", {"reflect_type": "odd"}),
+            ("symmetric", {}),
+        )
+    ],
+    pair(
+        "torch.meshgrid", "meshgrid", (3,), (2,), ours={"indexing": "ij"}, theirs={"indexing": "ij"}
+    ),
+    pair("torch.broadcast_tensors", "broadcast_arrays", (3, 1), (2,)),
+    pair(
+        "jax.numpy.block",
+        "block",
+        (2, 2),
+        (2, 1),
+        ours=lambda o, x, y: o.block([[x, y]]),
+        theirs=lambda j, x, y: j.numpy.block([[x, y]]),
+    ),
+    pair(
+        "jax.numpy.insert",
+        "insert",
+        (4, 3),
+        (2, 3),
+        ours=lambda o, x, v: o.insert(x, [1, 3], v, 0),
+        theirs=lambda j, x, v: j.numpy.insert(x, np.array([1, 3]), v, 0),
+    ),
+    pair(
+        "jax.numpy.delete",
+        "delete",
+        (4, 3),
+        ours={"obj": 1, "axis": 0},
+        theirs={"obj": 1, "axis": 0},
+    ),
+    pair(
+        "jax.numpy.resize",
+        "resize",
+        (4, 3),
+        ours={"new_shape": (2, 7)},
+        theirs={"new_shape": (2, 7)},
+    ),
 ]

@@ -151,6 +151,12 @@ def of_real(function):
     return call
 
 
+def pad(array, pad_width, mode="constant", **named):
+    if array.dtype.kind == "c" and mode in ("maximum", "minimum", "median"):
+        raise TypeError("complex numbers have no order")
+    return np.pad(array, pad_width, mode, **named)
+
+
 ORDERED = {
     f.__name__: of_real(f)
     for f in (np.nanmax, np.nanmin, np.nanmedian, np.nanquantile, np.nanpercentile)
@@ -162,6 +168,7 @@ FORMULAS = ORDERED | {
         scatter,
         scatter_add,
         index_select,
+        pad,
         index_add,
         index_copy,
         put,

@@ -51,7 +51,11 @@ SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} 
 MOVING = {
     name: case
     for name, case in OF_OPS.items()
-    if Call(*case).arrays and case[0].__name__ not in PRODUCTS | ELSEWHERE and name not in SPACED
+    if Call(*case).arrays
+    and case[0].__name__ not in PRODUCTS | ELSEWHERE
+    and name not in SPACED
+    and case[1].options.get("mode") not in ("maximum", "minimum", "mean", "median", "linear_ramp")
+    and case[1].options.get("reflect_type") != "odd"
 }
 MULTIPLIED = {
     name: case

@@ -24,7 +24,9 @@ running_var segment_ids source start stop targets v value values variances weigh
 y z
 """
 ARRAYS = frozenset(_NAMES.split())
-SEQUENCES = frozenset({"arrays", "choicelist", "choices", "condlist", "operands", "tup"})
+SEQUENCES = frozenset(
+    {"arrays", "choicelist", "choices", "condlist", "operands", "tup", "args", "xi"}
+)
 
 TYPES = """\
 Scalar: TypeAlias = complex | np.generic

@@ -1,4 +1,4 @@
-"""Repeating and padding."""
+"""Repeating."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.indexing import getitem, plain_key, setitem
+from odyssey.ops.structure.indexing import getitem, plain_key
 from odyssey.ops.structure.shape import broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
@@ -110,101 +109,6 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, tape: Any = None) -
         raise ShapeError(f"repeat: {len(counts)} repeats for {shape[k]} places on axis {k}")
     key = (slice(None),) * k + (np.repeat(np.arange(shape[k]), counts),)
     return getitem(a, key, tape=tape)
-
-
-# ------------------------------------------------------------------ padding
-
-_SELECTING = ("edge", "reflect", "symmetric", "wrap")
-
-
-@composite(
-    numpy=[np.pad],
-    samples=[
-        sample((2, 3), pad_width=1),
-        sample((2, 3), pad_width=((1, 0), (0, 2)), constant_values=3),
-        sample((3,), pad_width=(1, 2), mode="edge"),
-        sample((3,), pad_width=4, mode="reflect"),
-        sample((3,), pad_width=4, mode="symmetric"),
-        sample((2, 3), pad_width=((0, 0), (2, 4)), mode="wrap"),
-        sample((), pad_width=1),
-        sample((0, 2), pad_width=1),
-    ],
-    rejects=[
-        reject((3,), pad_width=-1, match="is negative"),
-        reject((3,), pad_width=1, mode="ramp", match="mode 'ramp'"),
-    ],
-)
-def pad(
-    array: Any,
-    pad_width: Any,
-    mode: str = "constant",
-    *,
-    constant_values: Any = 0,
-    tape: Any = None,
-) -> Any:
-    """Elements added before and after, along each axis.
-
-    Args:
-        array: Array of any shape.
-        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
-        mode: ``"constant"``; or ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
-            repeat elements of the array.
-        constant_values: The constants, in the same forms as ``pad_width``.
-        tape: The tape to record on.
-
-    Returns:
-        A new array of the dtype of ``array``.
-
-    Raises:
-        ShapeError: for negative widths, or another mode.
-
-    >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
-    array([1, 1, 2, 3, 3, 3])
-    """
-    shape = shape_of(array)
-    widths = _widths(pad_width, len(shape))
-    if mode in _SELECTING:
-        for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
-            if any(width):
-                places = _selected(n, width, mode)
-                array = getitem(array, (slice(None),) * k + (places,), tape=tape)
-        return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
-    if mode != "constant":
-        raise ShapeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_SELECTING)}")
-    inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
-    dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
-    if not isinstance(constant_values, dict):
-        constant_values = as_array("pad", "constant_values", constant_values)
-    around = np.zeros(shape, dtype)
-    if shape:  # a number has nothing before or after it
-        around = np.pad(around, widths, constant_values=constant_values)
-    return setitem(around, array, inside, tape=tape)
-
-
-def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
-    try:
-        if isinstance(pad_width, dict):
-            given = [(0, 0)] * ndim
-            for k, width in pad_width.items():
-                given[k] = tuple(np.broadcast_to(width, 2).tolist())
-            pad_width = given
-        widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
-    except (ValueError, IndexError):
-        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
-    if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
-    if (widths < 0).any():
-        raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
-    return tuple((int(before), int(after)) for before, after in widths)
-
-
-def _selected(n: int, width: tuple[int, int], mode: Any) -> Any:
-    """Which elements of an axis of ``n`` stand where, once it is padded."""
-    try:
-        places = np.pad(np.arange(n), width, mode)
-    except ValueError as error:
-        raise ShapeError(f"pad: {error}") from None
-    return places
 
 
 publish(globals())

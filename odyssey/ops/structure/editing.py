@@ -1,0 +1,317 @@
+"""Putting elements in and leaving them out, grids, and blocks of arrays."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import flag
+from odyssey.devices.ownership import apart
+from odyssey.errors import ShapeError
+from odyssey.ops.structure.creation import zeros_like
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.indexing import plain_key
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import astype, broadcast_to, moveaxis, reshape, shape_of
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+
+# ------------------------------------------------------------------ in and out
+
+
+def _line(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
+    """What is changed, and along which axis."""
+    x = operand(who, "arr", x)
+    if axis is None:
+        return reshape(x, -1, tape=tape), 0
+    (k,) = normalize_axes(who, axis, len(x.shape))
+    return x, k
+
+
+def _arranged(who: str, call: Any, *given: Any) -> Any:
+    """What NumPy does to places, whose errors are ours."""
+    try:
+        return call(*given)
+    except (IndexError, ValueError) as error:
+        raise ShapeError(f"{who}: {error}") from None
+
+
+@composite(
+    numpy=[np.delete],
+    samples=[
+        sample((4, 3), obj=1, axis=0),
+        sample((4, 3), obj=slice(None, None, 2), axis=1),
+        sample((4,), obj=[0, -1, 0]),
+        sample((3,), obj=np.array([True, False, True])),
+        sample((2, 3), obj=4),
+    ],
+    rejects=[
+        reject((3,), obj=3, match="out of bounds"),
+        reject((2, 3), obj=0, axis=2, match="does not fit"),
+    ],
+)
+def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """The array without some slices.
+
+    Args:
+        arr: Array.
+        obj: Which slices: an int, a slice, or an array of ints or booleans; static.
+        axis: Along which axis; by default the elements are put on one axis first.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that the axis does not have.
+
+    >>> delete(np.array([1, 2, 3]), 1)
+    array([1, 3])
+    """
+    line, k = _line("delete", arr, axis, tape)
+    left = _arranged("delete", np.delete, np.arange(line.shape[k]), plain_key(obj))
+    return take(line, left, k, tape=tape)
+
+
+@composite(
+    numpy=[np.insert],
+    samples=[
+        sample((4,), 1, ()),
+        sample((2, 3), 1, (2,), axis=1),
+        sample((2, 3), [2, 0, 2], (2, 3), axis=1),
+        sample((2, 3), -1, (3,), axis=0),
+        sample((2, 3), slice(0, 2), (2, 3), axis=0),
+        sample((2, 3), [1], (2, 2), axis=1),
+    ],
+    rejects=[
+        reject((3,), 5, 0.0, match="out of bounds"),
+        reject((2, 3), 0, np.zeros(4), axis=0, match="do not fit"),
+    ],
+)
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
+    """The array with values put in before some places.
+
+    Args:
+        arr: Array.
+        obj: Before which places: an int, a slice, or several ints; static.
+        values: What is put in, in the dtype of ``arr``; broadcast to what is wanted.
+        axis: Along which axis; by default the elements are put on one axis first.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that the axis does not have, and values of another shape.
+
+    >>> insert(np.array([1, 2, 3]), 1, 9)
+    array([1, 9, 2, 3])
+    """
+    line, k = _line("insert", arr, axis, tape)
+    values = operand("insert", "values", values)
+    places = plain_key(obj)
+    n, ndim = line.shape[k], len(line.shape)
+    if isinstance(places, slice):
+        places = np.arange(n)[places]
+    places = np.asarray(places)
+    missing = ndim - len(values.shape)
+    if missing > 0:
+        values = reshape(values, (1,) * missing + values.shape, tape=tape)
+    if not places.ndim:
+        values = moveaxis(values, 0, k, tape=tape)
+    count = values.shape[k] if places.size == 1 and len(values.shape) == ndim else places.size
+    shape = (*line.shape[:k], count, *line.shape[k + 1 :])
+    try:
+        values = broadcast_to(astype(values, line.dtype, tape=tape), shape, tape=tape)
+    except ShapeError:
+        raise ShapeError(f"insert: values {values.shape} do not fit into {shape}") from None
+    new = np.arange(n, n + count)
+    order = _arranged("insert", np.insert, np.arange(n), places, new)
+    return take(concatenate([line, values], k, tape=tape), order, k, tape=tape)
+
+
+@composite(
+    numpy=[np.resize],
+    samples=[
+        sample((2, 3), new_shape=(3, 4)),
+        sample((4,), new_shape=2),
+        sample((), new_shape=(2, 1)),
+        sample((3,), new_shape=(0, 2)),
+    ],
+    rejects=[reject((3,), new_shape=-1, match="negative")],
+)
+def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
+    """The elements in another shape, again from the first one where they do not suffice.
+
+    Args:
+        a: Array.
+        new_shape: The shape, or a length.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a negative length.
+
+    >>> resize(np.array([1, 2, 3]), (2, 2))
+    array([[1, 2],
+           [3, 1]])
+    """
+    a = operand("resize", "a", a)
+    lengths = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
+    shape, size, count = tuple(map(operator.index, lengths)), 1, 1
+    for n in shape:
+        size *= n
+        if n < 0:
+            raise ShapeError(f"resize: new_shape is {new_shape!r}; a length cannot be negative")
+    for n in a.shape:
+        count *= n
+    if not count:
+        return zeros_like(a, shape=shape)
+    return reshape(take(a, np.arange(size) % count, tape=tape), shape, tape=tape)
+
+
+# ------------------------------------------------------------------ broadcast and grids
+
+
+@composite(
+    numpy=[np.broadcast_arrays],
+    samples=[sample((2, 1), (3,)), sample((), (2, 2), (2,)), sample((3,))],
+    rejects=[reject((2,), (3,), match="do not broadcast")],
+)
+def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
+    """Arrays repeated to their common shape.
+
+    Args:
+        args: Arrays whose shapes broadcast with each other.
+        tape: The tape to record on.
+
+    Returns:
+        A tuple of them.
+
+    Raises:
+        ShapeError: where shapes do not broadcast.
+
+    >>> broadcast_arrays(np.array([1, 2]), np.array([[3]]))
+    (array([[1, 2]]), array([[3, 3]]))
+    """
+    arrays = [operand("broadcast_arrays", "an array", x) for x in args]
+    shapes = [x.shape for x in arrays]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(f"broadcast_arrays: shapes {shapes} do not broadcast") from None
+    return tuple(apart(broadcast_to(x, shape, tape=tape)) for x in arrays)
+
+
+@composite(
+    numpy=[np.meshgrid],
+    samples=[
+        sample((3,), (2,)),
+        sample((3,), (2,), (4,), indexing="ij"),
+        sample((3,), (), sparse=True),
+        sample((2,)),
+    ],
+    rejects=[
+        reject((2, 2), (3,), match="on one axis"),
+        reject((2,), (3,), indexing="yx", error=ShapeError, match="indexing"),
+    ],
+)
+def meshgrid(
+    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Any = None
+) -> Any:
+    """The coordinates of the points of a grid, from those along its axes.
+
+    Args:
+        xi: Numbers along each axis.
+        copy: Of no meaning here: results share no memory.
+        sparse: Whether to leave lengths of 1 that broadcasting would repeat.
+        indexing: ``"xy"``, where the first numbers run along the second axis, or ``"ij"``.
+        tape: The tape to record on.
+
+    Returns:
+        A tuple with an array for each axis.
+
+    Raises:
+        ShapeError: for numbers on more than one axis.
+
+    >>> meshgrid(np.array([1, 2]), np.array([3, 4]))
+    (array([[1, 2],
+           [1, 2]]), array([[3, 3],
+           [4, 4]]))
+    """
+    flag("meshgrid", "copy", copy)
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"meshgrid: indexing={indexing!r}; pass 'xy' or 'ij'")
+    lines = [operand("meshgrid", "the numbers along an axis", x) for x in xi]
+    if any(len(x.shape) > 1 for x in lines):
+        came = [x.shape for x in lines]
+        raise ShapeError(f"meshgrid: came {came}; pass the numbers along each axis on one axis")
+    order = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        order[:2] = [1, 0]
+    upright = []
+    for k, line in zip(order, lines, strict=True):
+        shape = tuple(-1 if j == k else 1 for j in range(len(lines)))
+        upright.append(reshape(line, shape, tape=tape))
+    return tuple(map(apart, upright)) if sparse else broadcast_arrays(*upright, tape=tape)
+
+
+# ------------------------------------------------------------------ blocks
+
+
+@composite(
+    numpy=[np.block],
+    samples=[
+        sample([[(2, 2), (2, 1)], [(1, 2), (1, 1)]]),
+        sample([(2,), (), (3,)]),
+        sample([[(2, 2)], [(2,)]]),
+        sample((2, 2)),
+    ],
+    rejects=[
+        reject([np.ones((2, 2)), np.ones((3, 2))], match="differ"),
+        reject([[np.ones(2)], np.ones(2)], match="equally deep"),
+        reject([], match="empty list"),
+    ],
+)
+def block(arrays: Any, *, tape: Any = None) -> Any:
+    """Arrays in nested lists joined: the innermost along the last axis, and so on outwards.
+
+    Args:
+        arrays: Lists in one another, equally deep, of arrays.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where shapes do not fit, or lists are not equally deep, or empty.
+
+    >>> block([[np.eye(2, dtype=int), np.array([[7], [8]])]])
+    array([[1, 0, 7],
+           [0, 1, 8]])
+    """
+    depth = _depth(arrays)
+    ndim = max(depth, _most_axes(arrays))
+    return apart(_joined(arrays, ndim - depth, ndim, tape))
+
+
+def _depth(arrays: Any) -> int:
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(part) for part in arrays}
+    if not depths:
+        raise ShapeError("block: an empty list came; pass arrays in it")
+    if len(depths) > 1:
+        raise ShapeError(f"block: lists are not equally deep: {sorted(depths)}")
+    return 1 + depths.pop()
+
+
+def _most_axes(arrays: Any) -> int:
+    if isinstance(arrays, list):
+        return max(map(_most_axes, arrays))
+    return len(shape_of(arrays))
+
+
+def _joined(arrays: Any, axis: int, ndim: int, tape: Any) -> Any:
+    if isinstance(arrays, list):
+        return concatenate([_joined(p, axis + 1, ndim, tape) for p in arrays], axis, tape=tape)
+    x = operand("block", "an array", arrays)
+    missing = ndim - len(x.shape)
+    return reshape(x, (1,) * missing + x.shape, tape=tape) if missing else x
+
+
+publish(globals())

@@ -1,0 +1,253 @@
+"""Padding: elements added before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.rounding import floor, round
+from odyssey.ops.folds.order_statistics import median
+from odyssey.ops.folds.reductions import max, mean, min
+from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.indexing import getitem, setitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import astype, broadcast_to
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+_SELECTING = ("edge", "reflect", "symmetric", "wrap")
+_STATISTICS: dict[str, Callable[..., Any]] = {
+    "maximum": max,
+    "minimum": min,
+    "mean": mean,
+    "median": median,
+}
+_MODES = ("constant", "empty", "linear_ramp", *_SELECTING, *_STATISTICS)
+
+Pair = tuple[Any, Any]
+
+
+@composite(
+    numpy=[np.pad],
+    samples=[
+        sample((2, 3), pad_width=1),
+        sample((2, 3), pad_width=((1, 0), (0, 2)), constant_values=3),
+        sample((3,), pad_width=(1, 2), mode="edge"),
+        sample((3,), pad_width=4, mode="reflect"),
+        sample((3,), pad_width=4, mode="symmetric"),
+        sample((2, 3), pad_width=((0, 0), (2, 4)), mode="wrap"),
+        sample((), pad_width=1),
+        sample((0, 2), pad_width=1),
+        sample((2, 3), pad_width=((1, 2), (0, 1)), mode="maximum", spread=True),
+        sample((4,), pad_width=2, mode="minimum", stat_length=(2, 3), spread=True),
+        sample((2, 3), pad_width=1, mode="mean"),
+        sample((5,), pad_width=(1, 2), mode="median", stat_length=3, spread=True),
+        sample((2, 3), pad_width=((1, 2), (3, 0)), mode="linear_ramp", end_values=1),
+        sample((4,), pad_width=9, mode="reflect", reflect_type="odd"),
+        sample((3,), pad_width=(7, 8), mode="symmetric", reflect_type="odd"),
+    ],
+    rejects=[
+        reject((3,), pad_width=-1, match="is negative"),
+        reject((3,), pad_width=1, mode="ramp", match="mode 'ramp'"),
+        reject((0,), pad_width=1, mode="mean", match="no elements"),
+        reject((3,), pad_width=1, mode="maximum", stat_length=0, match="at least 1"),
+        reject(
+            (3,), pad_width=1, mode="reflect", reflect_type="no", error=SettingError, match="odd"
+        ),
+    ],
+)
+def pad(
+    array: Any,
+    pad_width: Any,
+    mode: str = "constant",
+    *,
+    constant_values: Any = 0,
+    end_values: Any = 0,
+    stat_length: Any = None,
+    reflect_type: str = "even",
+    tape: Any = None,
+) -> Any:
+    """Elements added before and after, along each axis.
+
+    Args:
+        array: Array of any shape.
+        pad_width: How many: ``((before, after), ...)`` by axis, one pair for all, or a number.
+        mode: ``"constant"``; ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``, which
+            repeat elements of the array; ``"maximum"``, ``"minimum"``, ``"mean"`` or ``"median"``
+            of those at the edge; ``"linear_ramp"`` from a number to the edge; or ``"empty"``, what
+            NumPy leaves open and which is 0 here.
+        constant_values: The constants, in the same forms as ``pad_width``.
+        end_values: From which numbers ramps begin, likewise.
+        stat_length: Of how many elements at the edge the mean is taken, likewise; None for all.
+        reflect_type: ``"odd"`` mirrors what is repeated at the edge also in value.
+        tape: The tape to record on.
+
+    Returns:
+        A new array of the dtype of ``array``.
+
+    Raises:
+        ShapeError: for negative widths, or another mode.
+
+    >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
+    array([1, 1, 2, 3, 3, 3])
+    """
+    array = operand("pad", "array", array)
+    shape = array.shape
+    widths = _widths(pad_width, len(shape))
+    if mode not in _MODES:
+        raise ShapeError(f"pad: mode {shown(mode)} is not one of {', '.join(_MODES)}")
+    if reflect_type not in ("even", "odd"):
+        raise SettingError(f"pad: reflect_type={reflect_type!r}; pass 'even' or 'odd'")
+    if mode in ("constant", "empty"):
+        return _among(array, widths, constant_values if mode == "constant" else 0, tape)
+    lengths = _pairs("stat_length", stat_length, len(shape))
+    ends = _pairs("end_values", end_values, len(shape))
+    for k, (width, n) in enumerate(zip(widths, shape, strict=True)):
+        if not any(width):
+            continue
+        if not n:
+            raise ShapeError(f"pad: array {shape} has no elements along axis {k} for mode {mode!r}")
+        if mode in _STATISTICS:
+            array = _by_statistic(array, k, width, lengths[k], _STATISTICS[mode], tape)
+        elif mode == "linear_ramp":
+            array = _with_ramps(array, k, width, ends[k], tape)
+        elif reflect_type == "odd" and mode in ("reflect", "symmetric") and n > 1:
+            array = _mirrored(array, k, width, mode, tape)
+        else:
+            array = getitem(array, (slice(None),) * k + (_selected(n, width, mode),), tape=tape)
+    return array if any(map(any, widths)) else getitem(array, ..., tape=tape)
+
+
+def _among(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
+    """The array among constants."""
+    shape = array.shape
+    inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
+    if not isinstance(constants, dict):
+        constants = as_array("pad", "constant_values", constants)
+    around = np.zeros(shape, array.dtype)
+    if shape:  # a number has nothing before or after it
+        around = np.pad(around, widths, constant_values=constants)
+    return setitem(around, array, inside, tape=tape)
+
+
+def _edge(array: Any, k: int, length: int, last: bool, tape: Any) -> Any:
+    """The first or the last elements along an axis."""
+    n = array.shape[k]
+    part = slice(n - length, n) if last else slice(length)
+    return getitem(array, (slice(None),) * k + (part,), tape=tape)
+
+
+def _around(array: Any, k: int, parts: list[Any], width: Pair, tape: Any) -> Any:
+    """The array between what stands before and after it."""
+    before, after = (part for part in parts)
+    found = [p for p, n in ((before, width[0]), (array, 1), (after, width[1])) if n]
+    return concatenate(found, k, tape=tape)
+
+
+def _by_statistic(
+    array: Any, k: int, width: Pair, lengths: Pair, statistic: Callable[..., Any], tape: Any
+) -> Any:
+    parts, n = [], array.shape[k]
+    for count, length, last in zip(width, lengths, (False, True), strict=True):
+        length = n if length is None else length
+        if length < 1:
+            raise ShapeError(f"pad: stat_length is {length}; at least 1 element makes a statistic")
+        some = _edge(array, k, length if length < n else n, last, tape)
+        one = statistic(some, k, keepdims=True, tape=tape)
+        if array.dtype.kind in "iu":
+            one = round(one, tape=tape)
+        one = astype(one, array.dtype, tape=tape)
+        shape = (*array.shape[:k], count, *array.shape[k + 1 :])
+        parts.append(broadcast_to(one, shape, tape=tape))
+    return _around(array, k, parts, width, tape)
+
+
+def _with_ramps(array: Any, k: int, width: Pair, ends: Pair, tape: Any) -> Any:
+    parts = []
+    for count, end, last in zip(width, ends, (False, True), strict=True):
+        steps = np.arange(count).reshape((-1,) + (1,) * (len(array.shape) - k - 1))
+        edge = _edge(array, k, 1, last, tape)
+        step = div(sub(edge, end, tape=tape), count or 1, tape=tape)
+        if step.dtype.kind in "fc":
+            steps = steps.astype(step.dtype)
+        ramp = add(mul(steps, step, tape=tape), end, tape=tape)
+        if array.dtype.kind in "biu":
+            ramp = floor(ramp, tape=tape)
+        ramp = astype(ramp, array.dtype, tape=tape)
+        parts.append(flip(ramp, k, tape=tape) if last else ramp)
+    return _around(array, k, parts, width, tape)
+
+
+def _mirrored(array: Any, k: int, width: Pair, mode: str, tape: Any) -> Any:
+    """Repeated by point reflections at both edges: what is added after two of them is the rise."""
+    n = array.shape[k]
+    period = 2 * (n - 1 if mode == "reflect" else n)
+    places = np.arange(-width[0], n + width[1])
+    rounds, rest = np.divmod(places, period)
+    back = rest >= n
+    # Twice the last element less that from which one comes back; each round adds the rise twice.
+    own = np.where(back, (period if mode == "reflect" else period - 1) - rest, rest)
+    upright = (-1,) + (1,) * (len(array.shape) - k - 1)
+    sign, first, last = (
+        v.reshape(upright).astype(array.dtype)
+        for v in (np.where(back, -1, 1), -2 * rounds, 2 * (rounds + back))
+    )
+    out = mul(take(array, own, k, tape=tape), sign, tape=tape)
+    for share, at_end in ((first, False), (last, True)):
+        out = add(out, mul(_edge(array, k, 1, at_end, tape), share, tape=tape), tape=tape)
+    return out
+
+
+# ------------------------------------------------------------------ widths
+
+
+def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
+    """What is said of before and after, by axis."""
+    if isinstance(given, dict):
+        return [tuple(np.broadcast_to(given.get(k, 0), 2).tolist()) for k in range(ndim)]
+    if given is None:
+        return [(None, None)] * ndim
+    numbers = as_array("pad", name, given)
+    if name == "stat_length" and numbers.dtype.kind not in "iu":
+        raise DTypeError(f"pad: stat_length {given!r} must hold ints only")
+    try:
+        return [tuple(pair) for pair in np.broadcast_to(numbers, (ndim, 2)).tolist()]
+    except ValueError:
+        raise ShapeError(f"pad: {name} {given!r} does not fit {ndim} axes") from None
+
+
+def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    try:
+        if isinstance(pad_width, dict):
+            given = [(0, 0)] * ndim
+            for k, width in pad_width.items():
+                given[k] = tuple(np.broadcast_to(width, 2).tolist())
+            pad_width = given
+        widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
+    except (ValueError, IndexError):
+        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
+    if widths.dtype.kind not in "iu":
+        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
+    if (widths < 0).any():
+        raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
+    return tuple((int(before), int(after)) for before, after in widths)
+
+
+def _selected(n: int, width: tuple[int, int], mode: Any) -> Any:
+    """Which elements of an axis of ``n`` stand where, once it is padded."""
+    try:
+        places = np.pad(np.arange(n), width, mode)
+    except ValueError as error:
+        raise ShapeError(f"pad: {error}") from None
+    return places
+
+
+publish(globals())
