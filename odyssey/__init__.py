@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
 from odyssey.compiler import compile
 from odyssey.ops import no_grad, op
+from odyssey.ops.draws.generator import Generator
 from odyssey.saving import load, save
 from odyssey.table.published import no_attribute
 from odyssey.tape import Gradients, GradientTape, TapeNode
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 optim.scipy_objective = objective.scipy_objective
 
 __all__ = [
+    "Generator",
     "GradientTape",
     "Gradients",
     "TapeNode",

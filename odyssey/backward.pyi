@@ -465,6 +465,9 @@ def percentile(
     axis: int | tuple[int, ...] | None = None,
     method: str = "linear",
 ) -> _Array: ...
+def philox_dropout(
+    g: ArrayLike, state: ArrayLike, rate: float = 0.5, shared: int = 0, *, x: ArrayLike = ...
+) -> _Array: ...
 def piecewise_linear(
     g: ArrayLike,
     x: ArrayLike,

@@ -26,6 +26,10 @@ __all__ = [
     "convolution_weight",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "fold",
     "gelu",
@@ -859,6 +863,46 @@ def depthwise_separable_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
+@overload
+def dropout(
+    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> V:
+    """In training each number of ``x`` becomes 0 by a chance of ``rate``, else grows to make up."""
+@overload
+def dropout(
+    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def dropout1d(
+    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> V:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, L)."""
+@overload
+def dropout1d(
+    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def dropout2d(
+    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> V:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, H, W)."""
+@overload
+def dropout2d(
+    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def dropout3d(
+    x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> V:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, D, H, W)."""
+@overload
+def dropout3d(
+    x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def elu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:

@@ -1344,6 +1344,40 @@ def percentile(
 ) -> ArrayOrScalar: ...
 
 @overload
+def philox_dropout(
+    x: V, state: Operand, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
+) -> V:
+    """``x`` over ``1 - rate``, with 0 where ``philox_uniform`` from a state is below ``rate``."""
+@overload
+def philox_dropout(
+    x: Plain, state: V, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
+) -> V: ...
+@overload
+def philox_dropout(
+    x: Plain, state: Plain, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def philox_normal(
+    state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
+) -> V:
+    """Numbers of mean 0 and deviation 1, normally distributed, from a generator's state."""
+@overload
+def philox_normal(
+    state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def philox_uniform(
+    state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
+) -> V:
+    """Numbers from 0 up to 1, all multiples of a power of 2 alike, from a generator's state."""
+@overload
+def philox_uniform(
+    state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
+) -> Array: ...
+
+@overload
 def piecewise_linear(
     x: V,
     xp: Operand,
@@ -1472,6 +1506,70 @@ def quantile(
 rad2deg: Unary
 """Elementwise angle in degrees, of one in radians."""
 degrees = rad2deg
+
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: V,
+    std: Operand = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers, normally distributed around ``mean`` with deviation ``std``."""
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: Plain = 0.0,
+    std: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: Plain = 0.0,
+    std: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: V,
+    high: Operand = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers, evenly distributed from ``low`` up to ``high``, without it."""
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: Plain = 0.0,
+    high: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: Plain = 0.0,
+    high: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def ravel(a: V, order: str = "C", *, tape: Tape | None = None) -> V:

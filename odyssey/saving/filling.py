@@ -13,6 +13,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.guard import GUARD
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
+from odyssey.ops.draws.generator import Generator
 from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of
 from odyssey.spec import Array
@@ -211,4 +212,6 @@ def _same(one: Any, other: Any) -> bool:
 def _call(generator: Any, state: Any) -> tuple[Any, ...]:
     if isinstance(generator, np.random.RandomState):
         return (generator.set_state, state)
+    if isinstance(generator, Generator):
+        return generator._setting(state)
     return (setattr, getattr(generator, "bit_generator", generator), "state", state)

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import article, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
 from odyssey.errors import DTypeError, SettingError
+from odyssey.ops.draws.generator import Generator
 from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
 from odyssey.table.store import store
@@ -90,6 +91,8 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
         if isinstance(leaf, kind):
             _refuse_own_state(who, path, leaf, kind)
             return name
+    if isinstance(leaf, Generator):
+        return "generator"
     # NumPy loads its random numbers when they are first asked for, which takes 10 ms.
     if isinstance(leaf, (np.random.Generator, np.random.RandomState, np.random.BitGenerator)):
         return "generator"
@@ -102,7 +105,7 @@ def _refused(who: str, path: str, leaf: Any) -> str:
         what += f" of dtype {leaf.dtype}"
     raise DTypeError(
         f"{who}: {shown_path(path)} is {what}; a tree may hold Variables, arrays of numbers, "
-        "numbers, text, None, optimizers, schedules and NumPy's random generators"
+        "numbers, text, None, optimizers, schedules and random generators, NumPy's too"
     )
 
 

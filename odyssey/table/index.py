@@ -35,6 +35,7 @@ ROWS = {
     """,
     "odyssey.nn.softmaxes": "softmax log_softmax",
     "odyssey.nn.unfolding": "unfold fold",
+    "odyssey.ops.draws.philox": "philox_uniform philox_normal philox_dropout",
     "odyssey.ops.elementwise.arithmetic": """
         add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
         fmin
@@ -94,8 +95,10 @@ COMPOSITES = {
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
     "odyssey.nn.channel_norms": "group_norm instance_norm",
+    "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
     "odyssey.nn.running_statistics": "batch_norm",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "odyssey.ops.draws.distributions": "random_uniform random_normal",
     "odyssey.ops.folds.counting": "bincount histogram digitize",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",
     "odyssey.ops.folds.interpolation": "interp",

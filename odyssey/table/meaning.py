@@ -17,12 +17,16 @@ from odyssey.table.signature import Layout, parameters_of
 
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
-PRIMITIVES = ("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose")
+PRIMITIVES = (
+    *("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose"),
+    "random",
+)
 """The kinds of rows that are neither elementwise nor made of others.
 
 What they do with elements: sum or search them along axes; multiply and sum them; arrange them
 anew; read them, or write or add them, where indices or their order say; join arrays; take each
-along an axis from those before it; take matrices apart, as LAPACK does.
+along an axis from those before it; take matrices apart, as LAPACK does; make random ones of the
+state of a generator.
 """
 
 

@@ -48,4 +48,21 @@ def instance_norm(x, weight=None, bias=None, eps=1e-5):
     return _affine(_standardized(x, tuple(range(2, x.ndim)), eps), weight, bias).astype(dtype)
 
 
-FORMULAS = {f.__name__: f for f in (batch_norm, group_norm, instance_norm)}
+# Of what is drawn at random the samples have no choice.
+def random_uniform(shape, low=0.0, high=1.0, dtype=np.float64):
+    return np.full(shape, low, dtype)
+
+
+def random_normal(shape, mean=0.0, std=1.0, dtype=np.float64):
+    return np.full(shape, mean, dtype)
+
+
+def dropout(x, rate=0.5, training=True):
+    if training and rate == 1:
+        return np.zeros(x.shape, np.result_type(x, np.float16))
+    return x
+
+
+_ALL = (batch_norm, group_norm, instance_norm, random_uniform, random_normal, dropout)
+FORMULAS = {f.__name__: f for f in _ALL}
+FORMULAS |= dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), dropout)

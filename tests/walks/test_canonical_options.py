@@ -188,6 +188,16 @@ SPELLINGS["rms_norm"] = [
     ([(2, 3), (3,)], [{"axis": (0, 1)}, {"axis": [-1, -2]}, {"axis": None}]),
     ([(3,), (3,)], [{"eps": 1}, {"eps": 1.0}, {"eps": np.float32(1)}]),
 ]
+STATE = np.array([1, 2, 3], np.uint64)
+for name in ("philox_uniform", "philox_normal"):
+    SPELLINGS[name] = [
+        ([STATE], [{"shape": s} for s in ((2,), 2, [2], WHOLE(2))]),
+        ([STATE], [{"shape": (), "dtype": d} for d in ("float32", np.float32, "f4", ">f4")]),
+    ]
+SPELLINGS["philox_dropout"] = [
+    ([(2, 3), STATE], [{"rate": r} for r in (1, 1.0, np.float32(1))]),
+    ([(2, 3), STATE], [{}, {"shared": WHOLE(0)}]),
+]
 SPELLINGS["layer_norm"] = [([*o, None], spellings) for o, spellings in SPELLINGS["rms_norm"]]
 SPELLINGS["put_along_axis"] = [
     ([(2, 3), np.zeros((2, 1), int), (2, 1)], [{}, *axes(1, -1, WHOLE(1))]),

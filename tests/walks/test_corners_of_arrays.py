@@ -370,11 +370,14 @@ def test_binary_entropy_is_finite_and_right_up_to_sure_predictions():
 CHOICES = {"max", "min", "prelu", "sort", "median", "quantile", "percentile"}
 CHOICES |= {"segment_max", "segment_min"}
 # Tested at corners of their own: in test_several_results, as matrices, test_normalization,
-# test_running.
-MATRICES = {"eigvalsh", "layer_norm", "rms_norm", "logcumsumexp"}
+# test_running, test_dropout.
+MATRICES = {"eigvalsh", "layer_norm", "philox_dropout", "rms_norm", "logcumsumexp"}
 # Sums of products, which are linear in each operand; their values are tested in their rooms.
 MATRICES |= {"conv1d", "conv2d", "conv3d", "convolution_input", "convolution_weight"}
 MATRICES |= {"depthwise_conv2d", "depthwise_separable_conv2d"}
+# Attention and pooling, tested in their files.
+MATRICES |= {"attention_pullback", "scaled_dot_product_attention", "max_pool1d", "max_pool2d"}
+MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

@@ -1,0 +1,118 @@
+"""Dropout: in training a random part of the numbers becomes 0, the others grow to make up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.draws.generator import check_generator, drawing
+from odyssey.ops.draws.philox import drawn_shape, philox_dropout
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+
+def _dropped(
+    who: str, x: Any, rate: Any, rng: Any, training: bool, tape: Any, shared: int = 0
+) -> Any:
+    rate = number(who, "rate", rate, "[0, 1]")
+    x = x if hasattr(x, "dtype") else as_array(who, "x", x)
+    if shared and x.ndim != shared + 2:
+        wanted = ", ".join(["N", "C", *"DHW"[3 - shared :]] if shared > 1 else ["N", "C", "L"])
+        raise ShapeError(f"{who}: x has shape {x.shape}; wanted is ({wanted})")
+    count = math.prod(drawn_shape(x.shape, shared))
+    check_generator(who, rng)
+    if training and rate > 0:
+        # Where nothing is left to chance nothing is drawn.
+        state = drawing(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
+        return philox_dropout(x, state, rate=rate, shared=shared, tape=tape)
+    return x
+
+
+_REJECTS = [
+    reject((2, 3, 4, 5), rate=1.5, error=SettingError, match="rate=1.5"),
+    reject((2, 3, 4, 5), rate="half", error=DTypeError, match="is not a number"),
+    reject((2, 3, 4, 5), rng=0, error=DTypeError, match="pass an od.Generator"),
+]
+
+
+@composite(
+    samples=[sample((2, 3), training=False), sample((4,), rate=0), sample((2, 3), rate=1)],
+    rejects=_REJECTS,
+)
+def dropout(
+    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+) -> Any:
+    """In training each number of ``x`` becomes 0 by a chance of ``rate``, else grows to make up.
+
+    Args:
+        x: Numbers of any shape.
+        rate: The chance to become 0, from 0 to 1; the others are divided by ``1 - rate``, so that
+            the mean stays.
+        rng: The ``od.Generator`` to draw from; by default the process's own.
+        training: Whether to do it; else the result is ``x``.
+        tape: The tape to record on. It keeps the state of the generator, not a mask.
+
+    Returns:
+        An array of the shape of ``x``. A derivative is 0 where the number became 0, whatever came
+        before.
+
+    >>> import odyssey as od
+    >>> dropout(np.ones(6), rate=0.5, rng=od.Generator(7))
+    array([2., 2., 2., 0., 2., 0.])
+    """
+    return _dropped("dropout", x, rate, rng, training, tape)
+
+
+@composite(
+    samples=[sample((2, 3, 2), training=False), sample((2, 3, 2), rate=1)],
+    rejects=[reject((2, 3), match=r"wanted is \(N, C, L\)")],
+)
+def dropout1d(
+    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+) -> Any:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, L)."""
+    return _dropped("dropout1d", x, rate, rng, training, tape, 1)
+
+
+@composite(
+    samples=[sample((2, 3, 2, 2), training=False), sample((2, 3, 1, 2), rate=1)],
+    rejects=[*_REJECTS, reject((2, 3, 4), match=r"wanted is \(N, C, H, W\)")],
+)
+def dropout2d(
+    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+) -> Any:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, H, W).
+
+    Args:
+        x: Images, whose channels become 0 or grow as a whole.
+        rate: The chance of a channel to become 0, from 0 to 1.
+        rng: The ``od.Generator`` to draw from; by default the process's own.
+        training: Whether to do it; else the result is ``x``.
+        tape: The tape to record on.
+
+    >>> import odyssey as od
+    >>> dropout2d(np.ones((1, 3, 1, 2)), rng=od.Generator(7))[0, :, 0]
+    array([[2., 2.],
+           [2., 2.],
+           [2., 2.]])
+    """
+    return _dropped("dropout2d", x, rate, rng, training, tape, 2)
+
+
+@composite(
+    samples=[sample((2, 3, 1, 2, 2), training=False), sample((2, 2, 1, 1, 2), rate=1)],
+    rejects=[reject((2, 3), match=r"wanted is \(N, C, D, H, W\)")],
+)
+def dropout3d(
+    x: Any, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Any = None
+) -> Any:
+    """``dropout`` of whole channels of ``x``, of shape (N, C, D, H, W)."""
+    return _dropped("dropout3d", x, rate, rng, training, tape, 3)
+
+
+publish(globals())

@@ -1,0 +1,1 @@
+"""Random numbers that are counted: from a key and a counter, the same bits on every device."""
