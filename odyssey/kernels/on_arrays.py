@@ -106,7 +106,7 @@ def _source(written: Program, names: dict[str, Any]) -> str:
             names["dtype"] = written.dtype
             lines.append(f"    v{k} = {given[0]}.astype(dtype)")
         else:
-            name = step.replace("math.", "math_")
+            name = f"np_{step.removeprefix('math.')}"
             names[name] = _FUNCTIONS.get(step) or getattr(np, step.removeprefix("math."))
             free = [t for t in terms if t in own and last[t] == k] if step in _IN_PLACE else []
             lines.append(f"    v{k} = {name}({', '.join(given + [f'v{t}' for t in free[:1]])})")

@@ -9,26 +9,49 @@ from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Binary, Plain, Scalar, Unary, V
 
 __all__ = [
+    "bessel_quotient",
     "digamma",
     "digamma_derivative",
+    "entr",
     "erf",
     "erfc",
     "erfcinv",
     "erfcx",
     "erfinv",
+    "exponential_moment",
+    "exprel",
     "gamma",
     "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "inverse_mills_ratio",
+    "kl_div",
     "log_ndtr",
     "logit",
     "multigammaln",
     "ndtr",
     "ndtri",
     "polygamma",
+    "rel_entr",
     "scaled_erfc_integral",
+    "xlog1py",
     "xlogy",
+    "zeta",
 ]
 
+@overload
+def bessel_quotient(x: V, /, *, order: int, scaled: bool = False, tape: Tape | None = None) -> V:
+    """Elementwise modified Bessel function of an order over ``x**order``, or of that e**-abs(x)."""
+@overload
+def bessel_quotient(
+    x: Scalar, /, *, order: int, scaled: bool = False, tape: Tape | None = None
+) -> Any: ...
+@overload
+def bessel_quotient(
+    x: Plain, /, *, order: int, scaled: bool = False, tape: Tape | None = None
+) -> Array: ...
 digamma: Unary
 """Elementwise derivative of the logarithm of the gamma function."""
 
@@ -39,6 +62,8 @@ def digamma_derivative(x: V, /, *, order: int, tape: Tape | None = None) -> V:
 def digamma_derivative(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def digamma_derivative(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
+entr: Unary
+"""Elementwise ``-x * log(x)``, a chance's part of an entropy: 0 at 0, -inf below."""
 erf: Unary
 """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``e**-(t**2)`` to x."""
 erfc: Unary
@@ -49,12 +74,32 @@ erfcx: Unary
 """Elementwise ``e**(x**2) * erfc(x)``, which falls as ``1 / x`` does."""
 erfinv: Unary
 """Elementwise inverse of the error function."""
+
+@overload
+def exponential_moment(x: V, /, *, order: int, tape: Tape | None = None) -> V:
+    """Elementwise integral of ``t**order * e**(x t)`` for t from 0 to 1."""
+@overload
+def exponential_moment(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
+@overload
+def exponential_moment(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
+exprel: Unary
+"""Elementwise ``(e**x - 1) / x``; 1 at 0."""
 gamma: Unary
 """Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
 gammaln: Unary
 """Elementwise logarithm of the size of the gamma function."""
+i0: Unary
+"""Elementwise modified Bessel function of the first kind of order 0."""
+i0e: Unary
+"""Elementwise ``e**-abs(x)`` times the modified Bessel function of order 0."""
+i1: Unary
+"""Elementwise modified Bessel function of the first kind of order 1."""
+i1e: Unary
+"""Elementwise ``e**-abs(x)`` times the modified Bessel function of order 1."""
 inverse_mills_ratio: Unary
 """Elementwise density of a standard normal number over the chance to be below ``x``."""
+kl_div: Binary
+"""Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""
 log_ndtr: Unary
 """Elementwise logarithm of the chance that a standard normal number is below ``x``."""
 logit: Unary
@@ -75,6 +120,8 @@ def polygamma(n: Any, x: V, *, tape: Tape | None = None) -> V:
     """Elementwise derivative of order ``n`` of the digamma function."""
 @overload
 def polygamma(n: Any, x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+rel_entr: Binary
+"""Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
 
 @overload
 def scaled_erfc_integral(x: V, /, *, order: int, tape: Tape | None = None) -> V:
@@ -83,5 +130,9 @@ def scaled_erfc_integral(x: V, /, *, order: int, tape: Tape | None = None) -> V:
 def scaled_erfc_integral(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def scaled_erfc_integral(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
+xlog1py: Binary
+"""Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
 xlogy: Binary
 """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+zeta: Binary
+"""Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0."""

@@ -23,7 +23,7 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.shape import broadcast_to, shape_of
-from odyssey.special.steps import half_turn_cotangent, polynomial, whole
+from odyssey.special.steps import BERNOULLI, half_turn_cotangent, polynomial, whole
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
@@ -70,13 +70,6 @@ def _digamma_scalar(x: Any) -> Any:
     return select(below, select(pole, T(math.nan), mirrored), value)
 
 
-# Of Bernoulli's numbers those of even index over their factorials, from B2 on.
-_BERNOULLI = [
-    *(1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000),
-    *(1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000),
-    *(-174611 / 802857662698291200000, 77683 / 14101100039391805440000),
-    -236364091 / 1693824136731743669452800000,
-]
 _STEPS = 10
 
 
@@ -106,10 +99,10 @@ def _order_scalar(x: Any, order: int) -> Any:
     last = _whole_power(T(scale) / w, order)
     # Its terms are nested, so that none is too large.
     rest, square = T(1), w * w
-    for j in range(len(_BERNOULLI) - 1, 0, -1):
-        ratio = _BERNOULLI[j] / _BERNOULLI[j - 1] * (s + 2 * j - 1) * (s + 2 * j)
+    for j in range(len(BERNOULLI) - 1, 0, -1):
+        ratio = BERNOULLI[j] / BERNOULLI[j - 1] * (s + 2 * j - 1) * (s + 2 * j)
         rest = T(1) + T(ratio) * rest / square
-    rest = T(_BERNOULLI[0] * s) * rest
+    rest = T(BERNOULLI[0] * s) * rest
     total = total + last * (T(scale / order) + (T(0.5 * scale) + T(scale) * rest / w) / w)
     total = total * T(math.factorial(order) if order <= 20 else 1)
     odd = order % 2 == 1

@@ -9,12 +9,15 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
-from odyssey.ops.elementwise.elementary import log, precise, reciprocal
+from odyssey.kernels.on_arrays import on_arrays
+from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
+from odyssey.ops.elementwise.elementary import log, log1p, precise, reciprocal
 from odyssey.ops.folds.statistics import over_length
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_floating
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 
 @op(
@@ -27,7 +30,7 @@ from odyssey.table.samples import APART, PAIRS, reject, sample, singles
     vjp={"x": lambda g, x: mul(g, add(reciprocal(x), reciprocal(sub(1, x))))},
     kinks="inf at 0 and 1, -inf at -0.0; beyond, where the result is NaN, still the same formula",
     samples=singles(low=0.1, high=0.9),
-    rejects=[reject(np.array([1j]), error=DTypeError, match="needs real numbers")],
+    rejects=[_COMPLEX],
 )
 def logit(x: Any, /) -> Any:
     """Elementwise logarithm of the odds, ``log(x / (1 - x))``: the inverse of sigmoid."""
@@ -54,6 +57,116 @@ def xlogy(x: Any, y: Any, /) -> Any:
     x, y = promoted(x, y)
     nothing = np.equal(x, 0) & np.equal(y, y)
     return x * np.log(np.where(nothing, 1, y).astype(np.result_type(y, np.float16)))
+
+
+def _log1p_scalar(x: Any, y: Any) -> Any:
+    return x * math.log1p(select((x == T(0)) & (y == y), T(0), y))
+
+
+@op(
+    elementwise=True,
+    scalar=_log1p_scalar,
+    equals=lambda x, y: mul(x, log1p(y)),
+    vjp={
+        "x": lambda g, y: mul(g, log1p(precise(y, g))),
+        "y": lambda g, x, y: mul(g, over_length(x, add(1, precise(y, g)))),
+    },
+    kinks="at (0, -1) -inf in x and 0 in y, the second derivatives there infinite or NaN",
+    samples=[sample(*s.operands, low=-0.5) for s in PAIRS],
+    rejects=[APART],
+)
+def xlog1py(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+    return on_arrays(_log1p_scalar, x, y)
+
+
+def _entr_scalar(x: Any) -> Any:
+    positive = -x * math.log(select(x > T(0), x, T(1)))
+    return select(x == T(0), T(0), select(x < T(0), T(-math.inf), select(x == x, positive, x)))
+
+
+@op(
+    elementwise=True,
+    scalar=_entr_scalar,
+    equals=lambda x: neg(mul(x, log(x))),
+    vjp={"x": lambda g, x: neg(mul(g, add(log(x), 1)))},
+    kinks="inf at 0; below, where the result is -inf, NaN, and the second still the same formula",
+    samples=singles(low=0.1),
+    rejects=[_COMPLEX],
+)
+def entr(x: Any, /) -> Any:
+    """Elementwise ``-x * log(x)``, a chance's part of an entropy: 0 at 0, -inf below."""
+    return on_arrays(_entr_scalar, x)
+
+
+def _far_quotient(x: Any, y: Any) -> Any:
+    """log(x / y), also where the quotient is no number of the dtype; and if it is close to 0."""
+    quotient = x / y
+    usual = (quotient > T(0)) & (quotient <= T(T.max))
+    found = select(usual, math.log(select(usual, quotient, T(1))), math.log(x) - math.log(y))
+    return found, (quotient > T(0.5)) & (quotient < T(2))
+
+
+def _divergence(x: Any, y: Any, inside: Any, at_zero: Any) -> Any:
+    """What is inside of the domain, a limit where x is 0, and inf where there is no divergence."""
+    out = select((x > T(0)) & (y > T(0)), inside, T(math.inf))
+    out = select((x == T(0)) & (y >= T(0)), at_zero, out)
+    return select((x == x) & (y == y), out, T(math.nan))
+
+
+def _rel_entr_scalar(x: Any, y: Any) -> Any:
+    far, close = _far_quotient(x, y)
+    near = math.log1p(select(close, (x - y) / y, T(0)))
+    return _divergence(x, y, x * select(close, near, far), T(0))
+
+
+def _kl_div_scalar(x: Any, y: Any) -> Any:
+    far, close = _far_quotient(x, y)
+    # log(x / y) is 2 artanh(s), of which the first term of the series is what else would cancel.
+    unit = select(x > T(1), T(0.5), T(1))  # so that the sum does not overflow
+    s = (unit * x - unit * y) / (unit * x + unit * y)
+    square, total = s * s, T(1 / 37)
+    for k in range(35, 2, -2):
+        total = total * square + T(1 / k)
+    near = x * (T(2) * s * square * total) + (x - y) * s
+    return _divergence(x, y, select(close, near, x * far - x + y), y)
+
+
+_OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas"
+
+
+@op(
+    elementwise=True,
+    scalar=_rel_entr_scalar,
+    equals=lambda x, y: mul(x, log(div(x, y))),
+    vjp={
+        "x": lambda g, x, y: mul(g, add(sub(log(precise(x, g)), log(precise(y, g))), 1)),
+        "y": lambda g, x, y: neg(mul(g, over_length(x, y))),
+    },
+    kinks=f"{_OUTSIDE}, and 0 in y",
+    samples=[sample(*s.operands, low=0.2) for s in PAIRS],
+    rejects=[APART],
+)
+def rel_entr(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
+    return on_arrays(_rel_entr_scalar, x, y)
+
+
+@op(
+    elementwise=True,
+    scalar=_kl_div_scalar,
+    equals=lambda x, y: add(sub(mul(x, log(div(x, y))), x), y),
+    vjp={
+        "x": lambda g, x, y: mul(g, sub(log(precise(x, g)), log(precise(y, g)))),
+        "y": lambda g, x, y: mul(g, sub(1, over_length(x, y))),
+    },
+    kinks=f"{_OUTSIDE}, and 1 in y",
+    samples=[sample(*s.operands, low=0.2) for s in PAIRS],
+    rejects=[APART],
+)
+def kl_div(x: Any, y: Any, /) -> Any:
+    """Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""
+    return on_arrays(_kl_div_scalar, x, y)
 
 
 publish(globals())

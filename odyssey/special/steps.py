@@ -1,4 +1,4 @@
-"""What scalars of special functions share: polynomials, and sines of half turns."""
+"""What scalars of special functions share: polynomials, sines of half turns, constants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 from odyssey.kernels import T, select
 
-__all__ = ["half_turn_cotangent", "half_turn_sine", "polynomial", "whole"]
+__all__ = ["BERNOULLI", "half_turn_cotangent", "half_turn_sine", "polynomial", "whole"]
+
+# Of Bernoulli's numbers those of even index over their factorials, from B2 on.
+BERNOULLI = [
+    *(1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000),
+    *(1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000),
+    *(-174611 / 802857662698291200000, 77683 / 14101100039391805440000),
+    -236364091 / 1693824136731743669452800000,
+]
 
 
 def polynomial(v: Any, coefficients: Any) -> Any:

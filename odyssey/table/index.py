@@ -78,12 +78,15 @@ ROWS = {
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
     "odyssey.ops.structure.sorting": "argsort sort",
+    "odyssey.special.bessel": "i0 i1 i0e i1e bessel_quotient",
     "odyssey.special.digamma_function": "digamma=psi digamma_derivative",
-    "odyssey.special.entropies": "logit xlogy",
+    "odyssey.special.entropies": "logit xlogy xlog1py entr rel_entr kl_div",
     "odyssey.special.error_function": "erf erfc",
+    "odyssey.special.exponentials": "exprel exponential_moment",
     "odyssey.special.gamma_function": "gammaln=lgamma gamma",
     "odyssey.special.normal_distribution": "ndtr log_ndtr inverse_mills_ratio ndtri erfinv erfcinv",
     "odyssey.special.scaled_erfc": "erfcx scaled_erfc_integral",
+    "odyssey.special.zeta_function": "zeta",
 }
 """Rows by family; behind ``=`` their other names."""
 

@@ -52,6 +52,11 @@ def test_the_dtype_is_that_of_numpys_own_functions(x, y, dtype):
     assert out.shape == np.broadcast_shapes(np.shape(x), np.shape(y))
 
 
+def test_truths_are_joined_and_turned_round():
+    within = lambda x: select(((x > T(0)) & (x < T(2))) | ~(x > T(-5)), T(1), T(0))  # noqa: E731
+    np.testing.assert_array_equal(on_arrays(within, np.array([1.0, 3.0, -6.0])), [1, 0, 1])
+
+
 def test_complex_numbers_are_refused():
     with pytest.raises(TypeError, match="needs real numbers"):
         on_arrays(bent, 1j, 2.0)

@@ -1,5 +1,7 @@
 """Special functions."""
 
+import numpy as np
+
 from support.pairs import pair
 
 UP = {"low": 0.3, "high": 6.0}
@@ -66,4 +68,17 @@ PAIRS = [
     pair("jax.scipy.special.digamma", "digamma", (4, 3), **UP),
     pair("jax.scipy.special.gamma", "gamma", (4, 3), **UP),
     pair("jax.scipy.special.gammaln", "gammaln", (4, 3), **UP),
+    pair("torch.special.i0", "i0", (5, 4), low=-12.0, high=12.0),
+    pair("torch.i0", "i0", (3,), low=-3.0, high=3.0),
+    pair("torch.special.i0e", "i0e", (5, 4), low=-12.0, high=12.0),
+    pair("torch.special.i1", "i1", (5, 4), low=-12.0, high=12.0),
+    pair("torch.special.i1e", "i1e", (5, 4), low=-12.0, high=12.0),
+    pair("torch.special.modified_bessel_i0", "i0", (4,), low=-12.0, high=12.0, values_only=True),
+    pair("torch.special.modified_bessel_i1", "i1", (4,), low=-12.0, high=12.0, values_only=True),
+    pair("torch.special.entr", "entr", (3, 2), low=0.1, high=3.0),
+    pair("torch.special.xlog1py", "xlog1py", (3, 2), (2,), low=-0.6, high=3.0),
+    pair("torch.special.zeta", "zeta", np.array([[2.5], [3.0], [7.5]]), (4,), low=0.5, high=9.0),
+    pair("jax.scipy.special.i1e", "i1e", (5, 4), low=-12.0, high=12.0),
+    pair("jax.scipy.special.rel_entr", "rel_entr", (3, 2), (2,), low=0.2, high=3.0),
+    pair("jax.scipy.special.kl_div", "kl_div", (3, 2), (2,), low=0.2, high=3.0),
 ]

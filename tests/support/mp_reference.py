@@ -388,6 +388,88 @@ def erfcinv(x):
     return -ndtri(x / 2) / sqrt(2)
 
 
+@lru_cache(maxsize=1000)
+def moment(x, n=0):
+    """The integral of ``t**n e**(x t)`` from 0 to 1."""
+    if abs(x) > 10**6:  # to the right infinite in double precision
+        return mpf(10) ** 1000 * x if x > 0 else mpmath.factorial(n) / (-x) ** (n + 1)
+    if abs(x) < 1:
+        return mpmath.fsum(x**k / mpmath.factorial(k) / (n + k + 1) for k in range(90))
+    with mp.workdps(200):
+        found = mpmath.expm1(x) / x
+        for k in range(1, n + 1):
+            found = (exp(x) - k * found) / x
+        return found
+
+
+def moments(n, **more):
+    return Unary(*(lambda x, k=k: moment(x, n + k) for k in range(3)), **more)
+
+
+@lru_cache(maxsize=1000)
+def bessel(x, n):
+    """``I_n(x) / x**n``; where it is infinite in double precision, a number that is too large."""
+    if abs(x) > 2000:
+        return mpf(10) ** 1000 * abs(x)
+    return mpmath.hyp0f1(n + 1, x * x / 4) / mpf(2) ** n / mpmath.factorial(n)
+
+
+def bessels(n, **more):
+    return Unary(
+        lambda x: bessel(x, n),
+        lambda x: x * bessel(x, n + 1),
+        lambda x: bessel(x, n + 1) + x * x * bessel(x, n + 2),
+        **more,
+    )
+
+
+@lru_cache(maxsize=1000)
+def fallen_bessel(x, n):
+    """``e**-x I_n(x) / x**n`` for a positive ``x``, from 2000 on by its asymptotic series."""
+    if x <= 2000:
+        return exp(-x) * bessel(x, n)
+    term = total = mpf(1)
+    for k in range(1, 60):
+        term *= -mpf(4 * n * n - (2 * k - 1) ** 2) / (8 * k * x)
+        total += term
+    return total / sqrt(2 * mpmath.pi * x) / x**n
+
+
+def fallen_slope(x, n):
+    y, f = abs(x), fallen_bessel
+    return mpmath.sign(x) * (y * f(y, n + 1) - f(y, n))
+
+
+def fallen_bend(x, n):
+    y, f = abs(x), fallen_bessel
+    return y * y * f(y, n + 2) + f(y, n + 1) - 2 * y * f(y, n + 1) + f(y, n)
+
+
+def fallen(n, at_zero, **more):
+    parts = fallen_bessel, fallen_slope, fallen_bend
+    return Unary(
+        lambda x: parts[0](abs(x), n),
+        *(lambda x, f=f: f(x, n) for f in parts[1:]),
+        {0.0: (0.0, at_zero)},
+        absolute=True,
+        **more,
+    )
+
+
+def fallen_odd():
+    """The same of order 1, with its sign, by parts from what it is over x."""
+
+    def slope(x):
+        return fallen_bessel(abs(x), 1) + x * fallen_slope(x, 1)
+
+    def bend(x):
+        return 2 * fallen_slope(x, 1) + x * fallen_bend(x, 1)
+
+    return Unary(
+        lambda x: x * fallen_bessel(abs(x), 1), slope, bend, {0.0: (0.5, 0.0)}, absolute=True
+    )
+
+
 UNARY = {
     "negative": Unary(lambda x: -x, lambda x: -one(x), zero),
     "square": Unary(lambda x: x * x, lambda x: 2 * x, lambda x: 2 * one(x)),
@@ -439,6 +521,26 @@ UNARY = {
         lambda x: mpmath.erfc(x) if abs(x) < 10**6 else mpf(2 * (x < 0)) + 0 * x,
         lambda x: -bell(x),
         lambda x: 2 * x * bell(x),
+    ),
+    "exprel": moments(0),
+    "exponential_moment, 1": moments(1, options={"order": 1}),
+    "exponential_moment, 5": moments(5, options={"order": 5}),
+    "i0": bessels(0),
+    "i1": Unary(
+        lambda x: x * bessel(x, 1),
+        lambda x: bessel(x, 1) + x * x * bessel(x, 2),
+        lambda x: 3 * x * bessel(x, 2) + x**3 * bessel(x, 3),
+    ),
+    "bessel_quotient, 0": bessels(0, options={"order": 0}),
+    "bessel_quotient, 2": bessels(2, options={"order": 2}),
+    "i0e": fallen(0, 0.5),
+    "i1e": fallen_odd(),
+    "bessel_quotient, 1, scaled": fallen(1, 0.125, options={"order": 1, "scaled": True}),
+    "entr": Unary(
+        lambda x: -x * log(x) if x > 0 else -mp.inf if x < 0 else x,
+        # At -0.0 what it is at 0.0.
+        lambda x: -log(-x if x in (-(mpf(10) ** -25), -(mpf(10) ** -50)) else x) - 1,
+        lambda x: -1 / x,
     ),
     "erfcx": falling(0),
     "scaled_erfc_integral, 1": falling(1, options={"order": 1}),
@@ -754,6 +856,24 @@ def sum_of_powers(base):
     )
 
 
+def log_quotient(x, y):
+    return log(x) - log(y) if x >= 0 and y >= 0 else mp.nan
+
+
+def log1p_stated(x, y):
+    """At the end of the domain, where it is 0 for an x that is 0."""
+    if y != -1:
+        return {}
+    slope = math.copysign(INF, x) if x else 0.0
+    return {"x": -INF, "xy": INF, "y": slope, "yy": -slope if x else NAN}
+
+
+def quotient_stated(x, y, slope):
+    if x == y == 0:
+        return {"x": NAN, "y": slope, "yy": NAN}
+    return {"x": INF} if y == 0 < x else {}
+
+
 BINARY = {
     "logaddexp": sum_of_powers(mpmath.e),
     "logaddexp2": sum_of_powers(mpf(2)),
@@ -764,6 +884,31 @@ BINARY = {
         lambda x, y: 1 / y,
         lambda x, y: -x / y**2,
         lambda x, y: ({"x": -INF} if y == 0 else {}) | ({"yy": NAN} if x == y == 0 else {}),
+    ),
+    "xlog1py": Binary(
+        lambda x, y: mpmath.log1p(y),
+        lambda x, y: x / (1 + y),
+        c(0),
+        lambda x, y: 1 / (1 + y),
+        lambda x, y: -x / (1 + y) ** 2,
+        log1p_stated,
+    ),
+    "rel_entr": Binary(
+        lambda x, y: log_quotient(x, y) + 1,
+        lambda x, y: -x / y,
+        lambda x, y: 1 / x,
+        lambda x, y: -1 / y,
+        lambda x, y: x / y**2,
+        lambda x, y: quotient_stated(x, y, 0.0),
+    ),
+    "kl_div": Binary(
+        log_quotient,
+        lambda x, y: 1 - x / y,
+        lambda x, y: 1 / x,
+        lambda x, y: -1 / y,
+        lambda x, y: x / y**2,
+        lambda x, y: quotient_stated(x, y, 1.0),
+        absolute=True,
     ),
     "fmax": Binary(larger, turned(larger), c(0), c(0), c(0), tie, chooses=True),
     "fmin": Binary(turned(larger), larger, c(0), c(0), c(0), tie, chooses=True),

@@ -161,6 +161,11 @@ SPELLINGS = {
     "power_share": [([(2, 3), (2, 3)], [{"base": b} for b in (2, 2.0, np.float32(2))])],
     "nan_to_num": [([(2, 3)], [{}, {"nan": 0}, {"copy": 1, "nan": np.float32(0)}])],
     "scaled_erfc_integral": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
+    "exponential_moment": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
+    "bessel_quotient": [
+        ([(2, 3)], [{"order": k} for k in (1, WHOLE(1))]),
+        ([(2, 3)], [{"order": 1, "scaled": k} for k in (True, np.True_)]),
+    ],
     "digamma_derivative": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "sine_quotient": [([(2, 3)], [{"order": k} for k in (1, WHOLE(1))])],
     "piecewise_linear": [

@@ -1,0 +1,63 @@
+"""The zeta function of Hurwitz, a sum of powers; the name is that of SciPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
+from odyssey.kernels.on_arrays import on_arrays
+from odyssey.ops.elementwise.arithmetic import add, mul, neg
+from odyssey.special.steps import BERNOULLI
+from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
+from odyssey.table.samples import APART, reject, sample
+
+_STEPS = 10
+
+
+def _zeta_scalar(x: Any, q: Any) -> Any:
+    """By the formula of Euler and Maclaurin (DLMF 2.10.1, 25.11.28)."""
+    total = math.pow(q, -x)
+    for k in range(1, _STEPS):
+        total = total + math.pow(q + T(k), -x)
+    w = q + T(_STEPS)
+    last = math.pow(w, -x)
+    # Its terms are nested, so that none is too large where it counts.
+    rest, square = T(1), w * w
+    for j in range(len(BERNOULLI) - 1, 0, -1):
+        ratio = T(BERNOULLI[j] / BERNOULLI[j - 1])
+        rest = T(1) + ratio * (x + T(2 * j - 1)) * (x + T(2 * j)) / square * rest
+    rest = T(BERNOULLI[0]) * x / w * rest
+    tail = last * w / (x - T(1)) + last * (T(0.5) + rest)
+    total = total + select((last == T(0)) | (q > T(T.max)), T(0), tail)
+    outside = (x < T(1)) | (q < T(0)) | (x != x) | (q != q)
+    total = select(q == T(0), T(math.inf), total)
+    return select(outside, T(math.nan), select(x == T(1), T(math.inf), total))
+
+
+_POWERS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((3, 1), (1, 4)), ((), (2,)), ((), ()), ((0, 3), (3,))]
+
+
+@op(
+    elementwise=True,
+    kernels=[by_scalar(_zeta_scalar, 2)],
+    scalar=_zeta_scalar,
+    vjp={"x": None, "q": lambda g, x, q: neg(mul(g, mul(x, zeta(add(x, 1), q))))},
+    kinks="none in x, which has no rule; infinite at q = 0, NaN below and at x < 1, as the value",
+    samples=[sample(*shapes, low=1.5, high=6.0) for shapes in _POWERS],
+    rejects=[APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")],
+)
+def zeta(x: Any, q: Any, /) -> Any:
+    """Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0.
+
+    It is the derivative in ``q`` that there is; in ``x`` nothing simple is known, so asking for it
+    raises NotDifferentiableError. For a negative ``q`` the result is NaN, as for ``x < 1``.
+    """
+    return on_arrays(_zeta_scalar, x, q)
+
+
+publish(globals())
