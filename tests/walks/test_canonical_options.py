@@ -229,6 +229,7 @@ SPELLINGS |= {
         ([(2, 4), (2, 4), (3, 4), (3, 4), None], [{**more, "operand": "q"} for more in SCALES])
     ],
 }
+OF_WORDS = {"convolve", "eigh", "eigvalsh", "gelu", "searchsorted", "softmax_cross_entropy_mass"}
 WALK = {
     f"{name}-{k}": (OPS[name], *case)
     for name, cases in SPELLINGS.items()

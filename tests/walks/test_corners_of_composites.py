@@ -31,7 +31,7 @@ def many_digits():
         yield
 
 
-PRODUCTS = {"dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
+PRODUCTS = {"correlate", "dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
 # What reads lines between points is one row, whose corners are walked; spacings have tests below.
 ELSEWHERE = {"interp"}
 # What chooses numbers by their values, to which corners do nothing else; see test_ordering.

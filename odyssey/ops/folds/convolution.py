@@ -1,0 +1,222 @@
+"""Convolution and correlation of two sequences, directly and by Fourier transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import word
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.spec import Array, Spec
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import Symbol, Value
+
+_MODES = ("full", "same", "valid")
+_METHODS = ("auto", "direct", "fft")
+
+# Of the shorter sequence. From 512 to 1000 the transforms win 0.8 to 2.5 times, in float64 and
+# complex128 more than in float32; from 1000 on 1.4 times or more, 30 times where both have 30,000.
+_SHORT = 1000
+
+
+def _line(x: Any) -> Any:
+    """A number as a sequence of one."""
+    return x if shape_of(x) else reshape(x, (1,))
+
+
+# ------------------------------------------------------------------ the sums
+
+
+def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
+    a, v = np.asarray(a), np.asarray(v)
+    dtype = np.result_type(a, v)
+    if method == "fft" and dtype.kind not in "fc":
+        raise DTypeError(
+            f"convolve: method='fft' for {dtype}; transforms round: pass floating numbers"
+        )
+    least = min(a.size, v.size)
+    if method == "direct" or dtype.kind not in "fc" or (method == "auto" and least < _SHORT):
+        return np.convolve(a, v, mode)
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = _by_transforms(a.reshape(-1), v.reshape(-1), dtype)
+    if not np.isfinite(out).all():
+        # Transforms spread what is no number over all of the result, and may overflow on their way.
+        return np.convolve(a, v, mode)
+    first = {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
+    return out[first : out.size - first - (mode == "same" and least % 2 == 0)]
+
+
+def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
+    n = a.size + v.size - 1
+    m = _smooth(n)
+    if dtype.kind == "c":
+        out = np.fft.ifft(np.fft.fft(a, m) * np.fft.fft(v, m))
+    else:
+        out = np.fft.irfft(np.fft.rfft(a, m) * np.fft.rfft(v, m), m)
+    return out[:n].astype(dtype, copy=False)
+
+
+def _smooth(n: int) -> int:
+    """The least number from ``n`` up without prime factors above 5, of which transforms are fast.
+
+    >>> _smooth(1), _smooth(7), _smooth(1021), _smooth(65537)
+    (1, 8, 1024, 65610)
+    """
+    best = 1 << (n - 1).bit_length()
+    fives = 1
+    while fives < best:
+        odd = fives
+        while odd < best:
+            least = odd << (-(-n // odd) - 1).bit_length()
+            best = min(best, least)
+            odd *= 3
+        fives *= 5
+    return best
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _options(mode: Any, method: Any) -> tuple[str, str]:
+    return word("convolve", "mode", mode, _MODES), word("convolve", "method", method, _METHODS)
+
+
+def _convolved_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
+    for name, x in (("a", a), ("v", v)):
+        if x.ndim > 1 or not x.size:
+            raise ShapeError(
+                f"convolve: {name} has shape {x.shape}; wanted is one axis with an element or more"
+            )
+    dtype = np.result_type(a.dtype, v.dtype)
+    longer, shorter = max(a.size, v.size), min(a.size, v.size)
+    lengths = {"full": longer + shorter - 1, "same": longer, "valid": longer - shorter + 1}
+    return Spec((lengths[mode],), dtype)
+
+
+def _flipped(x: Any) -> Any:
+    return getitem(x, slice(None, None, -1))
+
+
+def _pull(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
+    """The cotangent of one sequence: ``g`` correlated with the other one, without conjugates."""
+    other = _line(other)
+    n, m = own.size, other.shape[0]
+    if mode == "valid":
+        if n >= m:
+            return convolve(g, _flipped(other), "full", method=method)
+        return convolve(_flipped(other), g, "valid", method=method)
+    if mode == "same":
+        before = (min(n, m) - 1) // 2
+        after = n + m - 1 - max(n, m) - before
+        ends = [np.zeros(k, g.dtype) for k in (before, after)]
+        g = concatenate([ends[0], g, ends[1]])
+    return convolve(g, _flipped(other), "valid", method=method)
+
+
+@op(
+    primitive="product",
+    kernel=_convolve,
+    numpy=[np.convolve],
+    prepare=_options,
+    infer=_convolved_spec,
+    vjp={
+        "a": lambda g, v, a_spec, mode, method: _pull(g, v, a_spec, mode, method),
+        "v": lambda g, a, v_spec, mode, method: _pull(g, a, v_spec, mode, method),
+    },
+    jvp={
+        "a": lambda t, v, mode, method: convolve(t, v, mode, method=method),
+        "v": lambda t, a, mode, method: convolve(a, t, mode, method=method),
+    },
+    samples=[
+        sample((4,), (3,)),
+        sample((2,), (5,), mode="same"),
+        sample((5,), (3,), mode="same"),
+        sample((5,), (2,), mode="valid"),
+        sample((2,), (4,), mode="valid"),
+        sample((), (3,)),
+    ],
+    rejects=[
+        reject((2, 2), (2,), match="one axis"),
+        reject((2,), (0,), match="an element or more"),
+        reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
+        reject((2,), (2,), method="slow", error=SettingError, match="choose 'auto'"),
+    ],
+)
+def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> Any:
+    """Sums of products of two sequences, one of them in reverse: ``sum(a[k] v[n - k])`` over k.
+
+    With ``method="fft"``, by itself where both are long and of floating numbers, errors are those
+    of the largest sums: small ones may have fewer digits than of the direct method.
+    """
+    return np.convolve(a, v, mode)
+
+
+# ------------------------------------------------------------------ correlation
+
+
+@composite(
+    numpy=[np.correlate],
+    samples=[
+        sample((5,), (3,)),
+        sample((2,), (4,)),
+        sample((4,), (3,), mode="full"),
+        sample((3,), (4,), mode="same"),
+        sample((5,), (2,), mode="same"),
+        sample((2,), (3,), mode="same"),
+    ],
+    rejects=[
+        reject((2,), (), match="one axis"),
+        reject((0,), (2,), match="an element or more"),
+        reject((2,), (2,), mode="whole", error=SettingError, match="choose 'full'"),
+    ],
+)
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, method: str = "auto", tape: Any = None
+) -> Any:
+    """Sums of products of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k.
+
+    Args:
+        a: Sequence.
+        v: Sequence, which is conjugated.
+        mode: ``"valid"`` where they lie over each other entirely, ``"full"`` where they touch,
+            ``"same"`` for the middle of that, as long as the longer one.
+        method: ``"direct"``, ``"fft"`` or, the default, ``"auto"`` for the faster one; see
+            ``convolve``.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for what has no element, or more than one axis.
+
+    >>> correlate(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.5]), "full")
+    array([0.5, 2. , 3.5, 3. , 0. ])
+    """
+    mode = word("correlate", "mode", mode, _MODES)
+    a, v = _sequence("a", a), _sequence("v", v)
+    if v.dtype.kind == "c":
+        v = conj(v, tape=tape)
+    turned = getitem(v, slice(None, None, -1), tape=tape)
+    n, m = a.shape[0], v.shape[0]
+    if mode == "same" and n < m:
+        # NumPy exchanges both, so that the middle of an even number is the other one.
+        full = convolve(a, turned, method=method, tape=tape)
+        return getitem(full, slice(n // 2, n // 2 + m), tape=tape)
+    return convolve(a, turned, mode, method=method, tape=tape)
+
+
+def _sequence(name: str, x: Any) -> Any:
+    x = x if isinstance(x, (Value, Symbol)) else as_array("correlate", name, x)
+    if len(x.shape) != 1 or not x.shape[0]:
+        raise ShapeError(
+            f"correlate: {name} has shape {x.shape}; wanted is one axis with an element or more"
+        )
+    return x
+
+
+publish(globals())
