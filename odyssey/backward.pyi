@@ -193,6 +193,16 @@ def convolution_weight(
     groups: int = 1,
 ) -> tuple[_Array, _Array]:
     """The gradients in y and x."""
+def convolve(
+    g: ArrayLike,
+    a: ArrayLike,
+    v: ArrayLike,
+    a_spec: Spec = ...,
+    v_spec: Spec = ...,
+    mode: str = "full",
+    method: str = "auto",
+) -> tuple[_Array, _Array]:
+    """The gradients in a and v."""
 def cos(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cross(

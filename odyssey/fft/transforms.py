@@ -187,7 +187,7 @@ def hfft(
         ShapeError: for an axis that ``a`` lacks, or no point.
 
     >>> hfft(np.array([1.0, 2.0, 1.0]))
-    array([6., 0., -2., 0.])
+    array([ 6.,  0., -2.,  0.])
     """
     x, n, k = _half("hfft", a, n, axis, tape)
     norm = OPPOSITE[norm_of("hfft", norm)]

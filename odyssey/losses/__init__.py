@@ -12,7 +12,14 @@ from odyssey.table.published import load, no_attribute
 
 __all__: list[str] = []
 
-FILES = ("classification", "gradients", "regression")
+FILES = (
+    "classification",
+    "embeddings",
+    "gradients",
+    "likelihoods",
+    "margins",
+    "regression",
+)
 """Where there are losses; the other files hold the rows, and what all of them need."""
 
 _HOMES = {name: file for file, names in LOSSES.items() for name in names.split()}

@@ -24,6 +24,8 @@ __all__ = [
     "hinge",
     "kl_divergence",
     "nll",
+    "cosine_embedding",
+    "triplet_margin",
     "LossAndGrad",
     "bce_loss_and_grad",
     "ce_loss_and_grad",
@@ -32,6 +34,13 @@ __all__ = [
     "compute_gradient",
     "compute_mse_gradient",
     "mse_loss_and_grad",
+    "gaussian_nll",
+    "poisson_nll",
+    "hinge_embedding",
+    "margin_ranking",
+    "multi_margin",
+    "multilabel_soft_margin",
+    "soft_margin",
     "huber",
     "log_cosh",
     "mean_absolute_error",
@@ -73,6 +82,58 @@ def binary_cross_entropy(
     targets: Plain,
     *,
     from_logits: bool = False,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def cosine_embedding(
+    x1: V,
+    x2: Operand,
+    targets: Operand,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of ``1 - cos`` of vectors that are alike, and ``max(0, cos - margin)`` of others."""
+@overload
+def cosine_embedding(
+    x1: Plain,
+    x2: V,
+    targets: Operand,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def cosine_embedding(
+    x1: Plain,
+    x2: Plain,
+    targets: V,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def cosine_embedding(
+    x1: Plain,
+    x2: Plain,
+    targets: Plain,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def cosine_embedding(
+    x1: Plain,
+    x2: Plain,
+    targets: Plain,
+    *,
+    margin: float = 0.0,
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
@@ -164,8 +225,98 @@ def focal(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def gaussian_nll(
+    predictions: V,
+    targets: Operand,
+    variances: Operand,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of ``(log v + (predictions - targets)**2 / v) / 2``: of errors of variance ``v``."""
+@overload
+def gaussian_nll(
+    predictions: Plain,
+    targets: V,
+    variances: Operand,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def gaussian_nll(
+    predictions: Plain,
+    targets: Plain,
+    variances: V,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def gaussian_nll(
+    predictions: Plain,
+    targets: Plain,
+    variances: Plain,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def gaussian_nll(
+    predictions: Plain,
+    targets: Plain,
+    variances: Plain,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
 hinge: Loss
 """Mean of ``max(0, 1 - targets * predictions)``, for targets -1 and 1."""
+
+@overload
+def hinge_embedding(
+    predictions: V,
+    targets: Operand,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of distances that should be small, for targets 1, or above a margin, for -1."""
+@overload
+def hinge_embedding(
+    predictions: Plain,
+    targets: V,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def hinge_embedding(
+    predictions: Plain, targets: Plain, *, margin: float = 1.0, reduction: str = "mean", weights: V
+) -> V: ...
+@overload
+def hinge_embedding(
+    predictions: Plain,
+    targets: Plain,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def huber(
@@ -239,10 +390,141 @@ def kl_divergence(
 ) -> ArrayOrScalar: ...
 log_cosh: Loss
 """Mean of ``log(cosh(d))``: like ``d**2 / 2`` where small, like ``|d| - log 2`` far out."""
+
+@overload
+def margin_ranking(
+    x1: V,
+    x2: Operand,
+    targets: Operand,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of ``max(0, margin - targets * (x1 - x2))``: which of two should be the larger."""
+@overload
+def margin_ranking(
+    x1: Plain,
+    x2: V,
+    targets: Operand,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def margin_ranking(
+    x1: Plain,
+    x2: Plain,
+    targets: V,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def margin_ranking(
+    x1: Plain,
+    x2: Plain,
+    targets: Plain,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def margin_ranking(
+    x1: Plain,
+    x2: Plain,
+    targets: Plain,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
 mean_absolute_error: Loss
 """Mean of the absolute differences, ``mean(|predictions - targets|)``."""
 mean_squared_error: Loss
 """Mean of the squared differences, ``mean((predictions - targets)**2)``."""
+
+@overload
+def multi_margin(
+    predictions: V,
+    targets: Operand,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of how far other classes come within a margin of the right one."""
+@overload
+def multi_margin(
+    predictions: Plain,
+    targets: V,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def multi_margin(
+    predictions: Plain,
+    targets: Plain,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def multi_margin(
+    predictions: Plain,
+    targets: Plain,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def multilabel_soft_margin(
+    logits: V,
+    targets: Operand,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean over classes, of which several may be right, of the cross entropy of yes or no."""
+@overload
+def multilabel_soft_margin(
+    logits: Plain,
+    targets: V,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def multilabel_soft_margin(
+    logits: Plain, targets: Plain, *, axis: int = -1, reduction: str = "mean", weights: V
+) -> V: ...
+@overload
+def multilabel_soft_margin(
+    logits: Plain,
+    targets: Plain,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def nll(
@@ -287,6 +569,52 @@ def nll(
 ) -> ArrayOrScalar: ...
 
 @overload
+def poisson_nll(
+    predictions: V,
+    targets: Operand,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-08,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of ``rate - targets * log(rate)``: of counts that follow a Poisson distribution."""
+@overload
+def poisson_nll(
+    predictions: Plain,
+    targets: V,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-08,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def poisson_nll(
+    predictions: Plain,
+    targets: Plain,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-08,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def poisson_nll(
+    predictions: Plain,
+    targets: Plain,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-08,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
 def smooth_l1(
     predictions: V,
     targets: Operand,
@@ -315,6 +643,75 @@ def smooth_l1(
     targets: Plain,
     *,
     beta: float = 1.0,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+soft_margin: Loss
+"""Mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1."""
+
+@overload
+def triplet_margin(
+    anchor: V,
+    positives: Operand,
+    negatives: Operand,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` of distances ``d``."""
+@overload
+def triplet_margin(
+    anchor: Plain,
+    positives: V,
+    negatives: Operand,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def triplet_margin(
+    anchor: Plain,
+    positives: Plain,
+    negatives: V,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def triplet_margin(
+    anchor: Plain,
+    positives: Plain,
+    negatives: Plain,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def triplet_margin(
+    anchor: Plain,
+    positives: Plain,
+    negatives: Plain,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...

@@ -24,6 +24,7 @@ __all__ = [
     "conv_transpose3d",
     "convolution_input",
     "convolution_weight",
+    "cosine_similarity",
     "depthwise_conv2d",
     "depthwise_separable_conv2d",
     "dropout",
@@ -51,6 +52,7 @@ __all__ = [
     "max_pool_pullback",
     "max_pool_pushforward",
     "mish",
+    "pairwise_distance",
     "prelu",
     "relu",
     "relu6",
@@ -748,6 +750,20 @@ def convolution_weight(
 ) -> Array: ...
 
 @overload
+def cosine_similarity(
+    x1: V, x2: Operand, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
+) -> V:
+    """Cosine of the angle between vectors: their product over the product of their lengths."""
+@overload
+def cosine_similarity(
+    x1: Plain, x2: V, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
+) -> V: ...
+@overload
+def cosine_similarity(
+    x1: Plain, x2: Plain, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
 def depthwise_conv2d(
     x: V,
     weight: Operand,
@@ -1300,6 +1316,38 @@ def max_pool_pushforward(
 ) -> Array: ...
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
+
+@overload
+def pairwise_distance(
+    x1: V,
+    x2: Operand,
+    *,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``."""
+@overload
+def pairwise_distance(
+    x1: Plain,
+    x2: V,
+    *,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def pairwise_distance(
+    x1: Plain,
+    x2: Plain,
+    *,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def prelu(x: V, weight: Operand, /, *, tape: Tape | None = None) -> V:

@@ -389,6 +389,34 @@ def concatenate(
 ) -> Any: ...
 conj: Unary
 """Elementwise complex conjugate; real numbers pass through."""
+
+@overload
+def convolve(
+    a: V, v: Operand, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
+) -> V:
+    """Sums of products of two sequences, one of them in reverse: ``sum(a[k] v[n - k])`` over k."""
+@overload
+def convolve(
+    a: Plain, v: V, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
+) -> V: ...
+@overload
+def convolve(
+    a: Plain, v: Plain, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def correlate(
+    a: V, v: Operand, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
+) -> V:
+    """Sums of products of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k."""
+@overload
+def correlate(
+    a: Plain, v: V, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
+) -> V: ...
+@overload
+def correlate(
+    a: Plain, v: Plain, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
+) -> ArrayOrScalar: ...
 cos: Unary
 """Elementwise cosine of an angle in radians."""
 cosh: Unary

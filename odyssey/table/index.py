@@ -60,6 +60,7 @@ ROWS = {
         sin cos tan sinh cosh deg2rad=radians rad2deg=degrees arcsin=asin arccos=acos
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
     """,
+    "odyssey.ops.folds.convolution": "convolve",
     "odyssey.ops.folds.interpolation": "searchsorted piecewise_linear",
     "odyssey.ops.folds.order_statistics": "median quantile percentile",
     "odyssey.ops.folds.recurrences": "linear_recurrence cumprod",
@@ -98,10 +99,12 @@ COMPOSITES = {
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
     "odyssey.nn.channel_norms": "group_norm instance_norm",
+    "odyssey.nn.distances": "cosine_similarity pairwise_distance",
     "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
     "odyssey.nn.running_statistics": "batch_norm",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.ops.draws.distributions": "random_uniform random_normal",
+    "odyssey.ops.folds.convolution": "correlate",
     "odyssey.ops.folds.counting": "bincount histogram digitize",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",
     "odyssey.ops.folds.interpolation": "interp",
@@ -136,9 +139,14 @@ LOSSES = {
     "odyssey.losses.classification": """
         binary_cross_entropy cross_entropy focal hinge kl_divergence nll
     """,
+    "odyssey.losses.embeddings": "cosine_embedding triplet_margin",
     "odyssey.losses.gradients": """
         LossAndGrad bce_loss_and_grad ce_loss_and_grad compute_bce_gradient
         compute_ce_gradient compute_gradient compute_mse_gradient mse_loss_and_grad
+    """,
+    "odyssey.losses.likelihoods": "gaussian_nll poisson_nll",
+    "odyssey.losses.margins": """
+        hinge_embedding margin_ranking multi_margin multilabel_soft_margin soft_margin
     """,
     "odyssey.losses.regression": "huber log_cosh mean_absolute_error mean_squared_error smooth_l1",
 }
@@ -148,8 +156,8 @@ NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d bincount
     bitwise_and bitwise_or bitwise_xor block broadcast_arrays broadcast_to cbrt ceil choose clip
-    column_stack compress concatenate conj=conjugate cos cosh cross cumprod cumsum
-    deg2rad=deg2rad=radians delete diag diagonal diff digitize divide dot dsplit dstack
+    column_stack compress concatenate conj=conjugate convolve correlate cos cosh cross cumprod
+    cumsum deg2rad=deg2rad=radians delete diag diagonal diff digitize divide dot dsplit dstack
     eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 extract
     fabs fft=fft.fft fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix
     flip fliplr flipud floor floor_divide fmax fmin full_like gradient greater greater_equal

@@ -32,7 +32,30 @@ def one_hot(indices, num_classes, dtype=np.float64, axis=-1):
 
 
 # What has no namesake in NumPy, or in its oldest version that odyssey runs with.
+def cosine_similarity(x1, x2, axis=-1, eps=1e-8):
+    lengths = [np.maximum(np.linalg.norm(x, axis=axis), eps) for x in np.broadcast_arrays(x1, x2)]
+    return (x1 * x2).sum(axis) / (lengths[0] * lengths[1])
+
+
+def of_real(formula):
+    """What refuses complex numbers, and takes whole ones as floating numbers."""
+
+    def called(x, y, **options):
+        if np.result_type(x, y).kind == "c":
+            raise TypeError
+        x, y = (v.astype(np.float64) if v.dtype.kind in "biu" else v for v in (x, y))
+        return formula(x, y, **options)
+
+    return called
+
+
 FORMULAS = {
+    "cosine_similarity": of_real(cosine_similarity),
+    "pairwise_distance": of_real(
+        lambda x, y, p=2, eps=1e-6, keepdims=False: np.linalg.norm(
+            x - y + x.dtype.type(eps), p, -1, keepdims=keepdims
+        )
+    ),
     # NumPy would have the numbers of Python make it float64.
     "array": lambda nest: np.array(nest, np.result_type(*leaves(nest))),
     "one_hot": one_hot,

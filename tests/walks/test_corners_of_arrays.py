@@ -154,14 +154,6 @@ FUNCTIONS = {
         lambda x: [mpmath.fsum(v * v for v in x)],
     ),
     "cross": (lambda x: ops.cross(x, np.array(TARGET, x.dtype)), crossed),
-    "convolve": (
-        lambda x: ops.convolve(x, np.array([2.0, -1.0], x.dtype), "valid"),
-        lambda x: [2 * x[1] - x[0], 2 * x[2] - x[1]],
-    ),
-    "convolve, with itself": (
-        lambda x: ops.convolve(x, x, "same"),
-        lambda x: [2 * x[0] * x[1], 2 * x[0] * x[2] + x[1] * x[1], 2 * x[1] * x[2]],
-    ),
     "cumsum": (ops.cumsum, running),
     "cumprod": (ops.cumprod, running_product),
     "linear_recurrence": (lambda x: ops.linear_recurrence(x, x), recurrence),

@@ -47,6 +47,8 @@ ELSEWHERE |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 ELSEWHERE |= {"batch_norm", "group_norm", "instance_norm"}
 # What is dropped is 0 whatever it was: see test_dropout.
 ELSEWHERE |= {"dropout", "dropout1d", "dropout2d", "dropout3d"}
+# Lengths have tests in test_distances.
+ELSEWHERE |= {"cosine_similarity", "pairwise_distance"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("gradient", "trapezoid")
 }

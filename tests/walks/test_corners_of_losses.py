@@ -87,7 +87,92 @@ def against_zero(loss):
     return call
 
 
+def beside(loss, *others, **options):
+    """A loss of several operands, whose first one moves."""
+
+    def call(x):
+        full = [np.full(x.shape, other, x.dtype) for other in others]
+        return loss(x, *full, reduction="none", **options)
+
+    return call
+
+
+def beside_one(x):
+    return losses.cosine_embedding(
+        ops.stack([x, np.ones(x.shape, x.dtype)], axis=-1),
+        np.stack([np.ones(x.shape, x.dtype), np.zeros(x.shape, x.dtype)], axis=-1),
+        np.full(x.shape, -1),
+        margin=-1.0,
+        reduction="none",
+    )
+
+
+def from_zero(x):
+    """Of the positive x, the negative 2 and the anchor 0, all on a line."""
+    numbers = ops.expand_dims(x, -1)
+    anchor = np.zeros(numbers.shape, x.dtype)
+    negatives = np.full(numbers.shape, 2.0, x.dtype)
+    return losses.triplet_margin(anchor, numbers, negatives, eps=0.0, reduction="none")
+
+
+def hinged(margin=1):
+    return Unary(lambda x: max(margin - x, mpf(0)), lambda x: -mpf(x < margin), zero, chooses=True)
+
+
+def halved(f):
+    return Unary(
+        lambda x: f.f(x) / 2, lambda x: f.slope(x) / 2, lambda x: f.bend(x) / 2, chooses=True
+    )
+
+
+YES = Unary(lambda x: softplus(-x), lambda x: -sigmoid(-x), logistic_slope, absolute=True)
 LOSSES = {
+    "soft_margin": (unreduced(losses.soft_margin, 1.0), YES),
+    "multilabel_soft_margin": (
+        lambda x: losses.multilabel_soft_margin(
+            ops.expand_dims(x, -1), np.ones((*x.shape, 1), x.dtype), reduction="none"
+        ),
+        YES,
+    ),
+    "hinge_embedding": (unreduced(losses.hinge_embedding, -1.0), hinged()),
+    "hinge_embedding of what is alike": (
+        unreduced(losses.hinge_embedding, 1.0),
+        Unary(lambda x: x, lambda x: mpf(1), zero),
+    ),
+    "margin_ranking": (beside(losses.margin_ranking, 0.0, 1.0), hinged(0)),
+    "multi_margin": (against_zero(losses.multi_margin), halved(hinged())),
+    "cosine_embedding": (
+        beside_one,
+        Unary(
+            lambda x: 1 + x / mpmath.sqrt(x * x + 1),
+            lambda x: (x * x + 1) ** mpf(-1.5),
+            lambda x: -3 * x * (x * x + 1) ** mpf(-2.5),
+            absolute=True,
+            chooses=True,
+        ),
+    ),
+    "triplet_margin": (
+        from_zero,
+        Unary(
+            lambda x: max(abs(x) - 1, mpf(0)),
+            lambda x: mpmath.sign(x) * (abs(x) > 1),
+            zero,
+            absolute=True,
+            chooses=True,
+        ),
+    ),
+    "poisson_nll": (
+        unreduced(losses.poisson_nll),
+        Unary(lambda x: mpmath.exp(x) - TARGET * x, lambda x: mpmath.exp(x) - TARGET, mpmath.exp),
+    ),
+    "gaussian_nll": (
+        beside(losses.gaussian_nll, TARGET, 2.0),
+        Unary(
+            lambda x: (mpmath.log(2) + (x - TARGET) ** 2 / 2) / 2,
+            lambda x: (x - TARGET) / 2,
+            lambda x: mpf(0.5),
+        ),
+    ),
     "log_cosh": (unreduced(losses.log_cosh), log_cosh(TARGET)),
     "log_cosh of small differences": (unreduced(losses.log_cosh, 0.0), log_cosh(0)),
     "nll": (against_zero(losses.nll), Unary(lambda x: -x, lambda x: mpf(-1), zero)),

@@ -75,7 +75,51 @@ def softmax_entropy(x, t, axis=-1, label_smoothing=0, ignore_index=None):
     return -(t * z).sum(axis)
 
 
+def poisson(x, t, log_input=True, full=False, eps=1e-8):
+    found = np.exp(x) - t * x if log_input else x - t * np.log(x + eps)
+    n = np.maximum(t, 1)
+    stirling = n * np.log(n) - n + np.log(2 * np.pi * n) / 2
+    return found + np.where(t > 1, stirling, 0) * full
+
+
+def gaussian(x, t, v, full=False, eps=1e-6):
+    v = np.maximum(v, eps)
+    return (np.log(v) + squared(x - t) / v + full * np.log(2 * np.pi)) / 2
+
+
+def other_classes(x, t, p=1, margin=1.0, axis=-1):
+    x = np.moveaxis(x, axis, -1)
+    right = np.take_along_axis(x, t[..., None], -1)
+    others = np.arange(x.shape[-1]) != t[..., None]
+    return (np.maximum(0, margin - right + x) ** p * others).sum(-1) / x.shape[-1]
+
+
+def cosine(x, y):
+    return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+
+
+def triplet(a, like, n, margin=1.0, **options):
+    def far(x, y, p=2.0, eps=1e-6, swap=False):
+        return np.linalg.norm(x - y + eps, p, -1)
+
+    apart = far(a, n, **options)
+    if options.get("swap"):
+        apart = np.minimum(apart, far(like, n, **options))
+    return np.maximum(0, far(a, like, **options) - apart + margin)
+
+
 FORMULAS = {
+    "poisson_nll": poisson,
+    "gaussian_nll": gaussian,
+    "soft_margin": lambda x, t: np.log1p(np.exp(-t * x)),
+    "hinge_embedding": lambda x, t, margin=1.0: np.where(t == 1, x, np.maximum(0, margin - x)),
+    "margin_ranking": lambda x, y, t, margin=0.0: np.maximum(0, margin - t * (x - y)),
+    "multi_margin": other_classes,
+    "multilabel_soft_margin": lambda x, t, axis=-1: entropy(logistic(x), t).mean(axis),
+    "cosine_embedding": lambda x, y, t, margin=0.0: np.where(
+        t == 1, 1 - cosine(x, y), np.maximum(0, cosine(x, y) - margin)
+    ),
+    "triplet_margin": triplet,
     "mean_squared_error": lambda p, t: squared(p - t),
     "mean_absolute_error": lambda p, t: np.abs(p - t),
     "smooth_l1": lambda p, t, beta=1.0: bent(p - t, beta) / beta if beta else np.abs(p - t),
@@ -92,8 +136,8 @@ FORMULAS = {
 }
 
 
-def by_formula(name, p, t, reduction="mean", weights=None, **options):
-    found = FORMULAS[name](p, t, **options)
+def by_formula(name, p, t, /, *others, reduction="mean", weights=None, **options):
+    found = FORMULAS[name](p, t, *others, **options)
     if weights is not None:
         found = found * weights
     if reduction == "none":

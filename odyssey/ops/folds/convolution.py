@@ -56,6 +56,7 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
 def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     n = a.size + v.size - 1
     m = _smooth(n)
+    out: Array
     if dtype.kind == "c":
         out = np.fft.ifft(np.fft.fft(a, m) * np.fft.fft(v, m))
     else:

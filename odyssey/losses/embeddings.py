@@ -1,0 +1,150 @@
+"""Losses of vectors that stand for things: alike ones close, others apart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.checks import flag, number
+from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.losses.declare import loss
+from odyssey.losses.margins import signs
+from odyssey.losses.reducing import floating, reduced, same_shape
+from odyssey.table.samples import reject, sample
+
+__all__ = ["cosine_embedding", "triplet_margin"]
+
+_SIGNS = np.array([1, -1, -1, 1])
+_WEIGHTS = np.array([0.5, 2.0, 1.0, 3.0])
+
+
+@loss(
+    samples=[
+        sample((4, 3), (4, 3), _SIGNS),
+        sample((4, 3), (4, 3), _SIGNS, margin=-0.5, reduction="none", weights=_WEIGHTS),
+        sample((3,), (3,), np.array(1)),
+        sample((0, 3), (0, 3), np.zeros(0, int), reduction="sum"),
+    ],
+    rejects=[
+        reject((4, 3), (4, 2), _SIGNS, match="differ"),
+        reject((4, 3), (4, 3), np.ones(3), match="differ"),
+        reject((2, 3), (2, 3), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+        reject((), (), np.array(1), match="a vector"),
+        reject((2, 3), (2, 3), np.ones(2), margin=2.0, error=SettingError, match="margin"),
+    ],
+)
+def cosine_embedding(
+    x1: Any,
+    x2: Any,
+    targets: Any,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of ``1 - cos`` of vectors that are alike, and ``max(0, cos - margin)`` of others.
+
+    The derivative is 0 at the margin, and of zeros, which have no direction.
+
+    Args:
+        x1: Real vectors along the last axis.
+        x2: The same number of them, of the same shape.
+        targets: 1 for what is alike, -1 for what is not; of the shape without the last axis.
+        margin: Up to which cosine vectors that are not alike cost nothing, from -1 to 1.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for other targets.
+
+    >>> a, b = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 2.0], [3.0, 4.0]])
+    >>> cosine_embedding(a, b, np.array([1, -1]), reduction="none")
+    array([1. , 0.6])
+    """
+    who = "cosine_embedding"
+    margin = number(who, "margin", margin, "[-1, 1]")
+    x1, x2 = floating(who, x1), floating(who, x2)
+    same_shape(who, x1, x2)
+    _check_vectors(who, x1)
+    cosines = ops.cosine_similarity(x1, x2)
+    t = signs(who, targets, cosines)
+    apart = ops.relu(ops.subtract(cosines, margin))
+    losses = ops.where(ops.greater(t, 0), ops.subtract(1, cosines), apart)
+    return reduced(who, losses, reduction, weights)
+
+
+@loss(
+    samples=[
+        sample((4, 3), (4, 3), (4, 3)),
+        sample((4, 3), (4, 3), (4, 3), margin=3.0, p=1, reduction="none", weights=_WEIGHTS),
+        sample((4, 3), (4, 3), (4, 3), margin=2.5, swap=True, reduction="sum"),
+        sample((2, 3), (2, 3), (2, 3), p=math.inf, eps=0.0, margin=4.0),
+        sample((3,), (3,), (3,), margin=5.0),
+        sample((0, 3), (0, 3), (0, 3), reduction="sum"),
+    ],
+    rejects=[
+        reject((4, 3), (4, 2), (4, 3), match="differ"),
+        reject((4, 3), (4, 3), (3,), match="differ"),
+        reject((), (), (), match="a vector"),
+        reject((2, 3), (2, 3), (2, 3), p=0.5, error=SettingError, match="p=0.5"),
+        reject((2, 3), (2, 3), (2, 3), margin=-1.0, error=SettingError, match="margin"),
+    ],
+)
+def triplet_margin(
+    anchor: Any,
+    positives: Any,
+    negatives: Any,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` of distances ``d``.
+
+    The derivative is 0 at the margin, and of a distance at 0; at equal distances that ``swap``
+    chooses from it is shared evenly.
+
+    Args:
+        anchor: Real vectors along the last axis.
+        positives: Vectors that are like them, of the same shape.
+        negatives: Vectors that are not, of the same shape.
+        margin: By how much these should be farther.
+        p: Of which norm the distances are, 1 or more; see ``pairwise_distance``.
+        eps: What is added to each difference of vectors.
+        swap: Whether the distance of positives and negatives counts where it is smaller than
+            that of the anchor and the negatives (Balntas et al. 2016).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss, which has no last axis.
+
+    Raises:
+        ShapeError: when the shapes differ. SettingError: for ``margin`` or ``p`` out of range.
+
+    >>> zero, near, far = np.zeros((1, 2)), np.array([[3.0, 4.0]]), np.array([[0.0, 5.5]])
+    >>> float(triplet_margin(zero, near, far, eps=0.0))
+    0.5
+    """
+    who = "triplet_margin"
+    margin = number(who, "margin", margin, "[0, inf)")
+    p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
+    swap = flag(who, "swap", swap)
+    anchor, positives, negatives = (floating(who, x) for x in (anchor, positives, negatives))
+    same_shape(who, anchor, positives)
+    same_shape(who, anchor, negatives)
+    _check_vectors(who, anchor)
+    near = ops.pairwise_distance(anchor, positives, p=p, eps=eps)
+    far = ops.pairwise_distance(anchor, negatives, p=p, eps=eps)
+    if swap:
+        far = ops.minimum(far, ops.pairwise_distance(positives, negatives, p=p, eps=eps))
+    losses = ops.relu(ops.add(ops.subtract(near, far), margin))
+    return reduced(who, losses, reduction, weights)
+
+
+def _check_vectors(who: str, x: Any) -> None:
+    if not x.shape:
+        raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")

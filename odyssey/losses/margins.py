@@ -1,0 +1,278 @@
+"""Losses that want a margin between what is right and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey import ops
+from odyssey.checks import number, whole
+from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.losses.declare import loss
+from odyssey.losses.reducing import alike, arrays, floating, known, reduced, same_shape
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes, reduced_shape
+
+__all__ = [
+    "hinge_embedding",
+    "margin_ranking",
+    "multi_margin",
+    "multilabel_soft_margin",
+    "soft_margin",
+]
+
+_SIGNS = np.array([[1, -1, 1], [-1, -1, 1]])
+_CLASSES = np.array([2, 0, 1, 1])
+_WEIGHTS = np.array([0.5, 2.0, 1.0])
+_MARKED = (
+    sample((2, 3), _SIGNS),
+    sample((2, 3), _SIGNS, reduction="none", weights=_WEIGHTS),
+    sample((), np.array(-1), reduction="sum"),
+    sample((0,), np.zeros(0), reduction="sum"),
+)
+_UNMARKED = (
+    reject((2, 3), (3,), match="differ"),
+    reject((2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+    reject((3,), np.ones(3), reduction="median", error=SettingError, match="choose 'mean'"),
+)
+
+
+def signs(who: str, targets: Any, predictions: Any) -> Any:
+    """Targets of -1 and 1, as numbers like the predictions and of their shape."""
+    targets = alike(who, targets, predictions)
+    same_shape(who, predictions, targets)
+    found = known(targets)
+    if found is not None and not np.all(np.abs(found) == 1):
+        raise OdysseyError(f"{who}: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1")
+    return targets
+
+
+@loss(samples=_MARKED, rejects=_UNMARKED)
+def soft_margin(
+    predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None
+) -> Any:
+    """Mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1.
+
+    Args:
+        predictions: Real array or Variable of any shape.
+        targets: -1 or 1 for each, of the same shape.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for other targets.
+
+    >>> soft_margin(np.array([0.0, 2.0]), np.array([1, -1]), reduction="none").round(4)
+    array([0.6931, 2.1269])
+    """
+    x = floating("soft_margin", predictions)
+    t = signs("soft_margin", targets, x)
+    losses = ops.softplus(ops.negative(ops.multiply(t, x)))
+    return reduced("soft_margin", losses, reduction, weights)
+
+
+@loss(
+    samples=[*_MARKED, sample((2, 3), _SIGNS, margin=0.25)],
+    rejects=[*_UNMARKED, reject((2,), np.ones(2), margin=np.nan, error=SettingError, match="marg")],
+)
+def hinge_embedding(
+    predictions: Any,
+    targets: Any,
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of distances that should be small, for targets 1, or above a margin, for -1.
+
+    Elementwise ``x`` where the target is 1, and ``max(0, margin - x)`` where it is -1; the
+    derivative is 0 at the margin.
+
+    Args:
+        predictions: Distances, a real array or Variable of any shape.
+        targets: 1 for what is alike, -1 for what is not, of the same shape.
+        margin: From which distance on what is not alike costs nothing.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for other targets.
+
+    >>> hinge_embedding(np.array([0.5, 0.25, 3.0]), np.array([1, -1, -1]), reduction="none")
+    array([0.5 , 0.75, 0.  ])
+    """
+    margin = number("hinge_embedding", "margin", margin)
+    x = floating("hinge_embedding", predictions)
+    t = signs("hinge_embedding", targets, x)
+    far = ops.relu(ops.subtract(margin, x))
+    losses = ops.where(ops.greater(t, 0), x, far)
+    return reduced("hinge_embedding", losses, reduction, weights)
+
+
+@loss(
+    samples=[
+        sample((2, 3), (2, 3), _SIGNS),
+        sample((2, 3), (2, 3), _SIGNS, margin=0.5, reduction="none", weights=_WEIGHTS),
+        sample((), (), np.array(1), margin=2.0),
+        sample((0,), (0,), np.zeros(0, int), reduction="sum"),
+    ],
+    rejects=[
+        reject((2, 3), (3,), _SIGNS, match="differ"),
+        reject((2, 3), (2, 3), np.ones(3), match="differ"),
+        reject((2,), (2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+    ],
+)
+def margin_ranking(
+    x1: Any,
+    x2: Any,
+    targets: Any,
+    *,
+    margin: float = 0.0,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of ``max(0, margin - targets * (x1 - x2))``: which of two should be the larger.
+
+    The derivative is 0 at the margin.
+
+    Args:
+        x1: Scores, a real array or Variable of any shape.
+        x2: Scores to compare with, of the same shape.
+        targets: 1 where ``x1`` should be larger, -1 where ``x2`` should, of the same shape.
+        margin: By how much.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: when the shapes differ. OdysseyError: for other targets.
+
+    >>> float(margin_ranking(np.array([1.0, 2.0]), np.array([3.0, 1.0]), np.array([1, 1])))
+    1.0
+    """
+    who = "margin_ranking"
+    margin = number(who, "margin", margin)
+    x1, x2 = floating(who, x1), floating(who, x2)
+    same_shape(who, x1, x2)
+    lead = ops.multiply(signs(who, targets, x1), ops.subtract(x1, x2))
+    return reduced(who, ops.relu(ops.subtract(margin, lead)), reduction, weights)
+
+
+# ------------------------------------------------------------------ of classes
+
+
+@loss(
+    samples=[
+        sample((4, 3), _CLASSES),
+        sample((4, 3), _CLASSES, margin=0.5, p=2, reduction="sum"),
+        sample((2, 3, 2), np.array([[0, 2], [1, 1]]), axis=1, reduction="none"),
+        sample((4, 3), _CLASSES, weights=np.array([0.5, 2.0, 1.0, 3.0])),
+        sample((3,), np.array(1)),
+        sample((0, 3), np.zeros(0, int), reduction="sum"),
+    ],
+    rejects=[
+        reject((4, 3), np.array([0, 1]), match="want class numbers"),
+        reject((2, 3), np.array([0, 3]), match="there are 3"),
+        reject((2, 3), np.array([0, 1]), p=3, error=SettingError, match="pass 1 or 2"),
+    ],
+)
+def multi_margin(
+    predictions: Any,
+    targets: Any,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of how far other classes come within a margin of the right one.
+
+    For each sample ``sum(max(0, margin - x[y] + x[j])**p) / C`` over the classes ``j`` other than
+    ``y``, of ``C``; the derivative is 0 at the margin.
+
+    Args:
+        predictions: Scores, a real array or Variable; ``axis`` counts the classes.
+        targets: Class numbers, of the shape of ``predictions`` without ``axis``.
+        p: 1 or 2.
+        margin: By how much the right class should lead.
+        axis: Where the classes are.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss.
+
+    Raises:
+        ShapeError: for targets of another shape, or class numbers out of range.
+
+    >>> multi_margin(np.array([[0.5, 2.0, 1.5]]), np.array([1]), reduction="none").round(4)
+    array([0.1667])
+    """
+    who = "multi_margin"
+    if p not in (1, 2):
+        raise SettingError(f"{who}: p={p!r}; pass 1 or 2")
+    margin = number(who, "margin", margin)
+    x, targets = floating(who, predictions), arrays(targets)
+    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    _check_classes(who, x, targets, k)
+    count = x.shape[k]
+    numbers = np.arange(count).reshape(*(1,) * k, -1, *(1,) * (len(x.shape) - k - 1))
+    right = ops.equal(ops.expand_dims(targets, k), numbers)
+    score = ops.sum(ops.where(right, x, 0), k, keepdims=True)
+    near = ops.relu(ops.add(margin, ops.subtract(x, score)))
+    near = ops.where(right, 0, near if p == 1 else ops.square(near))
+    return reduced(who, ops.divide(ops.sum(near, k), count), reduction, weights)
+
+
+def _check_classes(who: str, x: Any, targets: Any, k: int) -> None:
+    wanted = reduced_shape(who, x.shape, k, False)
+    if targets.dtype.kind not in "iu" or targets.shape != wanted:
+        raise ShapeError(
+            f"{who}: scores {x.shape} with {x.shape[k]} classes on axis {k} want class numbers of "
+            f"shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
+        )
+    found = known(targets)
+    if found is not None and found.size and (found.min() < 0 or found.max() >= x.shape[k]):
+        raise ShapeError(
+            f"{who}: class numbers lie in [{found.min()}, {found.max()}], there are {x.shape[k]} "
+            "classes"
+        )
+
+
+_SOME = np.array([[1, 0, 1], [0, 0, 1]])
+
+
+@loss(
+    samples=[
+        sample((2, 3), _SOME),
+        sample((2, 3), (2, 3), axis=0, reduction="none", weights=_WEIGHTS),
+        sample((3,), np.array([1, 0, 1]), reduction="sum"),
+        sample((0, 3), np.zeros((0, 3)), reduction="sum"),
+    ],
+    rejects=[
+        reject((2, 3), (3,), match="differ"),
+        reject((), (), match="does not fit"),
+    ],
+)
+def multilabel_soft_margin(
+    logits: Any, targets: Any, *, axis: int = -1, reduction: str = "mean", weights: Any = None
+) -> Any:
+    """Mean over classes, of which several may be right, of the cross entropy of yes or no.
+
+    Args:
+        logits: Real array or Variable, before the sigmoid; ``axis`` counts the classes.
+        targets: 1 for each class that is right and 0 for the others, of the same shape.
+        axis: Where the classes are.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss, which has no ``axis``.
+
+    Raises:
+        ShapeError: when the shapes differ.
+
+    >>> multilabel_soft_margin(np.zeros((1, 2)), np.array([[1, 0]]), reduction="none").round(4)
+    array([0.6931])
+    """
+    who = "multilabel_soft_margin"
+    x = floating(who, logits)
+    t = alike(who, targets, x)
+    same_shape(who, x, t)
+    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    return reduced(who, ops.mean(ops.binary_entropy_with_logits(x, t), k), reduction, weights)

@@ -1,0 +1,185 @@
+"""How far vectors are from each other, and how alike their directions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square, sub
+from odyssey.ops.elementwise.choice import clip, equal, greater, isfinite, logical_and, where
+from odyssey.ops.elementwise.complex_numbers import absolute
+from odyssey.ops.elementwise.elementary import exp2, log2, power, sqrt
+from odyssey.ops.elementwise.rounding import floor
+from odyssey.ops.folds.reductions import max, sum
+from odyssey.ops.structure.shape import astype, broadcast_to, squeeze
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import Symbol, Value
+
+
+def _real(who: str, name: str, x: Any, tape: Any) -> Any:
+    x = x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
+    if x.dtype.kind == "c":
+        raise DTypeError(f"{who}: {name} is of {x.dtype}; pass real numbers")
+    return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
+
+
+def _size(x: Any, axis: int, tape: Any) -> Any:
+    """A power of 2 about as large as the elements, by which their squares are kept in range.
+
+    It is a constant to derivatives, as the floor is, and dividing by it rounds nothing.
+    """
+    if not x.shape[axis]:
+        return np.ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype)
+    top = max(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
+    usual = logical_and(isfinite(top, tape=tape), greater(top, 0, tape=tape), tape=tape)
+    steps = floor(log2(where(usual, top, 1, tape=tape), tape=tape), tape=tape)
+    # Beyond these the power, or its inverse, is no number of the dtype.
+    limits = np.finfo(x.dtype)
+    return exp2(clip(steps, limits.minexp, limits.maxexp - 1, tape=tape), tape=tape)
+
+
+def _root(total: Any, p: float, tape: Any) -> Any:
+    """The root of a sum of powers; where that is 0, so are its derivatives."""
+    nothing = equal(total, 0, tape=tape)
+    safe = where(nothing, 1, total, tape=tape)
+    root = sqrt(safe, tape=tape) if p == 2 else power(safe, 1 / p, tape=tape)
+    return where(nothing, 0, root, tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 3), (2, 3)),
+        sample((3, 2), (2,), axis=-1),
+        sample((3, 2), (3, 1), axis=0),
+        sample((3,), (3,), eps=2.5),
+        sample((0, 2), (2,)),
+    ],
+    rejects=[
+        reject((2, 3), (2, 4), match="do not broadcast"),
+        reject((2, 3), (2, 3), axis=2, match="does not fit"),
+        reject(np.ones(2, complex), (2,), error=DTypeError, match="real numbers"),
+    ],
+)
+def cosine_similarity(
+    x1: Any, x2: Any, *, axis: int = -1, eps: float = 1e-8, tape: Any = None
+) -> Any:
+    """Cosine of the angle between vectors: their product over the product of their lengths.
+
+    Args:
+        x1: Real vectors along ``axis``.
+        x2: As many, or such that both broadcast.
+        axis: Along which axis of the broadcast shape.
+        eps: The least length; shorter vectors are divided by it, and that of zeros is 0.
+        tape: The tape to record on.
+
+    Returns:
+        Numbers from -1 to 1, without ``axis``; exact for vectors of any length.
+
+    Raises:
+        ShapeError: for shapes that do not broadcast. DTypeError: for complex numbers.
+
+    >>> cosine_similarity(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([0.0, 2.0]))
+    array([0. , 0.8])
+    """
+    who = "cosine_similarity"
+    eps = number(who, "eps", eps, "[0, inf)")
+    x1, x2 = _together(who, x1, x2, tape)
+    (k,) = normalize_axes(who, axis, len(x1.shape))
+    directions = []
+    for x in (x1, x2):
+        size = _size(x, k, tape)
+        near = div(x, size, tape=tape)
+        total = sum(square(near, tape=tape), k, keepdims=True, tape=tape)
+        length = maximum(_root(total, 2, tape), div(eps, size, tape=tape), tape=tape)
+        directions.append(div(near, length, tape=tape))
+    return sum(mul(*directions, tape=tape), k, tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 3), (2, 3)),
+        sample((3, 2), (2,), p=1),
+        sample((2, 3), (2, 3), p=3.5, keepdims=True),
+        sample((2, 3), (3,), p=math.inf),
+        sample((3,), (3,), eps=0.0),
+        sample((2, 0), (2, 0)),
+    ],
+    rejects=[
+        reject((2, 3), (2, 4), match="do not broadcast"),
+        reject((), (), match="a vector"),
+        reject((2,), (2,), p=-1, error=SettingError, match="p=-1"),
+    ],
+)
+def pairwise_distance(
+    x1: Any,
+    x2: Any,
+    *,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    keepdims: bool = False,
+    tape: Any = None,
+) -> Any:
+    """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``.
+
+    The derivative is 0 where the distance is 0; ``eps`` keeps equal vectors from that.
+
+    Args:
+        x1: Real vectors.
+        x2: As many, or such that both broadcast.
+        p: Which norm, 1 or more, infinity among them.
+        eps: What is added to each difference.
+        keepdims: Whether the last axis stays, with one element.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for shapes that do not broadcast. SettingError: for ``p`` below 1.
+
+    >>> pairwise_distance(np.array([[3.0, 0.0], [1.0, 1.0]]), np.array([0.0, 4.0]), eps=0.0)
+    array([5.        , 3.16227766])
+    """
+    who = "pairwise_distance"
+    p, eps = number(who, "p", p, "[1, inf]"), number(who, "eps", eps)
+    x1, x2 = _together(who, x1, x2, tape)
+    if not x1.shape:
+        raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
+    apart = add(sub(x1, x2, tape=tape), eps, tape=tape)
+    length = _norm(apart, p, len(apart.shape) - 1, tape)
+    return length if keepdims else squeeze(length, -1, tape=tape)
+
+
+def _norm(x: Any, p: float, axis: int, tape: Any) -> Any:
+    """The p-norm along an axis that stays; where it is 0, so are its derivatives."""
+    if p == 1 or not x.shape[axis]:
+        return sum(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
+    if p == math.inf:
+        return max(absolute(x, tape=tape), axis, keepdims=True, tape=tape)
+    size = _size(x, axis, tape)
+    near = div(x, size, tape=tape)
+    powers = square(near, tape=tape) if p == 2 else power(absolute(near, tape=tape), p, tape=tape)
+    total = sum(powers, axis, keepdims=True, tape=tape)
+    return mul(_root(total, p, tape), size, tape=tape)
+
+
+def _together(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
+    """Both as real floating numbers of one shape."""
+    x1, x2 = _real(who, "x1", x1, tape), _real(who, "x2", x2, tape)
+    if x1.shape == x2.shape:
+        return x1, x2
+    try:
+        shape = np.broadcast_shapes(x1.shape, x2.shape)
+    except ValueError:
+        raise ShapeError(
+            f"{who}: x1 {x1.shape} and x2 {x2.shape} do not broadcast; "
+            "from the right, sizes must be equal or one of them 1"
+        ) from None
+    return broadcast_to(x1, shape, tape=tape), broadcast_to(x2, shape, tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,93 @@
+"""Distances and cosines of vectors of any length, and where they have no derivative."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DTypeError, ShapeError
+
+A, B = np.array([3.0, 4.0, 0.0]), np.array([1.0, 2.0, 2.0])
+COSINE = 11 / 15
+
+
+def gradients(call, *arrays):
+    leaves = [Variable(x, requires_grad=True) for x in arrays]
+    with GradientTape() as tape:
+        out = call(*leaves)
+    return out.numpy(), tape.gradient(out, leaves, np.ones(out.shape, out.dtype))
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-100, 1.0, 1e100, 1e300])
+def test_a_cosine_is_that_of_the_directions_however_long_the_vectors_are(size):
+    value, (of_a, of_b) = gradients(
+        lambda a, b: ops.cosine_similarity(a, b, eps=0.0), A * size, B / size
+    )
+    np.testing.assert_allclose(value, COSINE, rtol=1e-15)
+    # The part of the one direction across the other, over the length of that.
+    np.testing.assert_allclose(of_a, (B / 3 - COSINE * A / 5) / 5 / size, rtol=1e-14)
+    np.testing.assert_allclose(of_b, (A / 5 - COSINE * B / 3) / 3 * size, rtol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-30, 1e30])
+def test_in_single_precision_squares_neither_overflow_nor_vanish(size):
+    a = (A * size).astype(np.float32)
+    if size > 1e-38:
+        value = ops.cosine_similarity(a, B.astype(np.float32), eps=0.0)
+        np.testing.assert_allclose(value, COSINE, rtol=3e-7)
+        assert value.dtype == np.float32
+    distance = ops.pairwise_distance(a, np.zeros(3, np.float32), eps=0.0)
+    np.testing.assert_allclose(distance, np.linalg.norm(a.astype(float)), rtol=3e-7, atol=2e-45)
+
+
+def test_vectors_shorter_than_eps_are_divided_by_it_and_zeros_have_a_cosine_of_0():
+    value, (of_zero, _) = gradients(ops.cosine_similarity, np.zeros(3), B)
+    assert value == 0
+    np.testing.assert_allclose(of_zero, B / 3 / 1e-8, rtol=1e-14)
+    half, (of_short, _) = gradients(lambda a, b: ops.cosine_similarity(a, b, eps=10.0), A, B)
+    np.testing.assert_allclose(half, 11 / 100, rtol=1e-15)
+    np.testing.assert_allclose(of_short, B / 100, rtol=1e-15)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, np.inf])
+def test_the_distance_of_a_vector_from_itself_is_0_and_so_is_its_derivative(p):
+    value, slopes = gradients(lambda a, b: ops.pairwise_distance(a, b, p=p, eps=0.0), A, A)
+    assert value == 0
+    np.testing.assert_array_equal(slopes, 0)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, np.inf])
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_a_distance_grows_with_the_vectors_and_its_derivative_does_not(p, size):
+    first, (slope, _) = gradients(lambda a, b: ops.pairwise_distance(a, b, p=p, eps=0.0), A, B)
+    value, (scaled, _) = gradients(
+        lambda a, b: ops.pairwise_distance(a, b, p=p, eps=0.0), A * size, B * size
+    )
+    np.testing.assert_allclose(first, np.linalg.norm(A - B, p), rtol=1e-15)
+    np.testing.assert_allclose(value / size, first, rtol=1e-14)
+    np.testing.assert_allclose(scaled, slope, rtol=1e-13, atol=1e-15)
+
+
+def test_infinite_and_missing_numbers_show():
+    for bad in (np.inf, np.nan):
+        with np.errstate(invalid="ignore"):
+            assert np.isnan(ops.cosine_similarity(np.array([1.0, bad]), np.ones(2)))
+            assert ops.pairwise_distance(np.array([1.0, np.inf]), np.ones(2)) == np.inf
+            assert np.isnan(ops.pairwise_distance(np.array([1.0, np.nan]), np.ones(2)))
+
+
+def test_all_pairs_come_by_broadcasting():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(4, 3)), rng.normal(size=(5, 3))
+    found = ops.cosine_similarity(x[:, None], y[None])
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, y)]
+    np.testing.assert_allclose(found, unit[0] @ unit[1].T, rtol=1e-13, atol=1e-15)
+
+
+def test_embedding_losses_refuse_what_is_no_vector_and_what_is_no_sign():
+    with pytest.raises(ShapeError, match=r"^pairwise_distance: numbers came"):
+        ops.pairwise_distance(1.0, 2.0)
+    with pytest.raises(DTypeError, match=r"^cosine_similarity: x2 is of complex128"):
+        ops.cosine_similarity(A, B + 1j)
+    with pytest.raises(od.errors.OdysseyError, match=r"^cosine_embedding: the targets must be -1"):
+        od.losses.cosine_embedding(A[None], B[None], np.array([0]))
