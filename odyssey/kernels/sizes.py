@@ -12,5 +12,14 @@ from types import MappingProxyType
 
 __all__ = ["SIZES"]
 
-SIZES: Mapping[str, int] = MappingProxyType({})
+SIZES: Mapping[str, int] = MappingProxyType(
+    {
+        # Of windows of four, side by side, on one core: 0.5 to 0.8 and 0.3 to 0.5 of NumPy's time.
+        "max_pool2d": 65536,
+        "avg_pool2d": 65536,
+        # 0.2 of it for windows of four, 0.3 for others; 0.1 to 0.2.
+        "max_pool_pullback": 16384,
+        "avg_pool_pullback": 16384,
+    }
+)
 """By op."""

@@ -2,88 +2,47 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.nn.pool_windows import Plan, along, plan_for, pooled_shape, prepared
+from odyssey.nn.average_windows import MEAN, averages, divisors, plan_over, spread_back
+from odyssey.nn.pool_windows import pooled_shape, prepared, shapes_fit
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.folds.reductions import mean, over, spread
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.spec import Array, Shape, Spec
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.operands import real_dtype
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import made_by
 
-_MEAN = made_by(np.mean)
-
-# ------------------------------------------------------------------ on arrays
+# ------------------------------------------------------------------ compiled
 
 
-def _plan(who: str, x: Any, window: Shape, stride: Shape, padding: Shape) -> Plan:
-    return plan_for(who, x, window, stride, padding, (1,) * len(window))
+def _in_fours(x: Spec, *options: Any) -> bool:
+    from odyssey.kernels.pooling import in_fours
+
+    return in_fours(x, *options)
 
 
-def _over(plan: Plan, window: Shape, count_include_pad: bool) -> Any:
-    """What the sums of windows are divided by: one number, or one for each window."""
-    whole = count_include_pad or len(plan.keys) == 1
-    if whole or all((a.filled == n).all() for a, n in zip(plan.axes, window, strict=True)):
-        return float(math.prod(window))
-    counts: Any = 1.0
-    for axis in plan.axes:
-        counts = np.multiply.outer(counts, axis.filled)
-    return counts
+def _mean_of_four(x: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import mean_of_four
+
+    return mean_of_four(x, *options)
 
 
-def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that sums are made in: half precision would lose too much."""
-    return np.dtype(np.float32) if dtype == np.float16 else _MEAN(dtype)
+def _spread_in_fours(g: Spec, *options: Any) -> bool:
+    *windows, _, spec = options
+    # The loop trusts the shapes.
+    fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]))
+    return fits and _in_fours(Spec(spec.shape, g.dtype), *windows)
 
 
-def _averages(
-    who: str, x: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
-) -> Array:
-    plan = _plan(who, x, window, stride, padding)
-    dims, wide, result = len(window), _wide(x.dtype), _MEAN(x.dtype)
-    out = x
-    for k in reversed(range(dims)):
-        axis = plan.axes[k]
-        shape = list(out.shape)
-        shape[k - dims] = axis.windows
-        sums = np.zeros(shape, wide)
-        for windows, elements in axis.reads:
-            part = sums[along(k, dims, windows)]
-            np.add(part, out[along(k, dims, elements)], out=part)
-        out = sums
-    out /= np.asarray(_over(plan, window, count_include_pad), real_dtype(wide))
-    return out.astype(result, copy=False)
+def _spread_over_four(g: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import to_fours
 
-
-def _spread(
-    g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool, spec: Spec
-) -> Array:
-    plan = _plan("avg_pool_pullback", spec, window, stride, padding)
-    if g.shape != spec.shape[: spec.ndim - len(window)] + plan.out:
-        raise ValueError("g has another shape than the windows")
-    dims, wide, result = len(window), _wide(g.dtype), _MEAN(g.dtype)
-    out: Array = g / np.asarray(
-        _over(plan, window, count_include_pad), np.zeros(0, wide).real.dtype
-    )
-    for k in range(dims):
-        shape = list(out.shape)
-        shape[k - dims] = spec.shape[k - dims]
-        parts = np.zeros(shape, wide)
-        for windows, elements in plan.axes[k].reads:
-            part = parts[along(k, dims, elements)]
-            if plan.apart:
-                part[...] = out[along(k, dims, windows)]
-            else:
-                np.add(part, out[along(k, dims, windows)], out=part)
-        out = parts
-    return out.astype(result, copy=False)
+    return to_fours(g, options[-1])
 
 
 # ------------------------------------------------------------------ in ops
@@ -92,11 +51,11 @@ def _spread(
 def _averages_in_ops(
     x: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
 ) -> Any:
-    plan = _plan("avg_pool", x, window, stride, padding)
-    counts = _over(plan, window, count_include_pad)
+    plan = plan_over("avg_pool", x, window, stride, padding)
+    counts = divisors(plan, window, count_include_pad)
     total: Any = None
     shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
-    dtype = _MEAN(np.dtype(x.dtype))
+    dtype = MEAN(np.dtype(x.dtype))
     for windows, elements in plan.keys:
         part = add_at(div(getitem(x, elements), 1), windows, spec=Spec(shape, dtype))
         total = part if total is None else add(total, part)
@@ -106,9 +65,9 @@ def _averages_in_ops(
 def _spread_in_ops(
     g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool, spec: Spec
 ) -> Any:
-    plan = _plan("avg_pool", spec, window, stride, padding)
-    dtype = _MEAN(np.dtype(g.dtype))
-    counts = np.asarray(_over(plan, window, count_include_pad), real_dtype(dtype))
+    plan = plan_over("avg_pool", spec, window, stride, padding)
+    dtype = MEAN(np.dtype(g.dtype))
+    counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
     share, total = div(g, counts), None
     for windows, elements in plan.keys:
         part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
@@ -129,7 +88,7 @@ def _spread_spec(
             f"avg_pool_pullback: the cotangent has shape {g.shape}; the windows of {spec} give "
             f"{wanted}"
         )
-    return Spec(spec.shape, _MEAN(g.dtype))
+    return Spec(spec.shape, MEAN(g.dtype))
 
 
 def _again(g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool) -> Any:
@@ -145,6 +104,7 @@ def _again(g: Any, window: Shape, stride: Shape, padding: Shape, count_include_p
     equals=lambda cotangent, window, stride, padding, count_include_pad, spec: _spread_in_ops(
         cotangent, window, stride, padding, count_include_pad, spec
     ),
+    kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
         "cotangent": lambda g, window, stride, padding, count_include_pad: _again(
@@ -152,6 +112,22 @@ def _again(g: Any, window: Shape, stride: Shape, padding: Shape, count_include_p
         )
     },
     samples=[
+        sample(
+            (2, 2, 2),
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            count_include_pad=True,
+            spec=Spec((2, 4, 4), np.dtype(np.float64)),
+        ),
+        sample(
+            (1, 3),
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            count_include_pad=False,
+            spec=Spec((2, 6), np.dtype(np.float64)),
+        ),
         sample(
             (2, 2, 2),
             window=(2, 2),
@@ -199,7 +175,7 @@ def avg_pool_pullback(
     spec: Spec,
 ) -> Any:
     """Gradient of means over windows of an array of ``spec``: each spread over its window."""
-    return _spread(cotangent, window, stride, padding, count_include_pad, spec)
+    return spread_back(cotangent, window, stride, padding, count_include_pad, spec)
 
 
 def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
@@ -213,12 +189,12 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         x: Spec, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
     ) -> Spec:
         shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims)
-        return Spec(shape, _MEAN(x.dtype))
+        return Spec(shape, MEAN(x.dtype))
 
     return {
         "linear": True,
         "prepare": prepare,
-        "kernel": lambda x, *options: _averages(who, x, *options),
+        "kernel": lambda x, *options: averages(who, x, *options),
         "equals": _averages_in_ops,
         "infer": infer,
         "vjp": {
@@ -260,14 +236,16 @@ def avg_pool1d(
 
     As ``avg_pool2d``, over one spatial axis.
     """
-    return _averages("avg_pool1d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool1d", x, window, stride, padding, count_include_pad)
 
 
 @op(
     aliases=["avgpool2d"],
+    kernels=[Kernel("a loop over windows of four", _mean_of_four, when=_in_fours)],
     **_row(
         2,
         sample((2, 1, 4, 4), window=2),
+        sample((2, 6), window=2),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0)),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 1), count_include_pad=False),
         sample((1, 5, 5), window=2),
@@ -302,7 +280,7 @@ def avg_pool2d(
     array([[[ 2.5,  4.5],
             [10.5, 12.5]]])
     """
-    return _averages("avg_pool2d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool2d", x, window, stride, padding, count_include_pad)
 
 
 @op(
@@ -326,7 +304,7 @@ def avg_pool3d(
 
     As ``avg_pool2d``, over three spatial axes.
     """
-    return _averages("avg_pool3d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool3d", x, window, stride, padding, count_include_pad)
 
 
 # ------------------------------------------------------------------ of whole images
@@ -335,7 +313,7 @@ def avg_pool3d(
 def _global_spec(x: Spec) -> Spec:
     if x.ndim < 2:
         raise ShapeError(f"global_avg_pool2d: x has shape {x.shape}; wanted is (..., H, W)")
-    return Spec((*x.shape[:-2], 1, 1), _MEAN(x.dtype))
+    return Spec((*x.shape[:-2], 1, 1), MEAN(x.dtype))
 
 
 def _global(x: Any) -> Any:

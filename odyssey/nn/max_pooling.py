@@ -14,13 +14,25 @@ from odyssey.nn.max_pooling_derivatives import (
 )
 from odyssey.nn.max_windows import max_pool
 from odyssey.nn.pool_windows import pooled_shape, prepared
-from odyssey.spec import Shape, Spec
-from odyssey.table.declare import op, publish
+from odyssey.spec import Array, Shape, Spec
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 
 TIES = "elements that share the largest value of a window share its gradient evenly; NaN is largest"
 
 # ------------------------------------------------------------------ rows
+
+
+def _in_fours(x: Spec, *options: Any) -> bool:
+    from odyssey.kernels.pooling import in_fours
+
+    return in_fours(x, *options)
+
+
+def _largest_of_four(x: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import largest_of_four
+
+    return largest_of_four(x, *options)
 
 
 def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
@@ -128,9 +140,11 @@ def max_pool1d(
 @_or_indices
 @op(
     aliases=["maxpool2d"],
+    kernels=[Kernel("a loop over windows of four", _largest_of_four, when=_in_fours)],
     **_row(
         2,
         sample((2, 1, 4, 4), window=2, spread=True),
+        sample((2, 6), window=2, spread=True),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0), spread=True),
         sample((2, 5, 6), window=2, stride=1, dilation=(1, 3), spread=True),
         sample((1, 5, 5), window=2, spread=True),

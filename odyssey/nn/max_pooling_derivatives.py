@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.nn.max_windows import first_places, lowest, pull, push
-from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape
+from odyssey.nn.max_windows import first_places, lowest, max_pool, pull, push
+from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape, shapes_fit
 from odyssey.ops.elementwise.arithmetic import div
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -23,8 +23,8 @@ from odyssey.ops.folds.reductions import max, sum
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.shape import astype, reshape
-from odyssey.spec import Array, Shape, Spec
-from odyssey.table.declare import op, publish
+from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ in ops
@@ -92,6 +92,24 @@ _CLOSE: dict[str, Any] = {"window": (3, 2), "stride": (2, 1), "padding": (1, 0),
 _SHUFFLED = (np.arange(40) * 7 % 11).astype(np.int8)
 
 
+def _compiled_pull(cotangent: Array, x: Array, *options: Shape) -> Array:
+    from odyssey.kernels import pooling
+
+    x = x.astype(cotangent.dtype, copy=False)
+    if pooling.in_fours(spec_of(x), *options):
+        return pooling.to_largest_of_four(cotangent, x)
+    return pooling.to_largest(cotangent, x, max_pool("max_pool_pullback", x, *options), *options)
+
+
+def _takes(cotangent: Spec, x: Spec, window: Shape, *options: Shape) -> bool:
+    from odyssey.kernels.pooling import takes
+
+    # The loop trusts the shapes.
+    fits = shapes_fit(cotangent.shape, x.shape, window, *options)
+    safe = np.can_cast(x.dtype, cotangent.dtype)
+    return safe and takes(Spec(x.shape, cotangent.dtype), window) and fits
+
+
 def _pulled_spec(
     cotangent: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape
 ) -> Spec:
@@ -119,6 +137,7 @@ def _pushed_spec(
     real=True,
     masks=True,
     equals=_pull_in_ops,
+    kernels=[Kernel("a loop over windows", _compiled_pull, when=_takes)],
     infer=_pulled_spec,
     vjp={
         "cotangent": lambda g, x, window, stride, padding, dilation: max_pool_pushforward(
@@ -135,6 +154,7 @@ def _pushed_spec(
     kinks=f"{_TIES}; 0 in x",
     samples=[
         sample((2, 1, 2, 2), _SHUFFLED[:32].reshape(2, 1, 4, 4), **_TWO),
+        sample((1, 3), _SHUFFLED[:12].reshape(2, 6), **_TWO),
         sample((2, 3, 2), _SHUFFLED.reshape(2, 5, 4), **_CLOSE),
         sample((8, 2), _SHUFFLED.reshape(8, 5), **_ONE),
         sample((0, 2), _SHUFFLED[:0].reshape(0, 5), **_ONE),

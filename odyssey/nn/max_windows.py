@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.nn.pool_windows import Places, Plan, along, plan_for
+from odyssey.nn.pool_windows import Plan, plan_for
 from odyssey.spec import Array, Shape
 
 __all__ = ["first_places", "lowest", "max_pool", "pull", "push"]
@@ -22,41 +22,24 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 
 def _largest(x: Any, plan: Plan) -> Array:
     """The largest element of each window: along one axis after another, which takes less work."""
-    dims = len(plan.axes)
-    for k in reversed(range(dims)):
-        axis = plan.axes[k]
-        parts = [(along(k, dims, w), along(k, dims, e)) for w, e in axis.reads]
-        full = [e for (w, e), (of, _) in zip(parts, axis.reads, strict=True) if _all(of, axis)]
-        if len(full) == len(parts) > 1:
-            out = np.maximum(x[full[0]], x[full[1]])
-            for e in full[2:]:
-                np.maximum(out, x[e], out=out)
+    for step in plan.steps:
+        if step.full and len(step.keys) > 1:
+            (_, first), (_, second), *others = step.keys
+            out = np.maximum(x[first], x[second])
+            for _, elements in others:
+                np.maximum(out, x[elements], out=out)
         else:
-            shape = list(x.shape)
-            shape[k - dims] = axis.windows
-            out = np.full(shape, lowest(x.dtype), x.dtype)
-            for w, e in parts:
-                part = out[w]
-                np.maximum(part, x[e], out=part)
+            out = np.full(step.folded(x.shape), lowest(x.dtype), x.dtype)
+            for windows, elements in step.keys:
+                part = out[windows]
+                np.maximum(part, x[elements], out=part)
         x = out
     return x
-
-
-def _all(windows: slice, axis: Places) -> bool:
-    return windows == slice(0, axis.windows)
 
 
 def max_pool(who: str, x: Any, *options: Shape) -> Array:
     """The largest element of each window."""
     return _largest(x, plan_for(who, x, *options))
-
-
-def _tile(shape: Shape, plan: Plan, one: bool) -> Shape:
-    """``shape`` with an axis for the windows and one for their places, or of length 1."""
-    dims = len(plan.out)
-    head, sizes = shape[: len(shape) - dims], shape[len(shape) - dims :]
-    pairs = [(m, 1 if one else n // m) for n, m in zip(sizes, plan.out, strict=True)]
-    return head + tuple([length for pair in pairs for length in pair])
 
 
 def _all_hits(x: Array, peak: Array, plan: Plan) -> tuple[list[Array], Array]:
@@ -80,12 +63,13 @@ def pull(g: Any, x: Any, *options: Any) -> Array:
     peak = _largest(x, plan)
     if g.shape != peak.shape:
         raise ValueError("the cotangent has another shape than the maxima")
-    if plan.tiles and x.size:
-        narrow = _tile(peak.shape, plan, one=True)
-        hits = x.reshape(_tile(x.shape, plan, one=False)) == peak.reshape(narrow)
+    if plan.wide and x.size:
+        hits = x.reshape(plan.wide) == peak.reshape(plan.narrow)
         top = np.maximum.reduce(peak, None)
         if np.count_nonzero(hits) == peak.size and top == top:  # no ties, and no NaN
-            return np.where(hits, g.reshape(narrow), g.dtype.type(0)).reshape(x.shape)
+            out = np.zeros(x.shape, g.dtype)
+            np.copyto(out.reshape(plan.wide), g.reshape(plan.narrow), where=hits)
+            return out
     found, count = _all_hits(x, peak, plan)
     share, out = g / count.astype(g.dtype), np.zeros(x.shape, g.dtype)
     for (windows, elements), hits in zip(plan.keys, found, strict=True):

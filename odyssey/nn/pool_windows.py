@@ -8,38 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown, whole
+from odyssey.checks import shown
 from odyssey.errors import ShapeError
+from odyssey.nn.sliding import ints
 from odyssey.spec import Array, Shape
 
-__all__ = [
-    "Places",
-    "Plan",
-    "along",
-    "images",
-    "ints",
-    "plan_for",
-    "plan_of",
-    "pooled_shape",
-    "prepared",
-]
+Key = tuple[Any, ...]
 
-
-def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
-    """An option that is one whole number, or one for each of ``n`` axes.
-
-    >>> ints("example", "stride", 2, 3)
-    (2, 2, 2)
-    """
-    if type(value) is int and value >= low:
-        return (value,) * n
-    if not isinstance(value, (tuple, list)):
-        return (whole(who, name, value, low),) * n
-    if len(value) != n:
-        raise ShapeError(
-            f"{who}: {name}={shown(value)} for {n} spatial axes; pass an int, or a tuple of {n}"
-        )
-    return tuple([whole(who, name, part, low) for part in value])
+__all__ = ["Plan", "plan_for", "pooled_shape", "prepared", "shapes_fit"]
 
 
 def prepared(
@@ -84,6 +60,16 @@ class Places(NamedTuple):
     reads: tuple[tuple[slice, slice], ...]
     filled: Array
 
+    @property
+    def full(self) -> bool:
+        """Whether every window has an element at every place that is read."""
+        return all(windows == slice(0, self.windows) for windows, _ in self.reads)
+
+    def keys(self, behind: int) -> tuple[tuple[Key, Key], ...]:
+        """``reads`` as keys of an array that has so many axes behind this one."""
+        rest = (slice(None),) * behind
+        return tuple([((..., w, *rest), (..., e, *rest)) for w, e in self.reads])
+
 
 def _places(who: str, length: int, window: int, stride: int, padding: int, apart: int) -> Places:
     """The windows over an axis of ``length``, whose places are so far ``apart``."""
@@ -113,23 +99,58 @@ def _places(who: str, length: int, window: int, stride: int, padding: int, apart
     return Places(count, tuple(reads), filled)
 
 
+class Step(NamedTuple):
+    """The windows over one axis, to be folded or spread.
+
+    Attributes:
+        axis: Its number, from the last, -1.
+        windows: How many there are.
+        length: Of the axis.
+        keys: For each place within a window, a key of the windows that have an element there, and
+            a key of these elements.
+        full: Whether these are all windows, for each place.
+    """
+
+    axis: int
+    windows: int
+    length: int
+    keys: tuple[tuple[Key, Key], ...]
+    full: bool
+
+    def folded(self, shape: Shape) -> list[int]:
+        """A shape with as many windows in the place of the elements of this axis."""
+        found = list(shape)
+        found[self.axis] = self.windows
+        return found
+
+    def spread(self, shape: Shape) -> list[int]:
+        """The same, backwards."""
+        found = list(shape)
+        found[self.axis] = self.length
+        return found
+
+
 class Plan(NamedTuple):
     """The windows over all spatial axes.
 
     Attributes:
         out: How many windows there are, by axis.
-        axes: The windows over each.
-        keys: For each place within a window, a key of the windows that have an element there, and
-            a key of these elements.
+        steps: The windows over each axis, the last one first.
+        keys: As those of a step, over all axes at once.
+        filled: How many elements a window has, by axis: one number for each window.
         apart: Whether no element is read twice.
-        tiles: Whether the windows lie side by side and cover all.
+        wide: Where windows lie side by side and cover all: a shape with an axis for the windows and
+            one for their places, by axis, behind one for all else; else empty.
+        narrow: The same with places of length 1.
     """
 
     out: Shape
-    axes: tuple[Places, ...]
-    keys: tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]
+    steps: tuple[Step, ...]
+    keys: tuple[tuple[Key, Key], ...]
+    filled: tuple[Array, ...]
     apart: bool
-    tiles: bool
+    wide: Shape
+    narrow: Shape
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +163,12 @@ def plan_of(
         ShapeError: where none fits, or one has nothing but padding.
     """
     numbers = list(zip(sizes, window, stride, padding, dilation, strict=True))
-    axes = tuple([_places(who, *of_axis) for of_axis in numbers])
+    axes = [_places(who, *of_axis) for of_axis in numbers]
+    dims = len(axes)
+    steps = [
+        Step(k - dims, axes[k].windows, sizes[k], axes[k].keys(dims - 1 - k), axes[k].full)
+        for k in reversed(range(dims))
+    ]
     keys = [
         ((..., *[w for w, _ in place]), (..., *[e for _, e in place]))
         for place in product(*[axis.reads for axis in axes])
@@ -150,9 +176,16 @@ def plan_of(
     spans = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
     apart = all(k == 1 or s >= n for k, s, n in zip(window, stride, spans, strict=True))
     out = tuple([axis.windows for axis in axes])
+    wide: list[int] = []
+    narrow: list[int] = []
     tiles = stride == window and set(dilation) == {1} and not any(padding)
-    tiles = tiles and all(n == k * m for n, k, m in zip(sizes, window, out, strict=True))
-    return Plan(out, axes, tuple(keys), apart, tiles)
+    if tiles and all(n == k * m for n, k, m in zip(sizes, window, out, strict=True)):
+        wide, narrow = [-1], [-1]
+        for m, k in zip(out, window, strict=True):
+            wide += m, k
+            narrow += m, 1
+    filled = tuple([axis.filled for axis in axes])
+    return Plan(out, tuple(steps), tuple(keys), filled, apart, tuple(wide), tuple(narrow))
 
 
 def pooled_shape(
@@ -164,11 +197,14 @@ def pooled_shape(
     return shape[: len(shape) - len(window)] + out
 
 
+def shapes_fit(pooled: Shape, shape: Shape, *options: Shape) -> bool:
+    """Whether one shape is what is pooled from the other."""
+    try:
+        return pooled == pooled_shape("pooling", shape, *options)
+    except ShapeError:
+        return False
+
+
 def plan_for(who: str, x: Any, window: Shape, *others: Shape) -> Plan:
     """The windows over the last axes of an array."""
     return plan_of(who, images(who, x.shape, len(window)), window, *others)
-
-
-def along(k: int, dims: int, part: slice) -> tuple[Any, ...]:
-    """A key of a part of spatial axis ``k``, and of all else."""
-    return (..., part, *[slice(None)] * (dims - 1 - k))
