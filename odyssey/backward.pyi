@@ -552,6 +552,27 @@ def real_dft(
     g: ArrayLike, x_spec: Spec = ..., axis: int = -1, norm: str = "backward", *, x: ArrayLike = ...
 ) -> _Array: ...
 def reciprocal(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
+def recurrent_pullback(
+    g: ArrayLike,
+    cotangent: ArrayLike,
+    x: ArrayLike,
+    state: ArrayLike,
+    w: ArrayLike,
+    b: ArrayLike | None = None,
+    cell: str = ...,
+    operand: str = ...,
+) -> tuple[_Array, _Array, _Array, _Array, _Array | None]:
+    """The gradients in cotangent and x and state and w and b."""
+def recurrent_states(
+    g: ArrayLike,
+    x: ArrayLike,
+    state: ArrayLike,
+    w: ArrayLike,
+    b: ArrayLike | None = None,
+    out: ArrayLike = ...,
+    cell: str = ...,
+) -> tuple[_Array, _Array, _Array, _Array | None]:
+    """The gradients in x and state and w and b."""
 def rel_entr(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 def relu(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
@@ -570,6 +591,9 @@ def rms_norm(
     """The gradients in x and weight."""
 def roll(
     g: ArrayLike, shift: Any, axis: int | tuple[int, ...] | None = None, *, x: ArrayLike = ...
+) -> _Array: ...
+def rope(
+    g: ArrayLike, positions: ArrayLike, base: float = 10000.0, *, x: ArrayLike = ...
 ) -> _Array: ...
 def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...

@@ -36,6 +36,8 @@ __all__ = [
     "gelu",
     "global_avg_pool2d",
     "group_norm",
+    "gru",
+    "gru_cell",
     "hard_sigmoid",
     "hard_swish",
     "hard_tanh",
@@ -45,6 +47,8 @@ __all__ = [
     "linear",
     "log_sigmoid",
     "log_softmax",
+    "lstm",
+    "lstm_cell",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
@@ -52,11 +56,17 @@ __all__ = [
     "max_pool_pullback",
     "max_pool_pushforward",
     "mish",
+    "multi_head_attention",
     "pairwise_distance",
     "prelu",
+    "recurrent_pullback",
+    "recurrent_states",
     "relu",
     "relu6",
     "rms_norm",
+    "rnn",
+    "rnn_cell",
+    "rope",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -1009,6 +1019,40 @@ def group_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def gru(
+    x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
+) -> tuple[V, V]:
+    """A gated recurrent unit over a sequence: ``gru_cell`` at each time."""
+@overload
+def gru(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b_x: Any = None,
+    b_h: Any = None,
+    *,
+    tape: Tape | None = None,
+) -> tuple[Array, Array]: ...
+
+@overload
+def gru_cell(
+    x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
+) -> V:
+    """One step of a gated recurrent unit."""
+@overload
+def gru_cell(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b_x: Any = None,
+    b_h: Any = None,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 hard_sigmoid: Unary
 """Elementwise ``relu6(x + 3) / 6``."""
 hard_swish: Unary
@@ -1136,6 +1180,34 @@ def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
 @overload
 def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def lstm(
+    x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
+) -> tuple[V, tuple[V, V]]:
+    """A long short-term memory over a sequence: ``lstm_cell`` at each time."""
+@overload
+def lstm(
+    x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
+) -> tuple[V, tuple[V, V]]: ...
+@overload
+def lstm(
+    x: Plain, state: Any, w_x: Any, w_h: Any, b: Plain | None = None, *, tape: Tape | None = None
+) -> tuple[Array, tuple[Array, Array]]: ...
+
+@overload
+def lstm_cell(
+    x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
+) -> tuple[V, V]:
+    """One step of a long short-term memory."""
+@overload
+def lstm_cell(
+    x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
+) -> tuple[V, V]: ...
+@overload
+def lstm_cell(
+    x: Plain, state: Any, w_x: Any, w_h: Any, b: Plain | None = None, *, tape: Tape | None = None
+) -> tuple[Array, Array]: ...
 
 @overload
 def max_pool1d(
@@ -1318,6 +1390,103 @@ mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
 
 @overload
+def multi_head_attention(
+    q: V,
+    k: Operand,
+    v: Operand,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+    w_o: Any,
+    b_q: Any = None,
+    b_k: Any = None,
+    b_v: Any = None,
+    b_o: Any = None,
+    *,
+    heads: int,
+    mask: Operand | None = None,
+    causal: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Attention of several heads between projections, as in a transformer."""
+@overload
+def multi_head_attention(
+    q: Plain,
+    k: V,
+    v: Operand,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+    w_o: Any,
+    b_q: Any = None,
+    b_k: Any = None,
+    b_v: Any = None,
+    b_o: Any = None,
+    *,
+    heads: int,
+    mask: Operand | None = None,
+    causal: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def multi_head_attention(
+    q: Plain,
+    k: Plain,
+    v: V,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+    w_o: Any,
+    b_q: Any = None,
+    b_k: Any = None,
+    b_v: Any = None,
+    b_o: Any = None,
+    *,
+    heads: int,
+    mask: Operand | None = None,
+    causal: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def multi_head_attention(
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+    w_o: Any,
+    b_q: Any = None,
+    b_k: Any = None,
+    b_v: Any = None,
+    b_o: Any = None,
+    *,
+    heads: int,
+    mask: V,
+    causal: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def multi_head_attention(
+    q: Plain,
+    k: Plain,
+    v: Plain,
+    w_q: Any,
+    w_k: Any,
+    w_v: Any,
+    w_o: Any,
+    b_q: Any = None,
+    b_k: Any = None,
+    b_v: Any = None,
+    b_o: Any = None,
+    *,
+    heads: int,
+    mask: Plain | None = None,
+    causal: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
 def pairwise_distance(
     x1: V,
     x2: Operand,
@@ -1356,6 +1525,136 @@ def prelu(x: V, weight: Operand, /, *, tape: Tape | None = None) -> V:
 def prelu(x: Plain, weight: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
 def prelu(x: Plain, weight: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def recurrent_pullback(
+    cotangent: V,
+    x: Operand,
+    state: Operand,
+    w: Operand,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> V:
+    """The cotangent of one operand of ``recurrent_states``, for that of its result."""
+@overload
+def recurrent_pullback(
+    cotangent: Plain,
+    x: V,
+    state: Operand,
+    w: Operand,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_pullback(
+    cotangent: Plain,
+    x: Plain,
+    state: V,
+    w: Operand,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_pullback(
+    cotangent: Plain,
+    x: Plain,
+    state: Plain,
+    w: V,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_pullback(
+    cotangent: Plain,
+    x: Plain,
+    state: Plain,
+    w: Plain,
+    b: V,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_pullback(
+    cotangent: Plain,
+    x: Plain,
+    state: Plain,
+    w: Plain,
+    b: Plain | None = None,
+    /,
+    *,
+    cell: str,
+    operand: str,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def recurrent_states(
+    x: V,
+    state: Operand,
+    w: Operand,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    tape: Tape | None = None,
+) -> V:
+    """The states of a recurrent cell after each step, (times, states, ..., width)."""
+@overload
+def recurrent_states(
+    x: Plain,
+    state: V,
+    w: Operand,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_states(
+    x: Plain,
+    state: Plain,
+    w: V,
+    b: Operand | None = None,
+    /,
+    *,
+    cell: str,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def recurrent_states(
+    x: Plain, state: Plain, w: Plain, b: V, /, *, cell: str, tape: Tape | None = None
+) -> V: ...
+@overload
+def recurrent_states(
+    x: Plain,
+    state: Plain,
+    w: Plain,
+    b: Plain | None = None,
+    /,
+    *,
+    cell: str,
+    tape: Tape | None = None,
+) -> Array: ...
 relu: Unary
 """Elementwise rectifier, ``max(x, 0)``."""
 relu6: Unary
@@ -1391,6 +1690,86 @@ def rms_norm(
     axis: int | tuple[int, ...] | None = -1,
     eps: float = 1e-06,
     tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def rnn(
+    x: V,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: Operand | None = None,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> tuple[V, V]:
+    """A simple recurrent layer over a sequence: ``rnn_cell`` at each time."""
+@overload
+def rnn(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: V,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> tuple[V, V]: ...
+@overload
+def rnn(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: Plain | None = None,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> tuple[Array, Array]: ...
+
+@overload
+def rnn_cell(
+    x: V,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: Operand | None = None,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> V:
+    """One step of a simple recurrent layer, ``tanh(x @ w_x.T + h @ w_h.T + b)``."""
+@overload
+def rnn_cell(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: V,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def rnn_cell(
+    x: Plain,
+    h: Any,
+    w_x: Any,
+    w_h: Any,
+    b: Plain | None = None,
+    *,
+    activation: str = "tanh",
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def rope(x: V, positions: Operand, /, *, base: float = 10000.0, tape: Tape | None = None) -> V:
+    """Pairs of elements turned by angles that grow with the position: rotary embedding."""
+@overload
+def rope(x: Plain, positions: V, /, *, base: float = 10000.0, tape: Tape | None = None) -> V: ...
+@overload
+def rope(
+    x: Plain, positions: Plain, /, *, base: float = 10000.0, tape: Tape | None = None
 ) -> Array: ...
 
 @overload

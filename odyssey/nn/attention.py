@@ -11,7 +11,8 @@ import numpy as np
 from odyssey.checks import number, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
-from odyssey.nn.attention_tiles import PASSES, Attention, Shared
+from odyssey.nn.attention_tiles import PASSES, Attention
+from odyssey.nn.shared import Shared
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
@@ -190,9 +191,12 @@ def _rule(operand: str) -> Callable[..., Any]:
         if residual is None or operand == "mask":
             return attention_pullback(g, q, k, v, mask, causal=causal, scale=scale, operand=operand)
         shared, passes, *kept = residual
-        return shared.cotangent(
-            operand, g, lambda: _call(q, k, v, mask, causal, scale, passes), kept
-        )
+
+        def answers() -> dict[str, Any]:
+            call = _call(q, k, v, mask, causal, scale, passes)
+            return call.backward(g, ("q", "k", "v"), kept)
+
+        return shared.cotangent(operand, g, answers)
 
     return rule
 

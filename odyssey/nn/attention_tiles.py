@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from odyssey.spec import Array, Shape
 
-__all__ = ["PASSES", "Attention", "Passes", "Shared"]
+__all__ = ["PASSES", "Attention", "Passes"]
 
 # Scores of one tile: the fastest of 2^14 to 2^20 from 128 to 4096 keys, half a megabyte in float32.
 _MOST = 1 << 17
@@ -232,31 +232,3 @@ def _add(total: Array, part: Array) -> None:
     part = part.sum(tuple(range(part.ndim - total.ndim)))
     axes = tuple(k for k, n in enumerate(total.shape) if n == 1 and part.shape[k] != 1)
     total += part.sum(axes, keepdims=True) if axes else part
-
-
-class Shared:
-    """What the rules of one call have in common: the answers to the last cotangent.
-
-    The sweep asks for the cotangents of q, k and v one after another. They have most of their work
-    in common, so the first question answers all three, and each answer is handed out once.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[Array, dict[str, Array]] | None = None
-
-    def cotangent(self, name: str, g: Array, call: Callable[[], Attention], kept: Any) -> Array:
-        """The cotangent of ``q``, ``k`` or ``v`` for that of the result.
-
-        Args:
-            name: Of the operand.
-            g: The result's.
-            call: Makes the call again from what the tape kept.
-            kept: The weights of its tiles, or none.
-        """
-        last, self._last = self._last, None
-        # By value: who sees a cotangent, as functions given to on_gradient do, may write to it.
-        if last is None or name not in last[1] or not np.array_equal(last[0], g, equal_nan=True):
-            last = g.copy(), call().backward(g, ("q", "k", "v"), kept)
-        answer = last[1].pop(name)
-        self._last = last if last[1] else None
-        return answer

@@ -112,7 +112,9 @@ def _run(
     for step in graph.steps:
         given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
         options = dict(zip(step.row.options, step.options, strict=True))
-        known[step.out.id] = step.row.call(*given, **options)
+        # A lone operand of an op of any number would pass for a sequence of them.
+        operands = [given] if step.row.layout.variadic else given
+        known[step.out.id] = step.row.call(*operands, **options)
         follows = any(isinstance(o, Symbol) and o.id in moving for o in step.operands)
         if follows and step.out.spec.dtype.kind != "b":  # a truth about numbers stands still
             moving.add(step.out.id)
@@ -130,6 +132,8 @@ def _kept(step: _Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any
 def _pulled(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
     """The cotangent of operand ``k``, for that of the result."""
     steps, out, own, known = _run(equals, k, values)
+    if not isinstance(out, Symbol):  # a constant
+        return _zeros(values[k])
     moving = {own, *(step.out.id for step in steps)}
     cotangents = {out.id: _fitted(g, out.spec)}
     for step in reversed(steps):
@@ -144,12 +148,14 @@ def _pulled(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...])
             r = _fitted(g if rule is PASS else rule(g, kept, specs), operand.spec)
             i = operand.id
             cotangents[i] = OPS["add"].call(cotangents[i], r) if i in cotangents else r
-    return cotangents[own] if own in cotangents else _zeros(Spec(values[k].shape, values[k].dtype))
+    return cotangents[own] if own in cotangents else _zeros(values[k])
 
 
 def _pushed(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
     """The tangent of the result, for that of operand ``k``."""
     steps, out, own, known = _run(equals, k, values)
+    if not isinstance(out, Symbol):  # a constant
+        return _zeros(out)
     tangents = {own: t}
     for step in steps:
         kept, specs = _kept(step, known)
@@ -165,9 +171,9 @@ def _pushed(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...])
     return tangents[out.id] if out.id in tangents else _zeros(out.spec)
 
 
-def _zeros(spec: Spec) -> Any:
+def _zeros(like: Any) -> Any:
     """The derivative of what does not depend on the operand."""
-    return np.zeros(spec.shape, spec.dtype)
+    return np.zeros(like.shape, like.dtype)
 
 
 def _known_rule(step: _Step, rules: Sequence[Any], k: int) -> Any:

@@ -29,10 +29,12 @@ ROWS = {
     "odyssey.nn.max_pooling": "max_pool1d max_pool2d=maxpool2d max_pool3d",
     "odyssey.nn.max_pooling_derivatives": "max_pool_pullback max_pool_pushforward max_pool_indices",
     "odyssey.nn.normalization": "rms_norm layer_norm",
+    "odyssey.nn.positions": "rope",
     "odyssey.nn.rectifiers": """
         relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
         hard_tanh=hardtanh
     """,
+    "odyssey.nn.recurrent": "recurrent_states recurrent_pullback",
     "odyssey.nn.softmaxes": "softmax log_softmax",
     "odyssey.nn.unfolding": "unfold fold",
     "odyssey.ops.draws.philox": "philox_uniform philox_normal philox_dropout",
@@ -101,7 +103,9 @@ COMPOSITES = {
     "odyssey.nn.channel_norms": "group_norm instance_norm",
     "odyssey.nn.distances": "cosine_similarity pairwise_distance",
     "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
+    "odyssey.nn.heads": "multi_head_attention",
     "odyssey.nn.running_statistics": "batch_norm",
+    "odyssey.nn.sequences": "rnn_cell rnn lstm_cell lstm gru_cell gru",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.ops.draws.distributions": "random_uniform random_normal",
     "odyssey.ops.folds.convolution": "correlate",

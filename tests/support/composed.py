@@ -58,5 +58,7 @@ class Call:
 
 
 def results(out):
-    """What came out, as a list."""
-    return list(out) if isinstance(out, (tuple, list)) else [out]
+    """What came out, however deep, as a list."""
+    if isinstance(out, (tuple, list)):
+        return [result for part in out for result in results(part)]
+    return [out]

@@ -228,6 +228,11 @@ SPELLINGS |= {
     "attention_pullback": [
         ([(2, 4), (2, 4), (3, 4), (3, 4), None], [{**more, "operand": "q"} for more in SCALES])
     ],
+    "rope": [([(3, 4), np.arange(3)], [{}, *({"base": b} for b in (10000, 1e4, F(1e4)))])],
+    "recurrent_states": [([(2, 3), (1, 3), (3, 3), None], [{"cell": "tanh"}])],
+    "recurrent_pullback": [
+        ([(2, 1, 3), (2, 3), (1, 3), (3, 3), None], [{"cell": "tanh", "operand": "x"}])
+    ],
 }
 WALK = {
     f"{name}-{k}": (OPS[name], *case)

@@ -11,7 +11,13 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import OdysseyError
 from odyssey.ops import COMPOSITES
 from odyssey.tree import leaves
-from support import by_loops, formulas_indexing, formulas_nn, formulas_special
+from support import (
+    by_loops,
+    formulas_indexing,
+    formulas_networks,
+    formulas_nn,
+    formulas_special,
+)
 from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
 
@@ -61,6 +67,7 @@ FORMULAS = {
     "one_hot": one_hot,
     "unstack": lambda x, axis=0: tuple(np.moveaxis(x, axis, 0)),
     **formulas_indexing.FORMULAS,
+    **formulas_networks.FORMULAS,
     **formulas_nn.FORMULAS,
     **formulas_special.FORMULAS,
     **by_loops.FORMULAS,

@@ -34,6 +34,8 @@ def many_digits():
 PRODUCTS = {"correlate", "dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
 # What reads lines between points is one row, whose corners are walked; spacings have tests below.
 ELSEWHERE = {"interp"}
+# Products and gates, the corners of which are those of rows.
+ELSEWHERE |= {"rnn_cell", "rnn", "lstm_cell", "lstm", "gru_cell", "gru", "multi_head_attention"}
 # What chooses numbers by their values, to which corners do nothing else; see test_ordering.
 ELSEWHERE |= {"cummax", "cummin", "topk", "kthvalue", "partition", "argpartition", "digitize"}
 # What leaves out NaN; tested in test_without_nan.
