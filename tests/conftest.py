@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
@@ -12,8 +13,17 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 def pytest_collection_modifyitems(items):
     peers = pytest.mark.skip(reason=f"peers missing: {', '.join(PEERS_MISSING)}")
     cudasim = pytest.mark.skip(reason="needs NUMBA_ENABLE_CUDASIM=1")
+    scipy = pytest.mark.skip(reason="SciPy, which computes it, is missing")
     for item in items:
+        if SCIPY_MISSING and by_scipy(item):
+            item.add_marker(scipy)
         if PEERS_MISSING and "peers" in item.keywords:
             item.add_marker(peers)
         if not SIMULATED and "cudasim" in item.keywords:
             item.add_marker(cudasim)
+
+
+def by_scipy(item):
+    """Whether a test is of a row that calls SciPy."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(getattr(value, "primitive", None) == "call" for value in given)

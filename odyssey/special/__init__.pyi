@@ -6,10 +6,13 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 from typing import Any, overload
 
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, ArrayOrScalar, Binary, Plain, Scalar, Unary, V
+from odyssey.table.signatures import Array, ArrayOrScalar, Binary, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
     "bessel_quotient",
+    "beta",
+    "betainc",
+    "betaln",
     "digamma",
     "digamma_derivative",
     "entr",
@@ -21,6 +24,8 @@ __all__ = [
     "exponential_moment",
     "exprel",
     "gamma",
+    "gammainc",
+    "gammaincc",
     "gammaln",
     "i0",
     "i0e",
@@ -52,6 +57,22 @@ def bessel_quotient(
 def bessel_quotient(
     x: Plain, /, *, order: int, scaled: bool = False, tape: Tape | None = None
 ) -> Array: ...
+beta: Binary
+"""Elementwise beta function, ``gamma(a) * gamma(b) / gamma(a + b)``; NaN below 0."""
+
+@overload
+def betainc(a: V, b: Operand, x: Operand, /, *, tape: Tape | None = None) -> V:
+    """Elementwise regularized incomplete beta function, the beta distribution's chance."""
+@overload
+def betainc(a: Plain, b: V, x: Operand, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def betainc(a: Plain, b: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
+@overload
+def betainc(a: Scalar, b: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
+@overload
+def betainc(a: Plain, b: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+betaln: Binary
+"""Elementwise logarithm of the beta function, also of numbers far apart; NaN below 0."""
 digamma: Unary
 """Elementwise derivative of the logarithm of the gamma function."""
 
@@ -86,6 +107,10 @@ exprel: Unary
 """Elementwise ``(e**x - 1) / x``; 1 at 0."""
 gamma: Unary
 """Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
+gammainc: Binary
+"""Elementwise regularized lower incomplete gamma function, the gamma distribution's chance."""
+gammaincc: Binary
+"""Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``."""
 gammaln: Unary
 """Elementwise logarithm of the size of the gamma function."""
 i0: Unary

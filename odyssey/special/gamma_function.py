@@ -44,7 +44,7 @@ _FAR = [
 _STIRLING = 0.5 * math.log(2 * math.pi)
 
 
-def _stirling_rest(x: Any) -> Any:
+def stirling_rest(x: Any) -> Any:
     """What log(gamma(x)) has beside Stirling's formula, for x >= 2.5."""
     return polynomial(T(12.5) / (x * x) - T(1), _FAR) / x
 
@@ -55,13 +55,14 @@ def _near_two(x: Any, y: Any) -> Any:
     return t, t * polynomial(T(2) * t, _NEAR)
 
 
-def _gammaln_scalar(x: Any) -> Any:
+def gammaln_scalar(x: Any) -> Any:
+    """The scalar of ``gammaln``, for others to use."""
     y = abs(x)
     t, near = _near_two(x, y)
     near = near - select(y < T(1.5), math.log1p(t), T(0))
     near = near - select(y < T(0.5), math.log(y), T(0))
     # Grouped so that what cancels below e is small.
-    far = (y - T(0.5)) * (math.log(y) - T(1)) + T(_STIRLING - 0.5) + _stirling_rest(y)
+    far = (y - T(0.5)) * (math.log(y) - T(1)) + T(_STIRLING - 0.5) + stirling_rest(y)
     size = select(y < T(2.5), near, far)
     stopped = select(y > whole(), whole(), y)
     sine = abs(half_turn_sine(stopped))
@@ -69,7 +70,8 @@ def _gammaln_scalar(x: Any) -> Any:
     return select(x <= T(-0.5), mirrored, size)
 
 
-def _gamma_scalar(x: Any) -> Any:
+def gamma_scalar(x: Any) -> Any:
+    """The scalar of ``gamma``, for others to use."""
     y = abs(x)
     _, near = _near_two(x, y)
     near = math.exp(near) / select(y < T(0.5), x * (T(1) + x), select(y < T(1.5), y, T(1)))
@@ -77,7 +79,7 @@ def _gamma_scalar(x: Any) -> Any:
     end = T(200 if T.max > 1e300 else 40)
     z = select(y > end, end, y)
     root = math.pow(z, T(0.5) * z - T(0.25))
-    rest = math.exp(-z) * T(math.sqrt(2 * math.pi)) * math.exp(_stirling_rest(z))
+    rest = math.exp(-z) * T(math.sqrt(2 * math.pi)) * math.exp(stirling_rest(z))
     is_near = y < T(2.5)
     stopped = select(y > whole(), whole(), y)
     sine = half_turn_sine(stopped)
@@ -97,8 +99,8 @@ _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
 @op(
     elementwise=True,
     aliases=["lgamma"],
-    kernels=[by_scalar(_gammaln_scalar)],
-    scalar=_gammaln_scalar,
+    kernels=[by_scalar(gammaln_scalar)],
+    scalar=gammaln_scalar,
     vjp={"x": lambda g, x: mul(g, digamma(x))},
     kinks="at 0 -inf, at -0.0 inf; NaN at negative whole numbers and at -inf, where it is inf",
     samples=_SAMPLES,
@@ -106,13 +108,13 @@ _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
 )
 def gammaln(x: Any, /) -> Any:
     """Elementwise logarithm of the size of the gamma function."""
-    return on_arrays(_gammaln_scalar, x)
+    return on_arrays(gammaln_scalar, x)
 
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_gamma_scalar)],
-    scalar=_gamma_scalar,
+    kernels=[by_scalar(gamma_scalar)],
+    scalar=gamma_scalar,
     # Stopped where it is infinite: its own slope falls to 0.
     vjp={"x": lambda g, x, out: mul(g, mul(out, digamma(minimum(x, 1e4))))},
     kinks="-inf at both zeros; NaN at negative whole numbers and at -inf, as it is itself",
@@ -121,7 +123,7 @@ def gammaln(x: Any, /) -> Any:
 )
 def gamma(x: Any, /) -> Any:
     """Elementwise gamma function, ``(x - 1)!`` for whole numbers."""
-    return on_arrays(_gamma_scalar, x)
+    return on_arrays(gamma_scalar, x)
 
 
 @composite(

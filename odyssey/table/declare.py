@@ -158,7 +158,7 @@ def op(
             parameters of the reference.
         primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
             ``"product"``, ``"view"``, ``"gather"``, ``"scatter"``, ``"assemble"``, ``"scan"``,
-            ``"decompose"``, ``"random"``.
+            ``"decompose"``, ``"random"``, ``"call"``.
         ordered: The op does something beside its result: calls of it stay, and stay in order.
         kernels: Other ways to run it, each a ``Kernel``, which ``row.use`` takes.
         numpy: NumPy functions whose calls on Variables mean this op.

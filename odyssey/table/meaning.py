@@ -1,9 +1,10 @@
 """What a compiler may read of a row: on numbers, in other ops, or by kind; and its other kernels.
 
 A compiler takes a row apart by one of three things. An elementwise row has a ``scalar``, its
-meaning on numbers. A row that stands for a composition has ``equals``, the same function written
-with other ops. What is neither is a ``primitive``, of which there are a few kinds, and a compiler
-knows each. A row of numbers may have ``equals`` beside its scalar.
+meaning on numbers, unless a library alone has that. A row that stands for a composition has
+``equals``, the same function written with other ops. What is neither is a ``primitive``, of which
+there are a few kinds, and a compiler knows each. A row of numbers may have ``equals`` beside its
+scalar.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
 PRIMITIVES = (
     *("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose"),
-    "random",
+    *("random", "call"),
 )
 """The kinds of rows that are neither elementwise nor made of others.
 
 What they do with elements: sum or search them along axes; multiply and sum them; arrange them
 anew; read them, or write or add them, where indices or their order say; join arrays; take each
 along an axis from those before it; take matrices apart, as LAPACK does; make random ones of the
-state of a generator.
+state of a generator; call a function of a library on each, which is what an elementwise row
+without a scalar does.
 """
 
 

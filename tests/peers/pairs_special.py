@@ -81,4 +81,13 @@ PAIRS = [
     pair("jax.scipy.special.i1e", "i1e", (5, 4), low=-12.0, high=12.0),
     pair("jax.scipy.special.rel_entr", "rel_entr", (3, 2), (2,), low=0.2, high=3.0),
     pair("jax.scipy.special.kl_div", "kl_div", (3, 2), (2,), low=0.2, high=3.0),
+    pair("torch.special.gammainc", "gammainc", np.array([[0.5], [2.0], [9.0]]), (4,), **UP),
+    pair("torch.special.gammaincc", "gammaincc", np.array([[0.5], [2.0], [9.0]]), (4,), **UP),
+    pair("torch.igamma", "gammainc", np.array([3.0, 1.5]), (3, 2), **UP),
+    pair("torch.igammac", "gammaincc", np.array([3.0, 1.5]), (3, 2), **UP),
+    pair(
+        "jax.scipy.special.betainc", "betainc", 2.5, np.array([0.5, 3.0]), (3, 2), low=0.1, high=0.9
+    ),
+    pair("jax.scipy.special.betaln", "betaln", (3, 2), (2,), **UP),
+    pair("jax.scipy.special.beta", "beta", (3, 2), (2,), **UP),
 ]

@@ -1,0 +1,99 @@
+"""The beta function and its logarithm; names are those of SciPy.
+
+Where an operand is large, two logarithms of gamma functions that are close together are subtracted
+on paper (A. R. DiDonato and A. H. Morris, Algorithm 708, ACM TOMS 18, 1992).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
+from odyssey.kernels.on_arrays import on_arrays
+from odyssey.ops.elementwise.arithmetic import add, mul, sub
+from odyssey.spec import Spec
+from odyssey.special.digamma_function import digamma
+from odyssey.special.error_function import within
+from odyssey.special.gamma_function import gamma_scalar, gammaln_scalar, stirling_rest
+from odyssey.table.declare import op, publish
+from odyssey.table.kernels import by_scalar
+from odyssey.table.samples import APART, PAIRS, reject, sample
+from odyssey.table.shape_rules import floating
+
+
+def _betaln_scalar(a: Any, b: Any) -> Any:
+    less, more = select(a < b, a, b), select(a < b, b, a)
+    direct = gammaln_scalar(a) + gammaln_scalar(b) - gammaln_scalar(a + b)
+    # From here on one of them, at least, is so large that Stirling's formula holds.
+    large = select(more < T(2.5), T(2.5), more)
+    ratio = less / large
+    rest = stirling_rest(large) - stirling_rest(less + large)
+    step = math.log1p(ratio)
+    one = gammaln_scalar(less) - (large + less - T(0.5)) * step - less * (math.log(large) - T(1))
+    middle = (less - T(0.5)) * math.log(ratio / (T(1) + ratio)) - large * step
+    both = T(0.5 * math.log(2 * math.pi)) - T(0.5) * math.log(large) + middle + stirling_rest(less)
+    apart = select(less < T(2.5), one, both) + rest
+    apart = select(more > T(T.max), T(-math.inf), apart)
+    found = select(more < T(2.5), direct, apart)
+    found = select(less == T(0), select(more > T(T.max), T(math.nan), T(math.inf)), found)
+    return select((a >= T(0)) & (b >= T(0)), found, T(math.nan))
+
+
+def _beta_scalar(a: Any, b: Any) -> Any:
+    less, more = select(a < b, a, b), select(a < b, b, a)
+    quotient = gamma_scalar(more) / gamma_scalar(less + more) * gamma_scalar(less)
+    # From here on the rounding of the sum is magnified.
+    close = (less > T(1e-30)) & (more < T(4))
+    return select(close, quotient, math.exp(_betaln_scalar(a, b)))
+
+
+def _slope(a: Any, b: Any, a_spec: Spec) -> Any:
+    """The slope of the logarithm in a; where a is infinite, it is 0 and not a difference."""
+    stopped = within(a, float(np.finfo(floating(a_spec.dtype)).max))
+    return sub(digamma(stopped), digamma(add(stopped, b)))
+
+
+_PAIRS = [sample(*s.operands, low=0.3, high=5.0) for s in PAIRS]
+_REJECTS = [APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")]
+_POSITIVE = "a difference of digammas, exact to their rounding; at 0 infinite or NaN, below NaN"
+
+
+@op(
+    elementwise=True,
+    kernels=[by_scalar(_betaln_scalar, 2)],
+    scalar=_betaln_scalar,
+    vjp={
+        "a": lambda g, a, b, a_spec: mul(g, _slope(a, b, a_spec)),
+        "b": lambda g, a, b, b_spec: mul(g, _slope(b, a, b_spec)),
+    },
+    kinks=_POSITIVE,
+    samples=_PAIRS,
+    rejects=_REJECTS,
+)
+def betaln(a: Any, b: Any, /) -> Any:
+    """Elementwise logarithm of the beta function, also of numbers far apart; NaN below 0."""
+    return on_arrays(_betaln_scalar, a, b)
+
+
+@op(
+    elementwise=True,
+    kernels=[by_scalar(_beta_scalar, 2)],
+    scalar=_beta_scalar,
+    vjp={
+        "a": lambda g, a, b, out, a_spec: mul(g, mul(out, _slope(a, b, a_spec))),
+        "b": lambda g, a, b, out, b_spec: mul(g, mul(out, _slope(b, a, b_spec))),
+    },
+    kinks=_POSITIVE,
+    samples=_PAIRS,
+    rejects=_REJECTS,
+)
+def beta(a: Any, b: Any, /) -> Any:
+    """Elementwise beta function, ``gamma(a) * gamma(b) / gamma(a + b)``; NaN below 0."""
+    return on_arrays(_beta_scalar, a, b)
+
+
+publish(globals())
