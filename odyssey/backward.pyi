@@ -212,6 +212,8 @@ def convolve(
     method: str = "auto",
 ) -> tuple[_Array, _Array]:
     """The gradients in a and v."""
+def copysign(g: ArrayLike, x1: ArrayLike, x2: ArrayLike) -> tuple[_Array, _Array]:
+    """The gradients in x1 and x2."""
 def cos(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cross(
@@ -343,6 +345,8 @@ def hard_tanh(
     g: ArrayLike, x: ArrayLike, min_val: float = -1.0, max_val: float = 1.0
 ) -> _Array: ...
 hardtanh = hard_tanh
+def heaviside(g: ArrayLike, x1: ArrayLike, *, x2: ArrayLike = ...) -> tuple[_Array, _Array]:
+    """The gradients in x1 and x2."""
 def hypot(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 def i0(g: ArrayLike, x: ArrayLike) -> _Array: ...

@@ -10,6 +10,8 @@ from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Produ
 
 __all__ = [
     "contract",
+    "corrcoef",
+    "cov",
     "cross",
     "dot",
     "eigh",
@@ -31,6 +33,54 @@ def contract(x: Plain, y: V, /, subscripts: str, *, tape: Tape | None = None) ->
 @overload
 def contract(
     x: Plain, y: Plain, /, subscripts: str, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def corrcoef(x: V, y: Operand | None = None, rowvar: bool = True, *, tape: Tape | None = None) -> V:
+    """Correlations of variables, from observations of them: covariances over both deviations."""
+@overload
+def corrcoef(x: Plain, y: V, rowvar: bool = True, *, tape: Tape | None = None) -> V: ...
+@overload
+def corrcoef(
+    x: Plain, y: Plain | None = None, rowvar: bool = True, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def cov(
+    m: V,
+    y: Operand | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Covariances of variables, from observations of them: a matrix."""
+@overload
+def cov(
+    m: Plain,
+    y: V,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def cov(
+    m: Plain,
+    y: Plain | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
 @overload

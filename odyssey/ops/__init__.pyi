@@ -264,6 +264,38 @@ def atleast_3d(*arrays: V, tape: Tape | None = None) -> V:
 def atleast_3d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def atleast_3d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
+
+@overload
+def average(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    weights: Operand | None = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Weighted mean over axes: ``sum(a * weights) / sum(weights)``."""
+@overload
+def average(
+    a: Plain,
+    axis: int | tuple[int, ...] | None,
+    weights: V,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def average(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    weights: Plain | None = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 binary_entropy: Binary
 """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
 binary_entropy_with_logits: Binary
@@ -403,6 +435,8 @@ def convolve(
 def convolve(
     a: Plain, v: Plain, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> Array: ...
+copysign: Binary
+"""Elementwise ``|x1|`` with the sign of ``x2``, that of zeros too."""
 
 @overload
 def correlate(
@@ -547,6 +581,14 @@ def dynamic_update_slice(
 def dynamic_update_slice(
     x: Plain, update: Plain, start_indices: Plain, /, *, tape: Tape | None = None
 ) -> Array: ...
+
+@overload
+def ediff1d(ary: V, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None) -> V:
+    """Differences of neighbours among all elements, on one axis."""
+@overload
+def ediff1d(
+    ary: Plain, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 equal: Binary
 """Elementwise ``x == y``; a constant."""
 exp: Unary
@@ -668,6 +710,8 @@ greater: Binary
 """Elementwise ``x > y``; a constant."""
 greater_equal: Binary
 """Elementwise ``x >= y``; a constant."""
+heaviside: Binary
+"""Elementwise step: 0 below 0, 1 above, and ``x2`` where ``x1`` is 0."""
 
 @overload
 def histogram(
@@ -1450,6 +1494,14 @@ def piecewise_linear(
     right: float | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
+
+@overload
+def polyval(p: V, x: Operand, *, tape: Tape | None = None) -> V:
+    """A polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``."""
+@overload
+def polyval(p: Plain, x: V, *, tape: Tape | None = None) -> V: ...
+@overload
+def polyval(p: Plain, x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 power: Binary
 """Elementwise power, ``x ** y``."""
 pow = power
@@ -1477,6 +1529,24 @@ power_slope: Binary
 """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
 prod: Fold
 """Product over ``axis``, by default of all elements; 1 of nothing."""
+
+@overload
+def ptp(
+    a: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """The largest value less the smallest, over axes."""
+@overload
+def ptp(
+    a: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def put(a: V, ind: Operand, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
@@ -2155,6 +2225,34 @@ def unstack(x: V, *, axis: int = 0, tape: Tape | None = None) -> tuple[V, ...]:
     """The parts of an array along an axis, which they lose."""
 @overload
 def unstack(x: Plain, *, axis: int = 0, tape: Tape | None = None) -> tuple[Array, ...]: ...
+
+@overload
+def unwrap(
+    p: V,
+    discont: float | None = None,
+    axis: int = -1,
+    *,
+    period: float = 6.283185307179586,
+    tape: Tape | None = None,
+) -> V:
+    """Angles along an axis without jumps: periods are added where neighbours are far apart."""
+@overload
+def unwrap(
+    p: Plain,
+    discont: float | None = None,
+    axis: int = -1,
+    *,
+    period: float = 6.283185307179586,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def vander(x: V, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None) -> V:
+    """Powers of numbers, each row those of one: a Vandermonde matrix."""
+@overload
+def vander(
+    x: Plain, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def var(

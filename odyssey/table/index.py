@@ -58,6 +58,7 @@ ROWS = {
     "odyssey.ops.elementwise.rounding": """
         floor ceil rint trunc fix round floor_divide mod=remainder
     """,
+    "odyssey.ops.elementwise.signs": "copysign heaviside",
     "odyssey.ops.elementwise.trigonometry": """
         sin cos tan sinh cosh deg2rad=radians rad2deg=degrees arcsin=asin arccos=acos
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
@@ -100,6 +101,7 @@ COMPOSITES = {
     "odyssey.fft.planes": "fftn ifftn rfftn irfftn fft2 ifft2 rfft2 irfft2",
     "odyssey.fft.transforms": "fft ifft rfft irfft hfft ihfft",
     "odyssey.linalg.contraction": "einsum",
+    "odyssey.linalg.covariances": "cov corrcoef",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
     "odyssey.nn.channel_norms": "group_norm instance_norm",
@@ -114,6 +116,8 @@ COMPOSITES = {
     "odyssey.ops.folds.counting": "bincount histogram digitize",
     "odyssey.ops.folds.differences": "diff trapezoid gradient",
     "odyssey.ops.folds.interpolation": "interp",
+    "odyssey.ops.folds.moments": "ptp average",
+    "odyssey.ops.folds.polynomials": "polyval vander ediff1d unwrap",
     "odyssey.ops.folds.running": "cummax cummin",
     "odyssey.ops.folds.sequences": "linspace",
     "odyssey.ops.folds.without_nan": """
@@ -160,25 +164,26 @@ LOSSES = {
 
 NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
-    argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d bincount
-    bitwise_and bitwise_or bitwise_xor block broadcast_arrays broadcast_to cbrt ceil choose clip
-    column_stack compress concatenate conj=conjugate convolve correlate cos cosh cross cumprod
-    cumsum deg2rad=deg2rad=radians delete diag diagonal diff digitize divide dot dsplit dstack
-    eigh=linalg.eigh eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 extract
-    fabs fft=fft.fft fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix
-    flip fliplr flipud floor floor_divide fmax fmin full_like gradient greater greater_equal
-    hfft=fft.hfft histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
+    argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d average
+    bincount bitwise_and bitwise_or bitwise_xor block broadcast_arrays broadcast_to cbrt ceil
+    choose clip column_stack compress concatenate conj=conjugate convolve copysign corrcoef
+    correlate cos cosh cov cross cumprod cumsum deg2rad=deg2rad=radians delete diag diagonal
+    diff digitize divide dot dsplit dstack ediff1d eigh=linalg.eigh eigvalsh=linalg.eigvalsh
+    einsum equal exp exp2 expand_dims expm1 extract fabs fft=fft.fft fft2=fft.fft2
+    fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix flip fliplr flipud floor
+    floor_divide fmax fmin full_like gradient greater greater_equal heaviside hfft=fft.hfft
+    histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
     ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp invert irfft=fft.irfft
     irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less less_equal linspace log
     log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor matmul
     matrix_transpose max=max=amax maximum mean median meshgrid min=min=amin minimum
     mod=remainder moveaxis multiply nan_to_num nancumprod nancumsum nanmax nanmean nanmedian
     nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar negative not_equal ones_like
-    outer pad partition percentile power prod quantile rad2deg=rad2deg=degrees ravel real
-    reciprocal repeat reshape resize rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq
+    outer pad partition percentile polyval power prod ptp quantile rad2deg=rad2deg=degrees ravel
+    real reciprocal repeat reshape resize rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq
     rfftn=fft.rfftn rint roll rollaxis rot90 round=round=around searchsorted select sign sin
     sinc sinh sort split sqrt square squeeze stack std subtract sum swapaxes take
     take_along_axis tan tanh tensordot tile trace transpose trapezoid tril triu trunc unstack
-    var vdot vsplit vstack where zeros_like
+    unwrap vander var vdot vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

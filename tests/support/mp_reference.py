@@ -875,6 +875,20 @@ def quotient_stated(x, y, slope):
 
 
 BINARY = {
+    "copysign": Binary(
+        lambda x, y: mpmath.sign(x) * (1 if y >= 0 else -1),
+        c(0),
+        c(0),
+        c(0),
+        c(0),
+        # A zero has a sign as well, and the size of one has slope 0.
+        lambda x, y: (
+            dict.fromkeys(("x", "y", "xx", "xy", "yy"), 0.0)
+            if x == 0
+            else {"x": math.copysign(1, x) * math.copysign(1, y)}
+        ),
+    ),
+    "heaviside": Binary(c(0), lambda x, y: mpf(x == 0), c(0), c(0), c(0), chooses=True),
     "logaddexp": sum_of_powers(mpmath.e),
     "logaddexp2": sum_of_powers(mpf(2)),
     "xlogy": Binary(

@@ -43,6 +43,17 @@ def cosine_similarity(x1, x2, axis=-1, eps=1e-8):
     return (x1 * x2).sum(axis) / (lengths[0] * lengths[1])
 
 
+def ordered(function):
+    """A function of NumPy that finds an order of complex numbers, which have none."""
+
+    def called(x, **options):
+        if x.dtype.kind == "c":
+            raise TypeError
+        return function(x, **options)
+
+    return called
+
+
 def of_real(formula):
     """What refuses complex numbers, and takes whole ones as floating numbers."""
 
@@ -57,6 +68,7 @@ def of_real(formula):
 
 FORMULAS = {
     "cosine_similarity": of_real(cosine_similarity),
+    "ptp": ordered(np.ptp),
     "pairwise_distance": of_real(
         lambda x, y, p=2, eps=1e-6, keepdims=False: np.linalg.norm(
             x - y + x.dtype.type(eps), p, -1, keepdims=keepdims

@@ -51,8 +51,10 @@ ELSEWHERE |= {"batch_norm", "group_norm", "instance_norm"}
 ELSEWHERE |= {"dropout", "dropout1d", "dropout2d", "dropout3d"}
 # Lengths have tests in test_distances.
 ELSEWHERE |= {"cosine_similarity", "pairwise_distance"}
+# Products and powers of elements, each in test_moments_and_polynomials; and a choice by value.
+ELSEWHERE |= {"corrcoef", "cov", "polyval", "ptp", "vander"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
-    name for name in OF_OPS if name.partition("-")[0] in ("gradient", "trapezoid")
+    name for name in OF_OPS if name.partition("-")[0] in ("average", "gradient", "trapezoid")
 }
 MOVING = {
     name: case

@@ -1,0 +1,183 @@
+"""Covariances and correlations of variables, from observations of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import whole
+from odyssey.devices.arrays import as_array
+from odyssey.errors import ShapeError
+from odyssey.linalg.products import matmul
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.choice import clip
+from odyssey.ops.elementwise.complex_numbers import conj, imag, real
+from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.ops.folds.moments import average
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.diagonals import diag
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squeeze
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.value import Symbol, Value
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
+
+
+_COVARIANCES = (
+    sample((2, 4)),
+    sample((4, 2), rowvar=False),
+    sample((4,), (4,)),
+    sample((2, 4), (1, 4), bias=True),
+    sample((3,)),
+)
+_NO_COVARIANCE = (
+    reject((2, 2, 2), match="two axes"),
+    reject((2, 3), (2, 4), match="observations"),
+)
+
+
+def _observations(who: str, m: Any, rowvar: bool, tape: Any) -> Any:
+    """Variables in rows, observations in columns, of double precision or more."""
+    if len(m.shape) > 2:
+        raise ShapeError(f"{who}: {m.shape} came; an array has two axes at most")
+    dtype = np.result_type(m.dtype, np.float64)
+    m = m if m.dtype == dtype else astype(m, dtype, tape=tape)
+    if len(m.shape) < 2:
+        return reshape(m, (1, -1), tape=tape)
+    return m if rowvar else matrix_transpose(m, tape=tape)
+
+
+def _freedom(bias: bool, ddof: int | None) -> int:
+    if ddof is None:
+        return 0 if bias else 1
+    return whole("cov", "ddof", ddof)
+
+
+def _counts(who: str, name: str, weights: Any, n: int) -> Any:
+    w = _array(who, name, weights)
+    if w.shape != (n,):
+        raise ShapeError(f"{who}: {name} has shape {w.shape}; pass one for each, {n} of them")
+    return w
+
+
+@composite(
+    numpy=[np.cov],
+    samples=[
+        *_COVARIANCES,
+        sample((2, 4), ddof=2),
+        sample((2, 4), fweights=np.array([1, 2, 1, 3])),
+        sample((2, 4), fweights=np.array([1, 2, 1, 3]), aweights=np.array([0.5, 1.0, 2.0, 0.25])),
+    ],
+    rejects=[*_NO_COVARIANCE, reject((2, 3), aweights=np.ones(2), match="one for each")],
+)
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """Covariances of variables, from observations of them: a matrix.
+
+    Args:
+        m: Variables in rows and observations in columns, or one variable.
+        y: More variables with as many observations.
+        rowvar: Whether variables are rows; otherwise they are columns.
+        bias: Divide by the number of observations rather than one less.
+        ddof: Divide by the number less this, whatever ``bias`` says.
+        fweights: How often each observation counts.
+        aweights: How much weight each observation has.
+        tape: The tape to record on.
+
+    Returns:
+        A matrix with a row and a column for each variable, of double precision as NumPy's; of one
+        variable its variance.
+
+    Raises:
+        ShapeError: for more than two axes, or other numbers of observations.
+
+    >>> cov(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 7.0]]))
+    array([[1.        , 2.5       ],
+           [2.5       , 6.33333333]])
+    """
+    x = _observations("cov", _array("cov", "m", m), rowvar, tape)
+    if y is not None:
+        more = _observations("cov", _array("cov", "y", y), rowvar, tape)
+        if more.shape[1] != x.shape[1]:
+            raise ShapeError(f"cov: {x.shape[1]} and {more.shape[1]} observations; pass as many")
+        x = concatenate([x, more], axis=0, tape=tape)
+    n = x.shape[1]
+    left: Any = _freedom(bias, ddof)
+    w = None if fweights is None else _counts("cov", "fweights", fweights, n)
+    if aweights is None:
+        left = (n if w is None else sum(w, tape=tape)) - left
+    else:
+        a = _counts("cov", "aweights", aweights, n)
+        w = a if w is None else mul(w, a, tape=tape)
+        total = sum(w, tape=tape)
+        lost = div(sum(mul(w, a, tape=tape), tape=tape), total, tape=tape)
+        left = sub(total, mul(left, lost, tape=tape), tape=tape)
+    center = average(x, 1, w, keepdims=True, tape=tape)
+    x = sub(x, center, tape=tape)
+    return squeeze(_products(x, w, left, tape), tape=tape)
+
+
+def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
+    turned = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
+    if x.dtype.kind == "c":
+        turned = conj(turned, tape=tape)
+    found = matmul(x, turned, tape=tape)
+    if not isinstance(left, (Value, Symbol)) and left <= 0:  # no degree of freedom is left
+        left = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return div(found, left, tape=tape)
+
+
+@composite(
+    numpy=[np.corrcoef],
+    samples=_COVARIANCES[:3],
+    rejects=[reject((2, 2, 2), match="two axes")],
+)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, tape: Any = None) -> Any:
+    """Correlations of variables, from observations of them: covariances over both deviations.
+
+    Args:
+        x: Variables in rows and observations in columns, or one variable.
+        y: More variables with as many observations.
+        rowvar: Whether variables are rows; otherwise they are columns.
+        tape: The tape to record on.
+
+    Returns:
+        A matrix with a row and a column for each variable; of one variable 1.
+
+    Raises:
+        ShapeError: for more than two axes, or other numbers of observations.
+
+    >>> corrcoef(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
+    array([[1., 1.],
+           [1., 1.]])
+    """
+    c = cov(x, y, rowvar, tape=tape)
+    if not c.shape:
+        return div(c, c, tape=tape)
+    deviations = sqrt(real(diag(c, tape=tape), tape=tape), tape=tape)
+    n = c.shape[0]
+    c = div(c, reshape(deviations, (n, 1), tape=tape), tape=tape)
+    c = div(c, reshape(deviations, (1, n), tape=tape), tape=tape)
+    # Rounding may take them beyond 1.
+    if c.dtype.kind != "c":
+        return clip(c, -1, 1, tape=tape)
+    parts = [clip(part(c, tape=tape), -1, 1, tape=tape) for part in (real, imag)]
+    return add(parts[0], mul(parts[1], 1j, tape=tape), tape=tape)
+
+
+publish(globals())

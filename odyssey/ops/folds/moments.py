@@ -1,0 +1,166 @@
+"""Weighted means, and how far values spread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import whole
+from odyssey.devices.arrays import as_array
+from odyssey.errors import OdysseyError, ShapeError
+from odyssey.ops.elementwise.arithmetic import div, mul, sub
+from odyssey.ops.folds.reductions import max, mean, min, sum
+from odyssey.ops.structure.shape import (
+    Axes,
+    astype,
+    broadcast_to,
+    reshape,
+    transpose,
+)
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import folded_axes, normalize_axes
+from odyssey.table.value import Symbol, Value
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
+
+
+_FOLDS = (
+    sample((2, 3)),
+    sample((2, 3), axis=1),
+    sample((2, 3, 2), axis=(0, -1), keepdims=True),
+    sample((1,), axis=0),
+)
+
+
+@composite(
+    numpy=[np.ptp],
+    samples=[*_FOLDS, sample(())],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject((0,), match="no elements"),
+    ],
+)
+def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """The largest value less the smallest, over axes.
+
+    The derivative is shared evenly among equal largest values, and among equal smallest ones.
+
+    Args:
+        a: Real array with an element or more.
+        axis: Over which axes; by default over all.
+        keepdims: Whether these axes stay, with one element.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for axes that ``a`` lacks, or no element.
+
+    >>> ptp(np.array([[1.0, 4.0], [2.0, 2.0]]), axis=1)
+    array([3., 0.])
+    """
+    a = _array("ptp", "a", a)
+    axes = folded_axes("ptp", axis, len(a.shape))
+    if not all(a.shape[k] for k in axes):
+        raise ShapeError(f"ptp: no elements over axis {axis} of shape {a.shape}")
+    top = max(a, axis, keepdims=keepdims, tape=tape)
+    return sub(top, min(a, axis, keepdims=keepdims, tape=tape), tape=tape)
+
+
+# ------------------------------------------------------------------ means
+
+
+@composite(
+    numpy=[np.average],
+    samples=[
+        *_FOLDS,
+        sample((2, 3), weights=np.array([0.5, 2.0, 1.5]), axis=1),
+        sample((2, 3), weights=np.array([[1.0, 2.0, 0.0], [0.5, 1.0, 3.0]]), keepdims=True),
+        sample((2, 3), None, np.array([[1, 2, 3], [4, 5, 6]]), returned=True),
+        sample((2, 3), 0, (2,), low=0.5, returned=True),
+        sample((2, 3), axis=0, returned=True),
+    ],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject((2, 3), weights=np.ones(3), match="weights"),
+        reject((2, 3), weights=np.ones(2), axis=1, match="weights"),
+        reject((2,), weights=np.array([1.0, -1.0]), error=OdysseyError, match="sum to 0"),
+    ],
+)
+def average(
+    a: Any,
+    axis: Axes = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    tape: Any = None,
+) -> Any:
+    """Weighted mean over axes: ``sum(a * weights) / sum(weights)``.
+
+    Args:
+        a: Array of any shape.
+        axis: Over which axes; by default over all.
+        weights: Of the shape of ``a``, or of its shape along ``axis``; by default all alike. The
+            mean has a gradient in them, too.
+        returned: Whether the sum of the weights comes as well.
+        keepdims: Whether the axes stay, with one element.
+        tape: The tape to record on.
+
+    Returns:
+        The mean, or a tuple of it and the sum of the weights, of one shape.
+
+    Raises:
+        ShapeError: for weights of another shape. OdysseyError: for those that sum to 0.
+
+    >>> average(np.array([1.0, 2.0, 6.0]), weights=np.array([1.0, 1.0, 0.5])).item()
+    2.4
+    """
+    a = _array("average", "a", a)
+    if weights is None:
+        found = mean(a, axis, keepdims=keepdims, tape=tape)
+        if not returned:
+            return found
+        size = math.prod(a.shape) / np.maximum(math.prod(found.shape), 1)
+        return found, np.full(found.shape, size, found.dtype)
+    w = _weights(a, axis, _array("average", "weights", weights), tape)
+    dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
+    if w.dtype != dtype:
+        w = astype(w, dtype, tape=tape)
+    total = sum(w, axis, keepdims=keepdims, tape=tape)
+    if isinstance(total, (np.ndarray, np.generic)) and np.any(total == 0):
+        raise OdysseyError("average: the weights sum to 0, so there is no mean; pass others")
+    found = div(sum(mul(a, w, tape=tape), axis, keepdims=keepdims, tape=tape), total, tape=tape)
+    if not returned:
+        return found
+    return found, total if total.shape == found.shape else broadcast_to(total, found.shape)
+
+
+def _weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
+    """The weights in the shape of ``a``, or with one element along the other axes."""
+    if w.shape == a.shape:
+        return w
+    if axis is None:
+        raise ShapeError(
+            f"average: weights {w.shape} for a {a.shape}; without an axis they must be alike"
+        )
+    ndim = len(a.shape)
+    given = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    normalize_axes("average", tuple(given), ndim)
+    places = [whole("average", "axis", k) % ndim for k in given]
+    wanted = tuple(a.shape[k] for k in places)
+    if w.shape != wanted:
+        raise ShapeError(
+            f"average: weights {w.shape} for a {a.shape} over axis {axis}; pass {wanted} of them"
+        )
+    order = sorted(range(len(places)), key=places.__getitem__)
+    turned = transpose(w, order, tape=tape) if len(order) > 1 else w
+    shape = [n if k in places else 1 for k, n in enumerate(a.shape)]
+    full = broadcast_to(reshape(turned, tuple(shape), tape=tape), a.shape, tape=tape)
+    return full
+
+
+publish(globals())

@@ -1,0 +1,204 @@
+"""Polynomials at numbers, powers of numbers, and what neighbours differ by."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import whole
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, mul, sub
+from odyssey.ops.elementwise.choice import equal, greater, less, logical_and, where
+from odyssey.ops.elementwise.complex_numbers import absolute
+from odyssey.ops.elementwise.rounding import mod
+from odyssey.ops.folds.differences import diff
+from odyssey.ops.folds.recurrences import cumprod
+from odyssey.ops.folds.scans import cumsum
+from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.creation import zeros_like
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, ravel
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import Symbol, Value
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
+
+
+@composite(
+    numpy=[np.polyval],
+    samples=[
+        sample((3,), (2, 3)),
+        sample((1,), ()),
+        sample((4,), (2,)),
+    ],
+    rejects=[reject((2, 2), (3,), match="one axis")],
+)
+def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
+    """A polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``.
+
+    Args:
+        p: Its coefficients, that of the highest power first, on one axis.
+        x: Where, an array of any shape.
+        tape: The tape to record on.
+
+    Returns:
+        Values in the shape of ``x``, with gradients in both.
+
+    Raises:
+        ShapeError: for coefficients on more than one axis.
+
+    >>> polyval(np.array([1.0, 0.0, -2.0]), np.array([1.0, 3.0]))
+    array([-1.,  7.])
+    """
+    p, x = _array("polyval", "p", p), _array("polyval", "x", x)
+    if len(p.shape) != 1:
+        raise ShapeError(f"polyval: p has shape {p.shape}; pass its coefficients on one axis")
+    out = zeros_like(x, tape=tape)
+    for k in range(p.shape[0]):
+        out = add(mul(out, x, tape=tape), getitem(p, k, tape=tape), tape=tape)
+    return out
+
+
+@composite(
+    numpy=[np.vander],
+    samples=[
+        sample((3,)),
+        sample((2,), N=4),
+        sample((3,), N=3, increasing=True),
+        sample((2,), N=0),
+        sample((0,)),
+    ],
+    rejects=[reject((2, 2), match="one axis"), reject((2,), N=-1, match="negative")],
+)
+def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any = None) -> Any:
+    """Powers of numbers, each row those of one: a Vandermonde matrix.
+
+    Args:
+        x: Numbers on one axis.
+        N: How many powers, from 0 up; by default as many as numbers.
+        increasing: Whether the power 0 comes first; otherwise the highest does.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for more than one axis, or a negative ``N``.
+
+    >>> vander(np.array([2.0, 3.0]), 3)
+    array([[4., 2., 1.],
+           [9., 3., 1.]])
+    """
+    x = _array("vander", "x", x)
+    if len(x.shape) != 1:
+        raise ShapeError(f"vander: x has shape {x.shape}; pass numbers on one axis")
+    n = x.shape[0] if N is None else whole("vander", "N", N)
+    if n < 0:
+        raise ShapeError(f"vander: N={n} is negative; pass how many powers")
+    x = astype(x, np.promote_types(x.dtype, int), tape=tape)  # as NumPy does
+    ones = np.ones((x.shape[0], min(n, 1)), x.dtype)
+    wide = broadcast_to(expand_dims(x, 1, tape=tape), (x.shape[0], max(n - 1, 0)), tape=tape)
+    # Products, whose derivatives at 0 are exact, rather than powers.
+    powers = cumprod(concatenate([ones, wide], axis=1, tape=tape), 1, tape=tape)
+    return powers if increasing else flip(powers, 1, tape=tape)
+
+
+# ------------------------------------------------------------------ neighbours
+
+
+@composite(
+    numpy=[np.ediff1d],
+    samples=[
+        sample((4,)),
+        sample((2, 3)),
+        sample((3,), (2,), (1,)),
+        sample((2,), to_begin=np.array([1, 2])),
+        sample((1,)),
+        sample(()),
+    ],
+)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None, *, tape: Any = None) -> Any:
+    """Differences of neighbours among all elements, on one axis.
+
+    Args:
+        ary: Array of any shape.
+        to_end: What to put behind them.
+        to_begin: What to put before them.
+        tape: The tape to record on.
+
+    >>> ediff1d(np.array([1, 4, 9]), to_begin=np.array([0]))
+    array([0, 3, 5])
+    """
+    flat = ravel(_array("ediff1d", "ary", ary), tape=tape)
+    parts = [sub(getitem(flat, slice(1, None), tape=tape), getitem(flat, slice(0, -1), tape=tape))]
+    for place, end in ((0, to_begin), (2, to_end)):
+        if end is None:
+            continue
+        end = ravel(_array("ediff1d", "an end", end), tape=tape)
+        if not np.can_cast(end.dtype, flat.dtype, "same_kind"):
+            raise DTypeError(f"ediff1d: an end of {end.dtype} for differences of {flat.dtype}")
+        parts.insert(place, astype(end, flat.dtype, tape=tape))
+    return concatenate(parts, tape=tape) if len(parts) > 1 else parts[0]
+
+
+@composite(
+    numpy=[np.unwrap],
+    samples=[
+        sample((5,), low=-9.0, high=9.0),
+        sample((3, 4), axis=0, low=-9.0, high=9.0),
+        sample((4,), period=3.0, discont=2.0, low=-9.0, high=9.0),
+        sample((1,)),
+    ],
+    rejects=[reject((), match="does not fit"), reject((3,), axis=1, match="does not fit")],
+)
+def unwrap(
+    p: Any,
+    discont: float | None = None,
+    axis: int = -1,
+    *,
+    period: float = 2 * math.pi,
+    tape: Any = None,
+) -> Any:
+    """Angles along an axis without jumps: periods are added where neighbours are far apart.
+
+    The periods are constants, so the derivative is that of the angles, 1.
+
+    Args:
+        p: Angles, or other values with a period.
+        discont: Up to which difference nothing is added; half a period at least, and by default.
+        axis: Along which axis.
+        period: The period.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for an axis that ``p`` lacks.
+
+    >>> unwrap(np.array([0.0, 2.0, 4.0, 0.0, 2.0]), period=5.0)
+    array([0., 2., 4., 5., 7.])
+    """
+    p = _array("unwrap", "p", p)
+    (k,) = normalize_axes("unwrap", axis, len(p.shape))
+    steps = diff(p, axis=k, tape=tape)
+    dtype = np.result_type(steps.dtype, period)
+    half, tie = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
+    small = mod(add(steps, half, tape=tape), period, tape=tape)
+    small = sub(small, half, tape=tape)
+    if tie == 0:  # half a period forward may be half a period back as well
+        back = logical_and(equal(small, -half, tape=tape), greater(steps, 0, tape=tape), tape=tape)
+        small = where(back, half, small, tape=tape)
+    added = sub(small, steps, tape=tape)
+    least = half if discont is None else discont
+    added = where(less(absolute(steps, tape=tape), least, tape=tape), 0, added, tape=tape)
+    before = (slice(None),) * k
+    first = getitem(p, (*before, slice(0, 1)), tape=tape)
+    rest = getitem(p, (*before, slice(1, None)), tape=tape)
+    rest = add(rest, cumsum(added, k, tape=tape), tape=tape)
+    return concatenate([astype(first, rest.dtype, tape=tape), rest], axis=k, tape=tape)
+
+
+publish(globals())
