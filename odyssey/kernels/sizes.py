@@ -20,6 +20,13 @@ SIZES: Mapping[str, int] = MappingProxyType(
         # 0.2 of it for windows of four, 0.3 for others; 0.1 to 0.2.
         "max_pool_pullback": 16384,
         "avg_pool_pullback": 16384,
+        "conv1d": 1 << 13,
+        "conv2d": 1 << 13,
+        "conv3d": 1 << 13,
+        "convolution_input": 1 << 13,
+        "convolution_weight": 1 << 13,
+        "depthwise_conv2d": 1 << 13,
+        "depthwise_separable_conv2d": 1 << 13,
     }
 )
 """By op."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from odyssey.errors import SettingError
 from odyssey.nn.convolution_in_ops import (
+    bias_rule,
     convolution_in_ops,
     input_in_ops,
     over_places,
@@ -18,6 +19,7 @@ from odyssey.nn.convolution_in_ops import (
 )
 from odyssey.nn.convolution_shapes import (
     common_dtype,
+    compiled,
     convolved,
     fitting,
     fitting_image,
@@ -26,7 +28,6 @@ from odyssey.nn.convolution_shapes import (
     weight_pulled,
 )
 from odyssey.nn.sliding import spelled
-from odyssey.ops.folds.reductions import sum
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -46,11 +47,6 @@ def weight_rule(
 ) -> Any:
     """The cotangent of its weight."""
     return convolution_weight(g, x, weight_spec.shape[2:], stride, padding, dilation, groups)
-
-
-def bias_rule(g: Any) -> Any:
-    """The cotangent of its bias."""
-    return sum(g, (0, *range(2, g.ndim)))
 
 
 def _again(x: Any, weight: Any, *options: Any) -> Any:
@@ -77,6 +73,7 @@ def _of_axes(n: int) -> dict[str, Any]:
 
     return {
         "kernel": lambda x, weight, bias, *options: convolved(who, x, weight, bias, *options, n=n),
+        "kernels": [compiled(convolved, who, n=n)],
         "infer": infer,
         "canonical": canonical,
         "equals": convolution_in_ops,
@@ -267,6 +264,7 @@ def _weight_spec(y: Any, x: Any, window: Any, *options: Any) -> Spec:
 
 
 @op(
+    kernels=[compiled(image_pulled, "convolution_input")],
     infer=_input_spec,
     equals=input_in_ops,
     canonical=_input_spelled,
@@ -332,6 +330,7 @@ def convolution_input(
 
 
 @op(
+    kernels=[compiled(weight_pulled, "convolution_weight")],
     infer=_weight_spec,
     equals=weight_in_ops,
     canonical=_weight_spelled,

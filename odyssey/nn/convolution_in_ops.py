@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from odyssey.linalg.products import matmul
 from odyssey.nn.convolution_shapes import fitting, fitting_image, fitting_weight
 from odyssey.nn.sliding import Slide, spelled
@@ -13,7 +15,7 @@ from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import matrix_transpose, reshape
 
-__all__ = ["convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
+__all__ = ["bias_rule", "convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
 
 
 def convolution_in_ops(
@@ -70,3 +72,14 @@ def weight_in_ops(
     parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(slide.counts)))
     columns = matrix_transpose(_columns(x, slide, groups))
     return reshape(sum(matmul(parts, columns), 0), shape)
+
+
+def bias_rule(g: Any) -> Any:
+    """The cotangent of its bias."""
+    if g.dtype.char == "e" or not g.size:
+        return sum(g, (0, *range(2, g.ndim)))
+    # A product takes a quarter of the time of a sum over axes that are not side by side.
+    images, results, *counts = g.shape
+    places = math.prod(counts)
+    rows = matmul(reshape(g, (images * results, places)), np.ones(places, g.dtype))
+    return sum(reshape(rows, (images, results)), 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey.errors import ShapeError
-from odyssey.nn.convolution import bias_rule, conv2d, convolution_input, convolution_weight
-from odyssey.nn.convolution_in_ops import over_places
-from odyssey.nn.convolution_shapes import common_dtype, convolved, fitting
+from odyssey.nn import convolving
+from odyssey.nn.convolution import conv2d, convolution_input, convolution_weight
+from odyssey.nn.convolution_in_ops import bias_rule, over_places
+from odyssey.nn.convolution_shapes import common_dtype, compiled, convolved, fitting
 from odyssey.nn.sliding import images, spelled
 from odyssey.ops.structure.shape import shape_of
 from odyssey.spec import Array, Shape, Spec
@@ -34,9 +35,9 @@ def _depthwise_spelled(x: Spec, weight: Spec, bias: Spec | None, *options: Any) 
     return spelled(slide)
 
 
-def _depthwise(x: Any, weight: Any, bias: Any, *options: Any) -> Array:
+def _depthwise(x: Any, weight: Any, bias: Any, *options: Any, way: Any = convolving) -> Array:
     options = (*options, _channels("depthwise_conv2d", x))
-    return convolved("depthwise_conv2d", x, weight, bias, *options, n=2)
+    return convolved("depthwise_conv2d", x, weight, bias, *options, n=2, way=way)
 
 
 def _depthwise_in_ops(
@@ -62,6 +63,7 @@ def _depthwise_weight_rule(
 
 @op(
     kernel=_depthwise,
+    kernels=[compiled(_depthwise)],
     equals=_depthwise_in_ops,
     infer=_depthwise_spec,
     canonical=_depthwise_spelled,
@@ -144,13 +146,13 @@ def _separable_spec(
 
 
 def _separable(
-    x: Any, depthwise: Any, pointwise: Any, bias: Any, *options: Any
+    x: Any, depthwise: Any, pointwise: Any, bias: Any, *options: Any, way: Any = convolving
 ) -> tuple[Array, Array]:
     """The result, and the images between the two steps."""
     _steps(x, depthwise, pointwise)
-    between = _depthwise(x, depthwise, None, *options)
+    between = _depthwise(x, depthwise, None, *options, way=way)
     who = "depthwise_separable_conv2d"
-    return convolved(who, between, pointwise, bias, 1, 0, 1, 1, n=2), between
+    return convolved(who, between, pointwise, bias, 1, 0, 1, 1, n=2, way=way), between
 
 
 def _separable_in_ops(
@@ -186,8 +188,16 @@ def _pointwise_rule(
     return convolution_weight(g, between, (1, 1), 1, 0, 1, 1)
 
 
+_SEPARABLE = compiled(_separable)
+
+
 @op(
     kernel=lambda *values: _separable(*values)[0],
+    kernels=[
+        _SEPARABLE._replace(
+            run=lambda *values: _SEPARABLE.run(*values)[0], with_residual=_SEPARABLE.run
+        )
+    ],
     with_residual=_separable,
     equals=_separable_in_ops,
     infer=_separable_spec,

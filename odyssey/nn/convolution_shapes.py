@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import whole
 from odyssey.errors import ShapeError
-from odyssey.nn.convolving import NumpyMover, convolve, pull_image, pull_weight
+from odyssey.nn import convolving
 from odyssey.nn.sliding import Slide, images, ints, slide_of
+from odyssey.ops.structure.scatter import put_under
 from odyssey.spec import Array, Shape, Spec
+from odyssey.table.declare import Kernel
 
 __all__ = [
     "common_dtype",
+    "compiled",
     "convolved",
     "fitting",
     "fitting_image",
@@ -123,34 +128,71 @@ def _over_three(x: Any, dtype: np.dtype[Any]) -> Array:
     return x.reshape(*x.shape[:2], *(1,) * (5 - x.ndim), *x.shape[2:])
 
 
+def _under(shape: Shape, out: Array, dtype: np.dtype[Any]) -> Array:
+    """An array that nobody else has under another shape, and no view, which would be copied."""
+    whole = out if out.base is None else out.base
+    if whole.dtype != dtype or whole.size != math.prod(shape) or not whole.flags.owndata:
+        return np.array(out.reshape(shape), dtype)
+    return put_under(whole, shape)
+
+
 def convolved(
-    who: str, x: Any, weight: Any, bias: Any, *options: Any, n: int | None = None
+    who: str,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    *options: Any,
+    n: int | None = None,
+    way: Any = convolving,
 ) -> Array:
-    """The convolution of arrays."""
+    """The convolution of arrays, by ``way``, a module with the three products."""
     slide, groups = fitting(who, x, weight, bias, options, n)
     dtype = common_dtype(x, weight, bias)
     wide = _computed(dtype)
     bias = None if bias is None else np.asarray(bias, wide)
     images, rows = _over_three(x, wide), _over_three(weight, wide)
-    out = convolve(images, rows, bias, slide.lifted(), groups, NumpyMover)
-    return out.reshape(*out.shape[:2], *slide.counts).astype(dtype, copy=False)
+    out = way.convolve(images, rows, bias, slide.lifted(), groups)
+    return _under((*out.shape[:2], *slide.counts), out, dtype)
 
 
-def image_pulled(who: str, y: Any, weight: Any, size: Any, *options: Any) -> Array:
+def image_pulled(
+    who: str, y: Any, weight: Any, size: Any, *options: Any, way: Any = convolving
+) -> Array:
     """The transpose of the convolution in its images."""
     slide, groups, shape = fitting_image(who, y, weight, size, options)
     dtype = common_dtype(y, weight)
     wide = _computed(dtype)
     parts, rows = _over_three(y, wide), _over_three(weight, wide)
-    out = pull_image(parts, rows, slide.lifted(), groups, NumpyMover)
-    return out.reshape(shape).astype(dtype, copy=False)
+    out = way.pull_image(parts, rows, slide.lifted(), groups)
+    return _under(shape, out, dtype)
 
 
-def weight_pulled(who: str, y: Any, x: Any, window: Any, *options: Any) -> Array:
+def weight_pulled(
+    who: str, y: Any, x: Any, window: Any, *options: Any, way: Any = convolving
+) -> Array:
     """The transpose of the convolution in its weight."""
     slide, groups, shape = fitting_weight(who, y, x, window, options)
     dtype = common_dtype(y, x)
     wide = _computed(dtype)
     parts, images = _over_three(y, wide), _over_three(x, wide)
-    out = pull_weight(parts, images, slide.lifted(), groups, NumpyMover)
-    return out.reshape(shape).astype(dtype, copy=False)
+    out = way.pull_weight(parts, images, slide.lifted(), groups)
+    return _under(shape, out, dtype)
+
+
+# ------------------------------------------------------------------ compiled
+
+
+def compiled(function: Callable[..., Any], *who: str, **settings: Any) -> Kernel:
+    """The record of the kernel that runs one of the functions above by compiled loops."""
+
+    def run(*values: Any) -> Any:
+        from odyssey.nn import convolving_compiled
+
+        return function(*who, *values, **settings, way=convolving_compiled)
+
+    return Kernel("loops over windows", run, when=_in_full_precision)
+
+
+def _in_full_precision(first: Any, second: Any, *others: Any) -> bool:
+    found = {spec.dtype.char for spec in (first, second) if isinstance(spec, Spec)}
+    return found in ({"f"}, {"d"})

@@ -2,15 +2,14 @@
 
 Images have three spatial axes here, the first ones of length 1 where there are fewer. Columns are
 made for a block of images, or of the places of one image, at a time, so that they stay in the
-cache. How they are filled and added back is a ``Mover``'s business: NumPy's, or that of compiled
-loops.
+cache.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -18,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from odyssey.nn.sliding import Slide
 from odyssey.spec import Array, Shape
 
-__all__ = ["NumpyMover", "all_of", "convolve", "padded", "pull_image", "pull_weight", "windows"]
+__all__ = ["all_of", "convolve", "padded", "pull_image", "pull_weight", "scattered", "windows"]
 
 # Columns of so many elements, 1 MB of float32, fit the cache of a core beside a weight.
 _BLOCK = 1 << 18
@@ -39,18 +38,6 @@ class Block(NamedTuple):
     stop: int
 
 
-class Mover(Protocol):
-    """How windows get into columns and back, those of a block at a time."""
-
-    def gather(self, x: Array, slide: Slide) -> Callable[[Block, Array], None]:
-        """Return what fills columns (channels, *window, images, *places) from images."""
-
-    def scatter(
-        self, shape: Shape, dtype: np.dtype[Any], slide: Slide
-    ) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
-        """Return what adds columns up in images of zeros, and what gives these images."""
-
-
 # ------------------------------------------------------------------ blocks
 
 
@@ -63,12 +50,13 @@ def _blocks(images: int, slide: Slide, channels: int) -> Iterator[Block]:
     rows = slide.counts[_row_axis(slide.counts)]
     places = math.prod(slide.counts)
     height = max(1, channels * math.prod(slide.window))
-    if height * places <= _BLOCK:
-        step = max(1, _BLOCK // (height * places)) if places < _FEW else 1
+    most = max(_BLOCK // height, _FEW)
+    if places <= most:
+        step = most // places if places < _FEW else 1
         for first in range(0, images, step):
             yield Block(first, min(first + step, images), 0, rows)
         return
-    step = max(1, _BLOCK // (height * (places // rows)))
+    step = max(1, most // (places // rows))
     for image in range(images):
         for start in range(0, rows, step):
             yield Block(image, image + 1, start, min(start + step, rows))
@@ -126,49 +114,45 @@ def windows(x: Array, slide: Slide) -> Array:
     return as_strided(x, shape, (*x.strides[:2], *steps, *jumps), writeable=False)
 
 
-class NumpyMover:
-    """By strided copies, and a strided sum for each element of a window."""
+def _gather(x: Array, slide: Slide) -> Callable[[Block, Array], None]:
+    """What fills columns (channels, *window, images, *places) from images."""
+    view = windows(padded(x, slide), slide).transpose(1, 2, 3, 4, 0, 5, 6, 7)
+    axis = 5 + _row_axis(slide.counts)
 
-    @staticmethod
-    def gather(x: Array, slide: Slide) -> Callable[[Block, Array], None]:
-        """See ``Mover``."""
-        view = windows(padded(x, slide), slide).transpose(1, 2, 3, 4, 0, 5, 6, 7)
-        axis = 5 + _row_axis(slide.counts)
+    def fill(block: Block, columns: Array) -> None:
+        part = view[:, :, :, :, block.first : block.last]
+        columns[...] = part[(slice(None),) * axis + (slice(block.start, block.stop),)]
 
-        def fill(block: Block, columns: Array) -> None:
-            part = view[:, :, :, :, block.first : block.last]
-            columns[...] = part[(slice(None),) * axis + (slice(block.start, block.stop),)]
+    return fill
 
-        return fill
 
-    @staticmethod
-    def scatter(
-        shape: Shape, dtype: np.dtype[Any], slide: Slide
-    ) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
-        """See ``Mover``."""
-        sizes = [b + n + a for n, (b, a) in zip(slide.size, slide.pads, strict=True)]
-        image = np.zeros((*shape[:2], *sizes), dtype)
-        axis = _row_axis(slide.counts)
+def scattered(
+    shape: Shape, dtype: np.dtype[Any], slide: Slide
+) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
+    """What adds columns up in images of zeros, by an element of a window, and what gives these."""
+    sizes = [b + n + a for n, (b, a) in zip(slide.size, slide.pads, strict=True)]
+    image = np.zeros((*shape[:2], *sizes), dtype)
+    axis = _row_axis(slide.counts)
 
-        def add(block: Block, columns: Array) -> None:
-            starts = [block.start if k == axis else 0 for k in range(3)]
-            for place in np.ndindex(*slide.window):
-                cut = [
-                    slice((low := first * s + k * d), low + s * (n - 1) + 1, s)
-                    for first, s, k, d, n in zip(
-                        starts, slide.stride, place, slide.dilation, columns.shape[-3:], strict=True
-                    )
-                ]
-                part = image[block.first : block.last, :, *cut]
-                part += columns[:, *place].swapaxes(0, 1)
+    def add(block: Block, columns: Array) -> None:
+        starts = [block.start if k == axis else 0 for k in range(3)]
+        for place in np.ndindex(*slide.window):
+            cut = [
+                slice((low := first * s + k * d), low + s * (n - 1) + 1, s)
+                for first, s, k, d, n in zip(
+                    starts, slide.stride, place, slide.dilation, columns.shape[-3:], strict=True
+                )
+            ]
+            part = image[block.first : block.last, :, *cut]
+            part += columns[:, *place].swapaxes(0, 1)
 
-        def finish() -> Array:
-            if image.shape == shape:
-                return image
-            inner = [slice(b, b + n) for n, (b, _) in zip(slide.size, slide.pads, strict=True)]
-            return np.ascontiguousarray(image[:, :, *inner])
+    def finish() -> Array:
+        if image.shape == shape:
+            return image
+        inner = [slice(b, b + n) for n, (b, _) in zip(slide.size, slide.pads, strict=True)]
+        return np.ascontiguousarray(image[:, :, *inner])
 
-        return add, finish
+    return add, finish
 
 
 # ------------------------------------------------------------------ the three products
@@ -179,9 +163,7 @@ def _is_pointwise(slide: Slide) -> bool:
     return slide.counts == slide.size and slide.window == (1, 1, 1)
 
 
-def convolve(
-    x: Array, weight: Array, bias: Array | None, slide: Slide, groups: int, mover: Mover
-) -> Array:
+def convolve(x: Array, weight: Array, bias: Array | None, slide: Slide, groups: int) -> Array:
     """Sums of windows times a weight, for each group of channels.
 
     Args:
@@ -190,7 +172,6 @@ def convolve(
         bias: (out,), added to each place; or None.
         slide: Where the windows stand.
         groups: How many.
-        mover: What fills the columns.
     """
     images, channels = x.shape[:2]
     out = np.empty((images, len(weight), *slide.counts), x.dtype)
@@ -202,11 +183,15 @@ def convolve(
     flat = out.reshape(images, groups, rows.shape[1], places)
     added = None if bias is None else bias.reshape(groups, -1, 1)
     if _is_pointwise(slide):
-        np.matmul(rows, x.reshape(images, groups, -1, places), out=flat)
-        if added is not None:
-            flat += added
+        parts = x.reshape(images, groups, -1, places)
+        step = places if added is None else max(_FEW, _BLOCK // max(len(weight), 1))
+        for start in range(0, places, step):  # a bias is added to what is still in the cache
+            target = flat[..., start : start + step]
+            np.matmul(rows, parts[..., start : start + step], out=target)
+            if added is not None:
+                target += added
         return out
-    fill, memory = mover.gather(x, slide), _Columns(channels, slide, x.dtype)
+    fill, memory = _gather(x, slide), _Columns(channels, slide, x.dtype)
     for block in _blocks(images, slide, channels):
         columns = memory.of(block)
         fill(block, columns)
@@ -237,7 +222,7 @@ def _part(g: Array, slide: Slide, block: Block, groups: int) -> Array:
     return part.transpose(1, 2, 0, 3).reshape(groups, flat.shape[2], -1)
 
 
-def pull_weight(g: Array, x: Array, slide: Slide, groups: int, mover: Mover) -> Array:
+def pull_weight(g: Array, x: Array, slide: Slide, groups: int) -> Array:
     """The transpose of ``convolve`` in its weight, (out, channels / groups, *window)."""
     images, channels = x.shape[:2]
     shape = (g.shape[1], channels // groups, *slide.window)
@@ -245,7 +230,13 @@ def pull_weight(g: Array, x: Array, slide: Slide, groups: int, mover: Mover) -> 
     if not total.size or not g.size:
         return total
     rows = total.reshape(groups, len(total) // groups, -1)
-    fill, memory = mover.gather(x, slide), _Columns(channels, slide, x.dtype)
+    if _is_pointwise(slide):
+        places = math.prod(slide.counts)
+        for one, image in zip(g, x, strict=True):
+            part = one.reshape(groups, -1, places)
+            rows += part @ image.reshape(groups, -1, places).swapaxes(1, 2)
+        return total
+    fill, memory = _gather(x, slide), _Columns(channels, slide, x.dtype)
     for block in _blocks(images, slide, channels):
         columns = memory.of(block)
         fill(block, columns)
@@ -254,7 +245,7 @@ def pull_weight(g: Array, x: Array, slide: Slide, groups: int, mover: Mover) -> 
     return total
 
 
-def pull_image(g: Array, weight: Array, slide: Slide, groups: int, mover: Mover) -> Array:
+def pull_image(g: Array, weight: Array, slide: Slide, groups: int) -> Array:
     """The transpose of ``convolve`` in the images, (images, channels, three spatial axes)."""
     images, channels = len(g), weight.shape[1] * groups
     shape = (images, channels, *slide.size)
@@ -264,7 +255,7 @@ def pull_image(g: Array, weight: Array, slide: Slide, groups: int, mover: Mover)
     if _is_pointwise(slide):
         flat = g.reshape(images, groups, -1, math.prod(slide.counts))
         return np.matmul(across, flat).reshape(shape)
-    add, finish = mover.scatter(shape, g.dtype, slide)
+    add, finish = scattered(shape, g.dtype, slide)
     memory = _Columns(channels, slide, g.dtype)
     for block in _blocks(images, slide, channels):
         columns = memory.of(block)

@@ -7,7 +7,7 @@ from typing import Any
 
 from odyssey.checks import shown
 from odyssey.errors import ShapeError
-from odyssey.nn.convolving import NumpyMover, all_of, padded, windows
+from odyssey.nn.convolving import all_of, padded, scattered, windows
 from odyssey.nn.sliding import Slide, images, ints, slide_of, spelled
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
@@ -177,7 +177,7 @@ def fold(
     """
     shape, slide = _folding(x, size, window, stride, padding, dilation)
     full = slide.lifted()
-    add, finish = NumpyMover.scatter((*shape[:2], *full.size), x.dtype, full)
+    add, finish = scattered((*shape[:2], *full.size), x.dtype, full)
     columns = x.reshape(shape[0], shape[1], *full.window, *full.counts)
     add(all_of(shape[0], full), columns.transpose(1, 2, 3, 4, 0, 5, 6, 7))
     return finish().reshape(shape)

@@ -1,0 +1,109 @@
+"""Convolution by the compiled loops over shifted rows, for images with few channels in a group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from odyssey.kernels.window_rows import row_slopes, row_sums
+from odyssey.nn.sliding import Slide
+from odyssey.spec import Array
+
+__all__ = [
+    "convolve_by_rows",
+    "fits_rows",
+    "fits_rows_back",
+    "pull_image_by_rows",
+    "pull_weight_by_rows",
+]
+
+
+def fits_rows(slide: Slide) -> bool:
+    """Whether the loops know windows that stand so, over three axes."""
+    _, down, across = slide.stride
+    flat = slide.size[0] == slide.window[0] == slide.counts[0] == 1
+    near = all(d == 1 or k == 1 for d, k in zip(slide.dilation, slide.window, strict=True))
+    return flat and near and down == across and slide.window[2] in (3, 5)
+
+
+def _outs(results: int) -> int:
+    """Channels of the result as the loops take them, four at a time."""
+    return results if results < 4 else -(-results // 4) * 4
+
+
+def _filled(weight: Array, groups: int) -> Array:
+    """A weight in groups of so many channels, flat."""
+    each = len(weight) // groups
+    full = weight.reshape(groups, each, -1)
+    if _outs(each) != each:
+        wide = np.zeros((groups, _outs(each), full.shape[2]), weight.dtype)
+        wide[:, :each] = full
+        full = wide
+    return full.reshape(-1)
+
+
+def _sums(
+    x: Array, weight: Array, bias: Array, groups: int, spread: int, slide: Slide
+) -> Array | None:
+    """Sums of windows of images whose elements are ``spread`` apart; None if one is not finite."""
+    (height, width), (kh, kw), counts = x.shape[-2:], slide.window[1:], slide.counts[1:]
+    (top, below), (left, behind) = slide.pads[1:]
+    stride, each, part = slide.stride[1], len(weight) // groups, weight.shape[1]
+    rows = top + (height - 1) * spread + 1 + below
+    pitch = left + (width - 1) * spread + 1 + behind
+    out = np.empty((len(x), groups, each, *counts), x.dtype)
+    sizes = (part, _outs(each), kh, kw, top, left, spread, spread, stride, rows, pitch)
+    room = np.zeros(part * rows * pitch + 16, x.dtype)
+    sums = np.zeros(4 * (counts[0] * pitch + 8), x.dtype)
+    images = x.reshape(len(x), -1, height, width)
+    where = map(np.uint64, sizes)
+    found = row_sums(images, _filled(weight, groups), bias, *where, room, sums, out)
+    return out.reshape(len(x), len(weight), *slide.counts) if found == 0 else None
+
+
+def convolve_by_rows(
+    x: Array, weight: Array, bias: Array | None, slide: Slide, groups: int
+) -> Array | None:
+    """See ``convolving.convolve``; None where a result is not finite."""
+    bias = np.empty(0, x.dtype) if bias is None else bias
+    return _sums(x, weight, bias, groups, 1, slide)
+
+
+def pull_image_by_rows(g: Array, weight: Array, slide: Slide, groups: int) -> Array | None:
+    """See ``convolving.pull_image``: a convolution of ``g`` with the weight mirrored.
+
+    None where a result is not finite.
+    """
+    each, part = len(weight) // groups, weight.shape[1]
+    parts = weight.reshape(groups, each, part, *slide.window).swapaxes(1, 2)
+    mirrored = parts[..., ::-1, ::-1].reshape(groups * part, each, *slide.window)
+    pads, stride = [(0, 0)], slide.stride[1]
+    for n, k, c, (before, _) in zip(
+        slide.size[1:], slide.window[1:], slide.counts[1:], slide.pads[1:], strict=True
+    ):
+        reached = (c - 1) * stride + 1
+        pads.append((k - 1 - before, n + before - reached))
+    back = Slide(slide.counts, slide.window, (1, 1, 1), tuple(pads), (1, 1, 1), slide.size)
+    return _sums(g, mirrored, np.empty(0, g.dtype), groups, stride, back)
+
+
+def fits_rows_back(slide: Slide) -> bool:
+    """Whether ``pull_image_by_rows`` knows it: images are not padded by more than a window."""
+    return fits_rows(slide) and all(
+        p <= k - 1 for (p, _), k in zip(slide.pads, slide.window, strict=True)
+    )
+
+
+def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
+    """See ``convolving.pull_weight``."""
+    (height, width), (kh, kw), counts = x.shape[-2:], slide.window[1:], slide.counts[1:]
+    (top, below), (left, behind) = slide.pads[1:]
+    each, part = g.shape[1] // groups, x.shape[1] // groups
+    outs, rows, pitch = _outs(each), top + height + below, left + width + behind
+    sizes = (part, outs, kh, kw, top, left, slide.stride[1], rows, pitch)
+    room = np.zeros(part * rows * pitch + 16, x.dtype)
+    others = np.zeros(outs * counts[0] * pitch + 16, x.dtype)
+    total = np.zeros((groups, outs, part * kh * kw), x.dtype)
+    images = x.reshape(len(x), -1, height, width)
+    parts = g.reshape(len(g), -1, *counts)
+    row_slopes(images, parts, *map(np.uint64, sizes), room, others, total.reshape(-1))
+    return total[:, :each].reshape(groups * each, part, *slide.window)

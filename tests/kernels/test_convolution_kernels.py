@@ -1,0 +1,195 @@
+"""The compiled ways of convolution: what NumPy's way gives, wherever they are taken."""
+
+import importlib.util
+import itertools
+
+import numpy as np
+import pytest
+
+from odyssey import ops
+from odyssey.nn import convolving, convolving_by_rows, convolving_by_tiles, convolving_compiled
+from odyssey.nn.sliding import slide_of
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("numba") is None, reason="numba, which compiles kernels, is missing"
+)
+
+
+def case(seed, size, window, stride, pads, part, each, groups, dtype=np.float64):
+    """Images, a weight, a bias, a cotangent, and where windows stand, over three axes."""
+    rng = np.random.default_rng(seed)
+    slide = slide_of("test", tuple(size), window, stride, pads, 1).lifted()
+    samples = int(rng.integers(1, 4))
+    x = rng.normal(size=(samples, part * groups, *slide.size)).astype(dtype)
+    weight = rng.normal(size=(each * groups, part, *slide.window)).astype(dtype)
+    bias = rng.normal(size=each * groups).astype(dtype) if rng.random() < 0.5 else None
+    g = rng.normal(size=(samples, each * groups, *slide.counts)).astype(dtype)
+    return x, weight, bias, g, slide
+
+
+def close(got, wanted, tolerance=1e-13):
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    scale = np.abs(wanted).max(initial=1.0)
+    assert np.abs(got - wanted).max(initial=0.0) <= tolerance * scale
+
+
+def drawn(rng, *values):
+    return values[rng.integers(len(values))]
+
+
+def check_rows(seed):
+    rng = np.random.default_rng(seed)
+    window = (int(rng.integers(1, 6)), drawn(rng, 3, 5))
+    stride = int(drawn(rng, 1, 1, 2, 3))
+    pads = tuple(tuple(map(int, rng.integers(0, k, 2))) for k in window)
+    size = [k + int(rng.integers(0, 12)) for k in window]
+    part, each, groups = (int(rng.integers(1, most)) for most in (4, 7, 4))
+    x, weight, bias, g, slide = case(seed, size, window, stride, pads, part, each, groups)
+    assert convolving_by_rows.fits_rows(slide)
+    close(
+        convolving_by_rows.convolve_by_rows(x, weight, bias, slide, groups),
+        convolving.convolve(x, weight, bias, slide, groups),
+    )
+    assert convolving_by_rows.fits_rows_back(slide)
+    close(
+        convolving_by_rows.pull_image_by_rows(g, weight, slide, groups),
+        convolving.pull_image(g, weight, slide, groups),
+    )
+    close(
+        convolving_by_rows.pull_weight_by_rows(g, x, slide, groups),
+        convolving.pull_weight(g, x, slide, groups),
+    )
+
+
+def check_tiles(seed):
+    rng = np.random.default_rng(seed)
+    pads = tuple(tuple(map(int, rng.integers(0, 3, 2))) for _ in range(2))
+    size = [3 + int(n) for n in rng.integers(0, 20, 2)]
+    part, each = (int(n) for n in rng.integers(1, 5, 2))
+    x, weight, bias, g, slide = case(seed, size, 3, 1, pads, part, each, 1)
+    assert convolving_by_tiles.fits_tiles(slide)
+    close(
+        convolving_by_tiles.convolve_by_tiles(x, weight, bias, slide),
+        convolving.convolve(x, weight, bias, slide, 1),
+    )
+    close(
+        convolving_by_tiles.pull_image_by_tiles(g, weight, slide),
+        convolving.pull_image(g, weight, slide, 1),
+    )
+    close(
+        convolving_by_tiles.pull_weight_by_tiles(g, x, slide),
+        convolving.pull_weight(g, x, slide, 1),
+    )
+
+
+def test_rows_are_what_products_of_matrices_are():
+    for seed in range(300):
+        check_rows(seed)
+
+
+def test_tiles_are_what_products_of_matrices_are():
+    for seed in range(300):
+        check_tiles(seed)
+
+
+def test_tiles_may_be_taken_some_at_a_time(monkeypatch):
+    for block, least in itertools.product((1, 200, 2000), (1, 10)):
+        monkeypatch.setattr(convolving_by_tiles, "_BLOCK", block)
+        monkeypatch.setattr(convolving_by_tiles, "_LEAST", least)
+        for seed in range(100, 106):
+            check_tiles(seed)
+
+
+@pytest.mark.soak
+def test_rows_and_tiles_of_thousands_of_random_convolutions():
+    for seed in range(1000, 4000):
+        check_rows(seed)
+        check_tiles(seed)
+
+
+LARGE = {
+    "rows": ((2, 3, 40, 33), (5, 3, 5, 5), {"padding": 2}),
+    "each channel": ((2, 8, 21, 30), (8, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 8}),
+    "tiles": ((1, 32, 30, 29), (33, 32, 3, 3), {"padding": 1}),
+    "matrices": ((1, 16, 20, 20), (32, 16, 3, 3), {"stride": 2}),
+    "one element": ((2, 16, 20, 20), (8, 16, 1, 1), {}),
+}
+
+
+def three(x, weight, g, options):
+    """What runs by itself on arrays of such sizes, in both directions."""
+    size, window = x.shape[2:], weight.shape[2:]
+    return [
+        ops.conv2d(x, weight, **options),
+        ops.convolution_input(g, weight, size, **options),
+        ops.convolution_weight(g, x, window, **options),
+    ]
+
+
+@pytest.mark.parametrize(("shape", "filters", "options"), LARGE.values(), ids=list(LARGE))
+def test_in_single_precision_each_way_is_as_exact_as_a_sum_of_products(shape, filters, options):
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=shape), rng.normal(size=filters)
+    with ops.use_kernels("numpy"):
+        y = ops.conv2d(x, weight, **options)
+        g = rng.normal(size=y.shape)
+        exact = three(x, weight, g, options)
+    single = [v.astype(np.float32) for v in (x, weight, g)]
+    with ops.use_kernels():
+        found = three(*single, options)
+    with ops.use_kernels("numpy"):
+        usual = three(*single, options)
+    for got, own, wanted in zip(found, usual, exact, strict=True):
+        assert got.dtype == np.float32
+        size = np.abs(wanted).max()
+        error = max(np.abs(own - wanted).max(), 4 * np.finfo(np.float32).eps * size)
+        assert np.abs(got - wanted).max() <= 4 * error
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize(("shape", "filters", "options"), LARGE.values(), ids=list(LARGE))
+def test_what_is_no_number_reaches_what_it_is_a_part_of_and_nothing_else(
+    shape, filters, options, number
+):
+    rng = np.random.default_rng(0)
+    x, weight = (rng.normal(size=s).astype(np.float32) for s in (shape, filters))
+    g = rng.normal(size=ops.conv2d(x, weight, **options).shape).astype(np.float32)
+    for array in (x, weight, g):
+        before, array.flat[array.size // 2] = array.flat[array.size // 2], number
+        with np.errstate(all="ignore"):
+            with ops.use_kernels():
+                found = three(x, weight, g, options)
+            with ops.use_kernels("numpy"):
+                wanted = three(x, weight, g, options)
+        array.flat[array.size // 2] = before
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+
+
+def test_the_same_call_gives_the_same_bits():
+    rng = np.random.default_rng(0)
+    for shape, filters, options in LARGE.values():
+        x, weight = (rng.normal(size=s).astype(np.float32) for s in (shape, filters))
+        with ops.use_kernels():
+            first, second = (ops.conv2d(x, weight, **options) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+
+
+def test_each_way_is_taken_where_it_is_meant(monkeypatch):
+    taken = []
+
+    def noting(name):
+        found = getattr(convolving_compiled, name)
+
+        def noted(*values):
+            taken.append(name)
+            return found(*values)
+
+        monkeypatch.setattr(convolving_compiled, name, noted)
+
+    for name in ("convolve_by_rows", "convolve_by_tiles"):
+        noting(name)
+    with ops.use_kernels():
+        for shape, filters, options in LARGE.values():
+            ops.conv2d(np.ones(shape), np.ones(filters), **options)
+    assert taken == ["convolve_by_rows", "convolve_by_rows", "convolve_by_tiles"]
