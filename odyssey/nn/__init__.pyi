@@ -10,12 +10,20 @@ from odyssey.table.protocols import Tape
 from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, Scalar, Unary, V
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "attention_pullback",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
     "avg_pool_pullback",
     "batch_norm",
+    "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -33,20 +41,27 @@ __all__ = [
     "dropout3d",
     "elu",
     "fold",
+    "geglu",
     "gelu",
     "global_avg_pool2d",
+    "glu",
     "group_norm",
     "gru",
     "gru_cell",
+    "hard_shrink",
     "hard_sigmoid",
     "hard_swish",
     "hard_tanh",
     "instance_norm",
+    "interpolate",
     "layer_norm",
     "leaky_relu",
     "linear",
     "log_sigmoid",
     "log_softmax",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "lstm",
     "lstm_cell",
     "max_pool1d",
@@ -55,9 +70,14 @@ __all__ = [
     "max_pool_indices",
     "max_pool_pullback",
     "max_pool_pushforward",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "multi_head_attention",
     "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "recurrent_pullback",
     "recurrent_states",
@@ -71,11 +91,64 @@ __all__ = [
     "selu",
     "sigmoid",
     "silu",
+    "soft_shrink",
     "softmax",
+    "softmin",
     "softplus",
     "softsign",
+    "swiglu",
+    "tanh_shrink",
+    "threshold",
     "unfold",
 ]
+
+@overload
+def adaptive_avg_pool1d(x: V, *, size: Any, tape: Tape | None = None) -> V:
+    """Mean of each window over the last axis, of which there are a given number."""
+@overload
+def adaptive_avg_pool1d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def adaptive_avg_pool2d(x: V, *, size: Any, tape: Tape | None = None) -> V:
+    """Mean of each window over the last axes, of which there are a given number."""
+@overload
+def adaptive_avg_pool2d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def adaptive_avg_pool3d(x: V, *, size: Any, tape: Tape | None = None) -> V:
+    """Mean of each window over the last axes, of which there are a given number."""
+@overload
+def adaptive_avg_pool3d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def adaptive_max_pool1d(
+    x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> V:
+    """Largest element of each window over the last axis, of which there are a given number."""
+@overload
+def adaptive_max_pool1d(
+    x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def adaptive_max_pool2d(
+    x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> V:
+    """Largest element of each window over the last axes, of which there are a given number."""
+@overload
+def adaptive_max_pool2d(
+    x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def adaptive_max_pool3d(
+    x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> V:
+    """Largest element of each window over the last axes, of which there are a given number."""
+@overload
+def adaptive_max_pool3d(
+    x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def attention_pullback(
@@ -340,6 +413,20 @@ def batch_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def celu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
+    """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
+@overload
+def celu(x: Scalar, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Any: ...
+@overload
+def celu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array: ...
+
+@overload
+def channel_shuffle(x: V, *, groups: int, tape: Tape | None = None) -> V:
+    """Channels dealt out: the first of each group, then the second of each, and so on."""
+@overload
+def channel_shuffle(x: Plain, *, groups: int, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def conv1d(
@@ -965,6 +1052,12 @@ def fold(
 ) -> Array: ...
 
 @overload
+def geglu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
+    """Gated linear unit: the first half of ``x`` times the gelu of the second."""
+@overload
+def geglu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
 def gelu(x: V, /, *, approximate: str = "none", tape: Tape | None = None) -> V:
     """Elementwise ``x`` times the chance that a standard normal number is below ``x``."""
 @overload
@@ -977,6 +1070,12 @@ def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
     """Mean of each image over its last two axes, which stay, at length 1."""
 @overload
 def global_avg_pool2d(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def glu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
+    """Gated linear unit: the first half of ``x`` times the sigmoid of the second."""
+@overload
+def glu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def group_norm(
@@ -1053,6 +1152,14 @@ def gru_cell(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def hard_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
+    """Elementwise ``x``, but 0 between ``-lambd`` and ``lambd``."""
+@overload
+def hard_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
+@overload
+def hard_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
 hard_sigmoid: Unary
 """Elementwise ``relu6(x + 3) / 6``."""
 hard_swish: Unary
@@ -1102,6 +1209,28 @@ def instance_norm(
     bias: Plain | None = None,
     *,
     eps: float = 1e-05,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def interpolate(
+    x: V,
+    *,
+    size: Any = None,
+    scale: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Images of another size, each element made of those that lie around its place."""
+@overload
+def interpolate(
+    x: Plain,
+    *,
+    size: Any = None,
+    scale: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 
@@ -1180,6 +1309,30 @@ def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
 @overload
 def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def lp_pool1d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
+    """The p-th root of the sum of p-th powers of each window over the last axis."""
+@overload
+def lp_pool1d(
+    x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def lp_pool2d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
+    """The p-th root of the sum of p-th powers of each window over the last axes."""
+@overload
+def lp_pool2d(
+    x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def lp_pool3d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
+    """The p-th root of the sum of p-th powers of each window over the last axes."""
+@overload
+def lp_pool3d(
+    x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def lstm(
@@ -1386,6 +1539,111 @@ def max_pool_pushforward(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
+@overload
+def max_unpool1d(
+    x: V,
+    indices: Operand,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Signals of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool1d``."""
+@overload
+def max_unpool1d(
+    x: Plain,
+    indices: V,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def max_unpool1d(
+    x: Plain,
+    indices: Plain,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def max_unpool2d(
+    x: V,
+    indices: Operand,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Images of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool2d``."""
+@overload
+def max_unpool2d(
+    x: Plain,
+    indices: V,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def max_unpool2d(
+    x: Plain,
+    indices: Plain,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def max_unpool3d(
+    x: V,
+    indices: Operand,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Volumes of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool3d``."""
+@overload
+def max_unpool3d(
+    x: Plain,
+    indices: V,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def max_unpool3d(
+    x: Plain,
+    indices: Plain,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
 
@@ -1516,6 +1774,20 @@ def pairwise_distance(
     eps: float = 1e-06,
     keepdims: bool = False,
     tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def pixel_shuffle(x: V, *, upscale_factor: int, tape: Tape | None = None) -> V:
+    """Channels laid out as pixels: (..., C r², H, W) becomes (..., C, H r, W r)."""
+@overload
+def pixel_shuffle(x: Plain, *, upscale_factor: int, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def pixel_unshuffle(x: V, *, downscale_factor: int, tape: Tape | None = None) -> V:
+    """Pixels put into channels: (..., C, H r, W r) becomes (..., C r², H, W)."""
+@overload
+def pixel_unshuffle(
+    x: Plain, *, downscale_factor: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
 @overload
@@ -1841,10 +2113,24 @@ silu: Unary
 """Elementwise ``x * sigmoid(x)``, also called swish."""
 
 @overload
+def soft_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
+    """Elementwise ``x`` brought nearer to 0 by ``lambd``, and 0 where it was as near as that."""
+@overload
+def soft_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
+@overload
+def soft_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
+
+@overload
 def softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Exponentials along ``axis`` divided by their sum."""
 @overload
 def softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def softmin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """Exponentials of ``-x`` along ``axis`` divided by their sum."""
+@overload
+def softmin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def softplus(x: V, /, *, beta: float = 1.0, tape: Tape | None = None) -> V:
@@ -1855,6 +2141,28 @@ def softplus(x: Scalar, /, *, beta: float = 1.0, tape: Tape | None = None) -> An
 def softplus(x: Plain, /, *, beta: float = 1.0, tape: Tape | None = None) -> Array: ...
 softsign: Unary
 """Elementwise ``x / (1 + |x|)``."""
+
+@overload
+def swiglu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
+    """Gated linear unit: the first half of ``x`` times the silu, or swish, of the second."""
+@overload
+def swiglu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def tanh_shrink(x: V, *, tape: Tape | None = None) -> V:
+    """Elementwise ``x - tanh(x)``."""
+@overload
+def tanh_shrink(x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def threshold(x: V, /, *, threshold: float, value: float, tape: Tape | None = None) -> V:
+    """Elementwise ``x`` above ``threshold``, and ``value`` elsewhere."""
+@overload
+def threshold(x: Scalar, /, *, threshold: float, value: float, tape: Tape | None = None) -> Any: ...
+@overload
+def threshold(
+    x: Plain, /, *, threshold: float, value: float, tape: Tape | None = None
+) -> Array: ...
 
 @overload
 def unfold(

@@ -247,6 +247,36 @@ def elu(x: Any, /, *, alpha: float = 1.0) -> Any:
     return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
 
 
+def _celu_options(alpha: Any) -> tuple[float, ...]:
+    (alpha,) = real_options("celu", "alpha")(alpha)
+    if alpha == 0:
+        raise OdysseyError("celu: alpha is 0, by which it divides; pass another number")
+    return (alpha,)
+
+
+def _celu_rule(g: Any, x: Any, alpha: float) -> Any:
+    above = greater(x, 0)
+    slope = exp(div(where(above, 0, x), alpha))
+    return add(keep_where(g, above), mul(keep_where(g, logical_not(above)), slope))
+
+
+@op(
+    elementwise=True,
+    masks={"x": lambda c, x: c},
+    prepare=_celu_options,
+    equals=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(div(x, alpha)))),
+    scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x / T(alpha)) + T(0)),
+    vjp={"x": _celu_rule},
+    kinks="1 at 0",
+    samples=[*singles(), sample((2, 3), alpha=0.3)],
+    rejects=[_COMPLEX, reject((3,), alpha=0, error=OdysseyError, match="alpha is 0")],
+)
+def celu(x: Any, /, *, alpha: float = 1.0) -> Any:
+    """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+
+
 # The fixed point of mean 0 and variance 1: G. Klambauer et al., Self-Normalizing Neural Networks,
 # 2017, equation 14.
 _SELU_SCALE = 1.0507009873554804934193349852946

@@ -32,9 +32,10 @@ ROWS = {
     "odyssey.nn.positions": "rope",
     "odyssey.nn.rectifiers": """
         relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
-        hard_tanh=hardtanh
+        hard_tanh=hardtanh celu
     """,
     "odyssey.nn.recurrent": "recurrent_states recurrent_pullback",
+    "odyssey.nn.shrinkage": "hard_shrink=hardshrink soft_shrink=softshrink threshold",
     "odyssey.nn.softmaxes": "softmax log_softmax",
     "odyssey.nn.unfolding": "unfold fold",
     "odyssey.ops.draws.philox": "philox_uniform philox_normal philox_dropout",
@@ -104,13 +105,21 @@ COMPOSITES = {
     "odyssey.linalg.covariances": "cov corrcoef",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
     "odyssey.linalg.vectors": "kron",
+    "odyssey.nn.adaptive_pooling": """
+        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
+        adaptive_max_pool2d adaptive_max_pool3d
+    """,
     "odyssey.nn.channel_norms": "group_norm instance_norm",
     "odyssey.nn.distances": "cosine_similarity pairwise_distance",
     "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
+    "odyssey.nn.gates": "glu geglu swiglu softmin",
     "odyssey.nn.heads": "multi_head_attention",
+    "odyssey.nn.resampling": "interpolate pixel_shuffle pixel_unshuffle channel_shuffle",
     "odyssey.nn.running_statistics": "batch_norm",
     "odyssey.nn.sequences": "rnn_cell rnn lstm_cell lstm gru_cell gru",
+    "odyssey.nn.shrinkage": "tanh_shrink=tanhshrink",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "odyssey.nn.unpooling": "max_unpool1d max_unpool2d max_unpool3d lp_pool1d lp_pool2d lp_pool3d",
     "odyssey.ops.draws.distributions": "random_uniform random_normal",
     "odyssey.ops.folds.convolution": "correlate",
     "odyssey.ops.folds.counting": "bincount histogram digitize",

@@ -1,5 +1,7 @@
 """Pooling, in PyTorch's words."""
 
+import numpy as np
+
 from support.pairs import pair
 
 F = "torch.nn.functional."
@@ -12,6 +14,8 @@ def pooled(name, shape, theirs=None, **ours):
     return pair(F + name, name, shape, ours=ours, theirs=options)
 
 
+UP, DOWN, THREE = {"upscale_factor": 2}, {"downscale_factor": 2}, {"groups": 3}
+UP3 = {"upscale_factor": 3}
 PAIRS = [
     pooled("max_pool1d", (2, 3, 7), window=2),
     pooled("max_pool1d", (2, 3, 7), window=3, stride=1, padding=1, dilation=2),
@@ -43,4 +47,77 @@ PAIRS = [
         (2, 3, 4, 5),
         theirs=lambda torch, x: torch.nn.functional.adaptive_avg_pool2d(x, 1),
     ),
+    *[
+        pair(
+            f"{F}adaptive_{kind}_pool{dims}d",
+            f"adaptive_{kind}_pool{dims}d",
+            (2, 2, *(5, 4, 7)[:dims]),
+            ours={"size": size},
+            theirs={"output_size": size},
+        )
+        for kind in ("avg", "max")
+        for dims, size in ((1, 3), (2, (3, 2)), (2, (None, 7)), (3, (2, 3, 4)))
+    ],
+    pair(
+        F + "adaptive_max_pool2d_with_indices",
+        "adaptive_max_pool2d",
+        (2, 2, 5, 7),
+        ours={"size": 3, "return_indices": True},
+        theirs={"output_size": 3},
+    ),
+    *[
+        pair(F + "interpolate", "interpolate", shape, ours=ours, theirs=ours | theirs)
+        for shape, ours, theirs in (
+            ((2, 3, 4), {"size": 7}, {}),
+            ((2, 3, 8, 6), {"size": (3, 9)}, {}),
+            ((2, 3, 5, 6), {"size": (8, 4), "mode": "nearest-exact"}, {}),
+            ((2, 3, 4), {"size": 7, "mode": "linear"}, {}),
+            ((2, 3, 4, 5), {"size": (7, 3), "mode": "bilinear"}, {}),
+            ((2, 3, 4, 5), {"size": (7, 3), "mode": "bilinear", "align_corners": True}, {}),
+            ((2, 3, 4, 5), {"size": (9, 3), "mode": "bicubic"}, {}),
+            ((2, 3, 4, 5), {"size": (9, 3), "mode": "bicubic", "align_corners": True}, {}),
+            ((1, 2, 2, 3, 4), {"size": (3, 2, 6), "mode": "trilinear"}, {}),
+            ((2, 3, 5, 4), {"size": (2, 3), "mode": "area"}, {}),
+        )
+    ],
+    *[
+        pair(
+            F + "interpolate",
+            "interpolate",
+            (2, 3, 5, 4),
+            ours={"scale": scale, "mode": mode},
+            theirs={"scale_factor": scale, "mode": mode},
+        )
+        for scale, mode in ((2, "nearest"), ((1.5, 0.5), "bilinear"), (1.7, "bicubic"))
+    ],
+    pair(F + "pixel_shuffle", "pixel_shuffle", (2, 8, 3, 2), ours=UP, theirs=UP),
+    pair(F + "pixel_unshuffle", "pixel_unshuffle", (2, 2, 4, 6), ours=DOWN, theirs=DOWN),
+    pair("torch.channel_shuffle", "channel_shuffle", (2, 6, 3), ours=THREE, theirs=THREE),
+    pair("torch.pixel_shuffle", "pixel_shuffle", (1, 9, 2, 2), ours=UP3, theirs=UP3),
+    *[
+        pair(
+            f"{F}max_unpool{dims}d",
+            f"max_unpool{dims}d",
+            (1, *[2] * dims),
+            np.arange(0, 4**dims, 2**dims).reshape(1, *[2] * dims),
+            ours={"window": 2},
+            theirs=lambda torch, x, i, dims=dims: getattr(
+                torch.nn.functional, f"max_unpool{dims}d"
+            )(x[None], i[None], 2)[0],
+        )
+        for dims in (1, 2, 3)
+    ],
+    *[
+        pair(
+            f"{F}lp_pool{dims}d",
+            f"lp_pool{dims}d",
+            (1, 2, *(5, 4, 6)[:dims]),
+            ours={"p": p, "window": 2},
+            theirs={"norm_type": p, "kernel_size": 2},
+            low=0.5,
+            high=2.0,
+        )
+        for dims in (1, 2, 3)
+        for p in (2, 3.5)
+    ],
 ]

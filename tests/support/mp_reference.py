@@ -668,6 +668,25 @@ UNARY |= {
     ),
     "elu": elu_reference(1.0, 0.5, alpha=0.5),
     "selu": elu_reference(SELU_SCALE, SELU_LEFT),
+    "celu": Unary(
+        lambda x: x if x > 0 else mpmath.expm1(2 * x) / 2,
+        lambda x: mpf(1) if x > 0 else mpmath.exp(2 * x),
+        lambda x: mpf(0) if x > 0 else 2 * mpmath.exp(2 * x),
+        options={"alpha": 0.5},
+        chooses=True,
+    ),
+    "hard_shrink": chosen(
+        lambda x: x if abs(x) > 1 else mpf(0), (1, -1, 0, 1, 1), ends(0.0, -1.0, 1.0), lambd=1.0
+    ),
+    "soft_shrink": chosen(
+        lambda x: max(x - 1, mpf(0)) + min(x + 1, mpf(0)),
+        (1, -1, 0, 1, 1),
+        ends(0.0, -1.0, 1.0),
+        lambd=1.0,
+    ),
+    "threshold": chosen(
+        lambda x: x if x > 1 else mpf(3), (0, 1, 1), ends(0.0, 1.0), threshold=1.0, value=3.0
+    ),
     "hard_sigmoid": chosen(
         lambda x: min(max(x + 3, mpf(0)), mpf(6)) / 6,
         (0, -3, mpf(1) / 6, 3, 0),

@@ -173,6 +173,12 @@ SPELLINGS = {
     ],
 }
 SPELLINGS["std"] = SPELLINGS["var"]
+SPELLINGS["celu"] = SPELLINGS["elu"]
+for _name in ("hard_shrink", "soft_shrink"):
+    SPELLINGS[_name] = [([(2, 3)], [{}, *({"lambd": v} for v in (0.5, np.float32(0.5)))])]
+SPELLINGS["threshold"] = [
+    ([(2, 3)], [{"threshold": v, "value": WHOLE(2)} for v in (1, 1.0, np.float32(1))])
+]
 for _dims in (1, 2, 3):
     SPELLINGS[f"max_pool{_dims}d"] = SPELLINGS[f"avg_pool{_dims}d"] = [
         (

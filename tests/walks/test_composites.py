@@ -16,6 +16,7 @@ from support import (
     formulas_indexing,
     formulas_networks,
     formulas_nn,
+    formulas_pooling,
     formulas_special,
 )
 from support.cases import assert_close, assert_same, assert_transposed, derive
@@ -81,6 +82,7 @@ FORMULAS = {
     **formulas_indexing.FORMULAS,
     **formulas_networks.FORMULAS,
     **formulas_nn.FORMULAS,
+    **formulas_pooling.FORMULAS,
     **formulas_special.FORMULAS,
     **by_loops.FORMULAS,
 }

@@ -53,6 +53,10 @@ ELSEWHERE |= {"dropout", "dropout1d", "dropout2d", "dropout3d"}
 ELSEWHERE |= {"cosine_similarity", "pairwise_distance"}
 # Products and powers of elements, each in test_moments_and_polynomials; and a choice by value.
 ELSEWHERE |= {"corrcoef", "cov", "polyval", "ptp", "vander"}
+# What chooses by values as max does, or is made of rows whose corners are walked: see test_pooling.
+ELSEWHERE |= {"adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}
+ELSEWHERE |= {"lp_pool1d", "lp_pool2d", "lp_pool3d"}
+ELSEWHERE |= {"glu", "geglu", "swiglu", "softmin", "tanh_shrink"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("average", "gradient", "trapezoid")
 }

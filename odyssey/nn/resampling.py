@@ -1,0 +1,362 @@
+"""Images made larger or smaller, and pixels moved between channels and places."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number, shown, word
+from odyssey.devices.arrays import as_array
+from odyssey.errors import SettingError, ShapeError
+from odyssey.nn.adaptive_pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+)
+from odyssey.nn.sliding import ints
+from odyssey.ops.elementwise.arithmetic import add, mul
+from odyssey.ops.elementwise.choice import keep_where
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.repeating import repeat
+from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
+from odyssey.spec import Array, Shape
+from odyssey.table.declare import composite, publish
+from odyssey.table.operands import real_dtype
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import floating
+
+# ------------------------------------------------------------------ interpolation
+
+_AREAS = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
+# How many spatial axes each is for; those for any number have none.
+_MODES = {
+    "nearest": None,
+    "nearest-exact": None,
+    "area": None,
+    "linear": 1,
+    "bilinear": 2,
+    "trilinear": 3,
+    "bicubic": 2,
+}
+# R. Keys, Cubic Convolution Interpolation, 1981, has -1/2; PyTorch and many others have -3/4.
+_CUBIC = -0.75
+
+Taps = list[tuple[Array, Array]]
+
+
+def _nearest(length: int, count: int, step: float, shift: float) -> Array:
+    """For each new element the place of the one that it copies."""
+    found = np.floor((np.arange(count) + shift) * step).astype(np.intp)
+    return np.minimum(found, length - 1)
+
+
+def _sources(length: int, count: int, step: float, align_corners: bool) -> Array:
+    """Where the middle of each new element lies among the old ones."""
+    if align_corners:
+        return np.arange(count) * ((length - 1) / (count - 1) if count > 1 else 0.0)
+    return (np.arange(count) + 0.5) * step - 0.5
+
+
+def _linear(length: int, sources: Array) -> Taps:
+    """Places and weights: of the neighbours on both sides."""
+    sources = np.maximum(sources, 0)
+    left = np.minimum(np.floor(sources).astype(np.intp), length - 1)
+    share = sources - left
+    return [(left, 1 - share), (np.minimum(left + 1, length - 1), share)]
+
+
+def _cubic(length: int, sources: Array) -> Taps:
+    """Places and weights: of two neighbours on each side."""
+    left = np.floor(sources).astype(np.intp)
+    t = sources - left
+    rest = 1 - t
+    # Factored, so that nothing cancels.
+    near, next_one = (((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, rest))
+    weights = [_CUBIC * t * rest * rest, near, next_one, _CUBIC * rest * t * t]
+    places = [np.clip(left + k, 0, length - 1) for k in (-1, 0, 1, 2)]
+    return list(zip(places, weights, strict=True))
+
+
+def _lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
+    """The new lengths, and how far it is from one new element to the next among the old ones."""
+    dims = len(given)
+    if (size is None) == (scale is None):
+        raise SettingError(
+            f"interpolate: size={shown(size)} and scale={shown(scale)}; pass one of them"
+        )
+    if size is not None:
+        wanted = ints("interpolate", "size", size, dims)
+        return wanted, [n / m for n, m in zip(given, wanted, strict=True)]
+    scales = scale if isinstance(scale, (tuple, list)) else (scale,) * dims
+    if len(scales) != dims:
+        raise ShapeError(
+            f"interpolate: scale={shown(scale)} for {dims} spatial axes; pass a number, or a tuple "
+            f"of {dims}"
+        )
+    factors = [number("interpolate", "scale", s, "(0, inf)") for s in scales]
+    wanted = tuple([floor(n * s) for n, s in zip(given, factors, strict=True)])
+    if 0 in wanted:
+        raise ShapeError(f"interpolate: scale={shown(scale)} leaves nothing of axes of {given}")
+    return wanted, [1 / s for s in factors]
+
+
+def _options(x: Any, mode: str, align_corners: bool) -> Shape:
+    """The lengths of the spatial axes, if the mode is for so many."""
+    word("interpolate", "mode", mode, tuple(_MODES))
+    shape = shape_of(x)
+    dims = len(shape) - 2
+    if not 1 <= dims <= 3 or _MODES[mode] not in (None, dims):
+        wanted = "1 to 3" if _MODES[mode] is None else str(_MODES[mode])
+        raise ShapeError(
+            f"interpolate: x has shape {shape}; wanted for mode={mode!r} are samples, channels, "
+            f"and {wanted} spatial axes"
+        )
+    if align_corners and mode in ("nearest", "nearest-exact", "area"):
+        raise SettingError(
+            f"interpolate: align_corners=True with mode={mode!r}, which has no corners; drop it"
+        )
+    if 0 in shape[2:]:
+        raise ShapeError(f"interpolate: x has shape {shape}; of no elements nothing can be made")
+    return shape[2:]
+
+
+def _copied(x: Any, axis: int, places: Array, tape: Any) -> Any:
+    length, count = shape_of(x)[axis], len(places)
+    if count % length == 0 and (places == np.arange(count) // (count // length)).all():
+        return repeat(x, count // length, axis, tape=tape)  # whose gradient is a plain sum
+    return take(x, places, axis, tape=tape)
+
+
+def _weighed(x: Any, axis: int, taps: Taps, dtype: Any, tape: Any) -> Any:
+    """The sum of elements along an axis, each times its weight."""
+    behind = (1,) * (-1 - axis)
+    total = None
+    for places, weights in taps:
+        if not weights.any():
+            continue
+        part = take(x, places, axis, tape=tape)
+        if not weights.all():  # what has no weight is not seen, infinite or not
+            part = keep_where(part, (weights != 0).reshape(-1, *behind), tape=tape)
+        if (weights != 1).any():
+            part = mul(part, weights.astype(dtype).reshape(-1, *behind), tape=tape)
+        total = part if total is None else add(total, part, tape=tape)
+    return total
+
+
+@composite(
+    samples=[
+        sample((1, 2, 3), size=6),
+        sample((1, 2, 4), size=3, mode="nearest-exact"),
+        sample((1, 2, 4), scale=1.5, mode="linear"),
+        sample((1, 2, 2, 3), size=(5, 2), mode="bilinear"),
+        sample((1, 2, 2, 3), scale=(2, 3), mode="bilinear", align_corners=True),
+        sample((1, 1, 3, 4), size=(4, 7), mode="bicubic"),
+        sample((1, 1, 3, 4), size=(1, 5), mode="bicubic", align_corners=True),
+        sample((1, 1, 2, 3, 2), size=(3, 3, 4), mode="trilinear"),
+        sample((1, 1, 4, 3), size=(2, 2), mode="area"),
+        sample((0, 2, 2, 3), size=4, mode="bilinear"),
+    ],
+    rejects=[
+        reject((1, 2, 3), error=SettingError, match="pass one of them"),
+        reject((1, 2, 3), size=4, scale=2, error=SettingError, match="pass one of them"),
+        reject((1, 2, 3), size=4, mode="bilinear", match="2 spatial axes"),
+        reject((1, 2, 3), size=4, mode="cubic", error=SettingError, match="choose"),
+        reject((1, 2, 3), size=4, align_corners=True, error=SettingError, match="no corners"),
+        reject((2, 3), size=4, match="spatial axes"),
+        reject((1, 2, 3), scale=0.1, match="leaves nothing"),
+        reject((1, 2, 0), size=3, match="of no elements"),
+        reject((1, 2, 3, 3), size=(3, 3, 3), match="for 2 spatial axes"),
+    ],
+)
+def interpolate(
+    x: Any,
+    *,
+    size: Any = None,
+    scale: Any = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    tape: Any = None,
+) -> Any:
+    """Images of another size, each element made of those that lie around its place.
+
+    Args:
+        x: Signals, images or volumes, (samples, channels, then 1 to 3 spatial axes).
+        size: The new lengths of the spatial axes; a number for all of them.
+        scale: Instead of ``size``, how many times as long they become; the fraction is dropped.
+        mode: ``"nearest"`` or, by the middle of elements, ``"nearest-exact"``; ``"linear"``,
+            ``"bilinear"`` or ``"trilinear"``, by the number of spatial axes; ``"bicubic"`` for
+            images; ``"area"``, the mean of what an element covers.
+        align_corners: Whether the first and last elements keep their places, instead of the
+            corners of the image.
+        tape: The tape to record on.
+
+    Returns:
+        The same samples and channels; of floating numbers but where elements are copied.
+
+    Raises:
+        ShapeError: where the spatial axes are not those of the mode, or have no elements.
+        SettingError: for another mode, ``size`` and ``scale`` together, or neither.
+
+    >>> x = np.array([[[0.0, 4.0]]])
+    >>> interpolate(x, size=4), interpolate(x, size=4, mode="linear")
+    (array([[[0., 0., 4., 4.]]]), array([[[0., 1., 3., 4.]]]))
+    """
+    x = x if hasattr(x, "dtype") else as_array("interpolate", "x", x)
+    given = _options(x, mode, align_corners)
+    wanted, steps = _lengths(given, size, scale)
+    dims = len(given)
+    if mode == "area":
+        return _AREAS[dims - 1](x, size=wanted, tape=tape)
+    found = floating(np.dtype(x.dtype))
+    dtype = real_dtype(found)
+    if not mode.startswith("nearest") and found != x.dtype:
+        x = astype(x, found, tape=tape)
+    for k in reversed(range(dims)):
+        axis, length, count, step = k - dims, given[k], wanted[k], steps[k]
+        if mode in ("nearest", "nearest-exact"):
+            shift = 0.5 if mode == "nearest-exact" else 0.0
+            x = _copied(x, axis, _nearest(length, count, step, shift), tape)
+            continue
+        sources = _sources(length, count, step, align_corners)
+        taps = _cubic(length, sources) if mode == "bicubic" else _linear(length, sources)
+        x = _weighed(x, axis, taps, dtype, tape)
+    return x
+
+
+# ------------------------------------------------------------------ channels and places
+
+
+def _image(who: str, x: Any, least: int = 3) -> Shape:
+    shape = shape_of(x)
+    if len(shape) < least:
+        raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., channels, height, width)")
+    return shape
+
+
+@composite(
+    samples=[
+        sample((2, 8, 2, 3), upscale_factor=2),
+        sample((9, 1, 2), upscale_factor=3),
+        sample((0, 4, 2, 2), upscale_factor=2),
+        sample((1, 2, 2, 2), upscale_factor=1),
+    ],
+    rejects=[
+        reject((1, 6, 2, 2), upscale_factor=2, match="6 channels"),
+        reject((4, 2), upscale_factor=2, match="channels, height, width"),
+        reject((1, 4, 2, 2), upscale_factor=0, error=SettingError, match="at least 1"),
+    ],
+)
+def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
+    """Channels laid out as pixels: (..., C r², H, W) becomes (..., C, H r, W r).
+
+    W. Shi et al., Real-Time Single Image and Video Super-Resolution, 2016.
+
+    Args:
+        x: Images.
+        upscale_factor: How many times as high and as wide they become, r.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the number of channels is not a multiple of r².
+
+    >>> pixel_shuffle(np.arange(4.0).reshape(4, 1, 1), upscale_factor=2)
+    array([[[0., 1.],
+            [2., 3.]]])
+    """
+    *head, channels, height, width = _image("pixel_shuffle", x)
+    (r,) = ints("pixel_shuffle", "upscale_factor", upscale_factor, 1)
+    if channels % (r * r):
+        raise ShapeError(
+            f"pixel_shuffle: x has {channels} channels, which are no multiple of {r * r}, "
+            f"the square of upscale_factor={r}"
+        )
+    n, kept = len(head), channels // (r * r)
+    parts = reshape(x, (*head, kept, r, r, height, width), tape=tape)
+    turned = transpose(parts, (*range(n + 1), n + 3, n + 1, n + 4, n + 2), tape=tape)
+    return reshape(turned, (*head, kept, height * r, width * r), tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 2, 4, 6), downscale_factor=2),
+        sample((1, 3, 6), downscale_factor=3),
+        sample((0, 1, 2, 2), downscale_factor=2),
+        sample((1, 2, 2, 2), downscale_factor=1),
+    ],
+    rejects=[
+        reject((1, 1, 3, 2), downscale_factor=2, match="multiples of 2"),
+        reject((4, 2), downscale_factor=2, match="channels, height, width"),
+        reject((1, 4, 2, 2), downscale_factor=0, error=SettingError, match="at least 1"),
+    ],
+)
+def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
+    """Pixels put into channels: (..., C, H r, W r) becomes (..., C r², H, W).
+
+    Undoes ``pixel_shuffle``.
+
+    Args:
+        x: Images.
+        downscale_factor: What part of their height and width they keep, r.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where height or width is not a multiple of r.
+
+    >>> pixel_unshuffle(np.array([[[0.0, 1.0], [2.0, 3.0]]]), downscale_factor=2).ravel()
+    array([0., 1., 2., 3.])
+    """
+    *head, channels, height, width = _image("pixel_unshuffle", x)
+    (r,) = ints("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
+    if height % r or width % r:
+        raise ShapeError(
+            f"pixel_unshuffle: images of {height} by {width}, which are no multiples of {r}, "
+            "the downscale_factor"
+        )
+    n = len(head)
+    parts = reshape(x, (*head, channels, height // r, r, width // r, r), tape=tape)
+    turned = transpose(parts, (*range(n + 1), n + 2, n + 4, n + 1, n + 3), tape=tape)
+    return reshape(turned, (*head, channels * r * r, height // r, width // r), tape=tape)
+
+
+@composite(
+    samples=[sample((2, 6, 2), groups=3), sample((1, 4), groups=2), sample((0, 4, 1), groups=4)],
+    rejects=[
+        reject((1, 5, 2), groups=2, match="5 channels"),
+        reject((4,), groups=2, match="samples, channels"),
+        reject((1, 4), groups=0, error=SettingError, match="at least 1"),
+    ],
+)
+def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
+    """Channels dealt out: the first of each group, then the second of each, and so on.
+
+    X. Zhang et al., ShuffleNet, 2018.
+
+    Args:
+        x: Any samples, their channels on axis 1.
+        groups: How many groups the channels form.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the number of channels is not a multiple of ``groups``.
+
+    >>> channel_shuffle(np.arange(6).reshape(1, 6), groups=2)
+    array([[0, 3, 1, 4, 2, 5]])
+    """
+    shape = shape_of(x)
+    (count,) = ints("channel_shuffle", "groups", groups, 1)
+    if len(shape) < 2:
+        raise ShapeError(
+            f"channel_shuffle: x has shape {shape}; wanted is (samples, channels, ...)"
+        )
+    if shape[1] % count:
+        raise ShapeError(
+            f"channel_shuffle: x has {shape[1]} channels, which are no multiple of {count} groups"
+        )
+    parts = reshape(x, (shape[0], count, shape[1] // count, *shape[2:]), tape=tape)
+    turned = transpose(parts, (0, 2, 1, *range(3, len(shape) + 1)), tape=tape)
+    return reshape(turned, shape, tape=tape)
+
+
+publish(globals())
