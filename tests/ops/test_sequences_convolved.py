@@ -66,6 +66,18 @@ def test_what_transforms_would_spread_over_all_of_the_result_stays_where_numpy_h
         np.testing.assert_array_equal(ops.convolve(a, v), np.convolve(a, v))
 
 
+def test_the_derivative_in_a_short_sequence_is_not_made_by_long_transforms(monkeypatch):
+    def refuse(*given):
+        raise AssertionError("transformed")
+
+    monkeypatch.setattr(convolution, "_by_transforms", refuse)
+    rng = np.random.default_rng(0)
+    a, v, c = rng.normal(size=5000), rng.normal(size=3), rng.normal(size=5002)
+    _, pull = od.vjp(lambda v: ops.convolve(a, v), v)
+    wanted = [c[k : k + 5000] @ a for k in range(3)]
+    np.testing.assert_allclose(pull(c)[0], wanted, rtol=1e-12)
+
+
 def test_whole_numbers_are_not_transformed():
     with pytest.raises(DTypeError, match=r"^convolve: method='fft' for int64"):
         ops.convolve(np.arange(3), np.arange(3), method="fft")
