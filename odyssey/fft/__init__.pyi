@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import overload
 
 from odyssey.table.protocols import Tape
-from odyssey.table.signatures import Array, ArrayOrScalar, Plain, V
+from odyssey.table.signatures import Array, ArrayOrScalar, Operand, Plain, V
 
 __all__ = [
     "dft",
     "fft",
     "fft2",
+    "fftconvolve",
     "fftfreq",
     "fftn",
     "fftshift",
@@ -86,6 +87,35 @@ def fft2(
     s: Sequence[int] | None = None,
     axes: Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def fftconvolve(
+    a: V,
+    v: Operand,
+    mode: str = "full",
+    axes: int | Sequence[int] | None = None,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Convolution along several axes, by Fourier transforms: for two large arrays."""
+@overload
+def fftconvolve(
+    a: Plain,
+    v: V,
+    mode: str = "full",
+    axes: int | Sequence[int] | None = None,
+    *,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def fftconvolve(
+    a: Plain,
+    v: Plain,
+    mode: str = "full",
+    axes: int | Sequence[int] | None = None,
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...

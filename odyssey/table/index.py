@@ -98,6 +98,7 @@ ROWS = {
 """Rows by family; behind ``=`` their other names."""
 
 COMPOSITES = {
+    "odyssey.fft.convolutions": "fftconvolve",
     "odyssey.fft.frequencies": "fftshift ifftshift fftfreq rfftfreq",
     "odyssey.fft.planes": "fftn ifftn rfftn irfftn fft2 ifft2 rfft2 irfft2",
     "odyssey.fft.transforms": "fft ifft rfft irfft hfft ihfft",

@@ -7,6 +7,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.fft.rows import NORMS
+from support.convolved import convolved
 
 LENGTHS = [1, 2, 3, 6, 7]
 SCALES = {"backward": lambda n: 1, "ortho": lambda n: n**-0.5, "forward": lambda n: 1 / n}
@@ -184,3 +185,25 @@ def test_other_words_and_halves_of_numbers_are_refused_by_name():
         od.fft.ifftn(np.ones((3, 3)), axes="01")
     with pytest.raises(DTypeError, match=r"^rfft: a is a masked array"):
         od.fft.rfft(np.ma.masked_array([1.0, 2.0], [True, False]))
+
+
+# ------------------------------------------------------------------ convolution
+
+
+def test_a_picture_is_blurred_as_by_sums_and_its_kernel_is_found_by_the_gradient():
+    rng = np.random.default_rng(0)
+    picture, kernel = rng.normal(size=(40, 50)), rng.normal(size=(5, 4))
+    for mode in ("full", "same", "valid"):
+        wanted = convolved(picture, kernel, mode)
+        found = od.fft.fftconvolve(picture, kernel, mode)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+    # Of a sum of squares a step of Newton's method ends at the kernel.
+    blurred = convolved(picture, kernel)
+
+    def loss(k):
+        return ops.sum(ops.square(od.fft.fftconvolve(picture, k) - blurred))
+
+    start = np.zeros((5, 4))
+    slope, bend = od.grad(loss)(start), od.hessian(loss)(start).reshape(20, 20)
+    found = np.linalg.solve(bend, -slope.ravel()).reshape(5, 4)
+    np.testing.assert_allclose(found, kernel, rtol=1e-9, atol=1e-11)

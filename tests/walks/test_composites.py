@@ -21,6 +21,7 @@ from support import (
 )
 from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
+from support.convolved import convolved
 
 every_sample = walk(OF_OPS)
 MOVING = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if Call(*case).arrays}
@@ -68,6 +69,7 @@ def of_real(formula):
 
 
 FORMULAS = {
+    "fftconvolve": convolved,
     "cosine_similarity": of_real(cosine_similarity),
     "ptp": ordered(np.ptp),
     "pairwise_distance": of_real(

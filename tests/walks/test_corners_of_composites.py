@@ -51,6 +51,8 @@ ELSEWHERE |= {"batch_norm", "group_norm", "instance_norm"}
 ELSEWHERE |= {"dropout", "dropout1d", "dropout2d", "dropout3d"}
 # Lengths have tests in test_distances.
 ELSEWHERE |= {"cosine_similarity", "pairwise_distance"}
+# A product of transforms, right to the largest number: see test_fft.
+ELSEWHERE |= {"fftconvolve"}
 # Products and powers of elements, each in test_moments_and_polynomials; and a choice by value.
 ELSEWHERE |= {"corrcoef", "cov", "polyval", "ptp", "vander"}
 # What chooses by values as max does, or is made of rows whose corners are walked: see test_pooling.

@@ -59,7 +59,7 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
 
 def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     n = a.size + v.size - 1
-    m = _smooth(n)
+    m = smooth(n)
     out: Array
     if dtype.kind == "c":
         out = np.fft.ifft(np.fft.fft(a, m) * np.fft.fft(v, m))
@@ -68,10 +68,10 @@ def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     return out[:n].astype(dtype, copy=False)
 
 
-def _smooth(n: int) -> int:
+def smooth(n: int) -> int:
     """The least number from ``n`` up without prime factors above 5, of which transforms are fast.
 
-    >>> _smooth(1), _smooth(7), _smooth(1021), _smooth(65537)
+    >>> smooth(1), smooth(7), smooth(1021), smooth(65537)
     (1, 8, 1024, 65610)
     """
     best = 1 << (n - 1).bit_length()
