@@ -17,6 +17,10 @@ _KEYWORDS = {
     "beta1": "betas",
     "beta2": "betas",
     "epsilon": "eps",
+    "kernel_size": "window",
+    "norm_type": "p",
+    "output_size": "size",
+    "scale_factor": "scale",
     "decay": "weight_decay",
 }
 

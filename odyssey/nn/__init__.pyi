@@ -22,6 +22,8 @@ __all__ = [
     "avg_pool3d",
     "avg_pool_pullback",
     "batch_norm",
+    "bilinear",
+    "cdist",
     "celu",
     "channel_shuffle",
     "conv1d",
@@ -57,6 +59,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_sigmoid",
     "log_softmax",
     "lp_pool1d",
@@ -75,7 +78,9 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "multi_head_attention",
+    "normalize",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "prelu",
@@ -413,6 +418,34 @@ def batch_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def bilinear(
+    x1: V, x2: Operand, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
+) -> V:
+    """Products of the elements of two vectors, pair by pair, summed with weights."""
+@overload
+def bilinear(
+    x1: Plain, x2: V, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def bilinear(
+    x1: Plain, x2: Plain, weight: V, bias: Operand | None = None, *, tape: Tape | None = None
+) -> V: ...
+@overload
+def bilinear(x1: Plain, x2: Plain, weight: Plain, bias: V, *, tape: Tape | None = None) -> V: ...
+@overload
+def bilinear(
+    x1: Plain, x2: Plain, weight: Plain, bias: Plain | None = None, *, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def cdist(x1: V, x2: Operand, *, p: float = 2.0, tape: Tape | None = None) -> V:
+    """Distance of each vector of one set from each of another."""
+@overload
+def cdist(x1: Plain, x2: V, *, p: float = 2.0, tape: Tape | None = None) -> V: ...
+@overload
+def cdist(x1: Plain, x2: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def celu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
@@ -1301,6 +1334,28 @@ def linear(x: Plain, weight: Plain, bias: V, /, *, tape: Tape | None = None) -> 
 def linear(
     x: Plain, weight: Plain, bias: Plain | None = None, /, *, tape: Tape | None = None
 ) -> Array: ...
+
+@overload
+def local_response_norm(
+    x: V,
+    *,
+    size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+    tape: Tape | None = None,
+) -> V:
+    """``x`` over ``(k + alpha * m)**beta``, with m the mean square over the channels around."""
+@overload
+def local_response_norm(
+    x: Plain,
+    *,
+    size: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 log_sigmoid: Unary
 """Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
 
@@ -1745,6 +1800,16 @@ def multi_head_attention(
 ) -> ArrayOrScalar: ...
 
 @overload
+def normalize(
+    x: V, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
+) -> V:
+    """Vectors over their p-norms, which they have at length 1 then."""
+@overload
+def normalize(
+    x: Plain, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
 def pairwise_distance(
     x1: V,
     x2: Operand,
@@ -1775,6 +1840,12 @@ def pairwise_distance(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def pdist(x: V, *, p: float = 2.0, tape: Tape | None = None) -> V:
+    """Distance of each row of a matrix from each one behind it, pair by pair."""
+@overload
+def pdist(x: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def pixel_shuffle(x: V, *, upscale_factor: int, tape: Tape | None = None) -> V:

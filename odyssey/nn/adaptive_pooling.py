@@ -37,7 +37,7 @@ def _sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape]:
     """How long the spatial axes are, and how long they are to be; None leaves one as it is."""
     given = images(who, shape_of(x), dims)
     if 0 in given:
-        raise ShapeError(f"{who}: x has shape {shape_of(x)}; of no elements there is no window")
+        raise ShapeError(f"{who}: x has shape {shape_of(x)}; a window needs an element")
     if isinstance(size, (tuple, list)) and len(size) == dims:
         size = [n if m is None else m for m, n in zip(size, given, strict=True)]
     return given, ints(who, "size", size, dims)
@@ -111,7 +111,7 @@ def _largest(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape:
     ],
     rejects=[
         reject((2, 7), size=(1, 1), match="spatial axes"),
-        reject((2, 0), size=1, match="no window"),
+        reject((2, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((2, 7), size=0, error=SettingError, match="at least 1"),
     ],
@@ -148,7 +148,7 @@ def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
     ],
     rejects=[
         reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0), size=1, match="no window"),
+        reject((2, 0, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
     ],
@@ -185,7 +185,7 @@ def adaptive_avg_pool2d(x: Any, *, size: Any, tape: Any = None) -> Any:
     ],
     rejects=[
         reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0, 0), size=1, match="no window"),
+        reject((2, 0, 0, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
     ],
@@ -222,7 +222,7 @@ def adaptive_avg_pool3d(x: Any, *, size: Any, tape: Any = None) -> Any:
     ],
     rejects=[
         reject((2, 7), size=(1, 1), match="spatial axes"),
-        reject((2, 0), size=1, match="no window"),
+        reject((2, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((2, 7), size=0, error=SettingError, match="at least 1"),
     ],
@@ -263,7 +263,7 @@ def adaptive_max_pool1d(
     ],
     rejects=[
         reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0), size=1, match="no window"),
+        reject((2, 0, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
     ],
@@ -304,7 +304,7 @@ def adaptive_max_pool2d(
     ],
     rejects=[
         reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
-        reject((2, 0, 0, 0), size=1, match="no window"),
+        reject((2, 0, 0, 0), size=1, match="needs an element"),
         reject((), size=1, match="wanted is"),
         reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
     ],

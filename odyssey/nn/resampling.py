@@ -269,7 +269,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int, tape: Any = None) -> Any:
     (r,) = ints("pixel_shuffle", "upscale_factor", upscale_factor, 1)
     if channels % (r * r):
         raise ShapeError(
-            f"pixel_shuffle: x has {channels} channels, which are no multiple of {r * r}, "
+            f"pixel_shuffle: x has {channels} channels, not a multiple of {r * r}, "
             f"the square of upscale_factor={r}"
         )
     n, kept = len(head), channels // (r * r)
@@ -311,7 +311,7 @@ def pixel_unshuffle(x: Any, *, downscale_factor: int, tape: Any = None) -> Any:
     (r,) = ints("pixel_unshuffle", "downscale_factor", downscale_factor, 1)
     if height % r or width % r:
         raise ShapeError(
-            f"pixel_unshuffle: images of {height} by {width}, which are no multiples of {r}, "
+            f"pixel_unshuffle: images of {height} by {width}, not multiples of {r}, "
             "the downscale_factor"
         )
     n = len(head)
@@ -352,7 +352,7 @@ def channel_shuffle(x: Any, *, groups: int, tape: Any = None) -> Any:
         )
     if shape[1] % count:
         raise ShapeError(
-            f"channel_shuffle: x has {shape[1]} channels, which are no multiple of {count} groups"
+            f"channel_shuffle: x has {shape[1]} channels, not a multiple of {count} groups"
         )
     parts = reshape(x, (shape[0], count, shape[1] // count, *shape[2:]), tape=tape)
     turned = transpose(parts, (0, 2, 1, *range(3, len(shape) + 1)), tape=tape)

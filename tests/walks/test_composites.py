@@ -18,6 +18,7 @@ from support import (
     formulas_nn,
     formulas_pooling,
     formulas_special,
+    formulas_vectors,
 )
 from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
@@ -85,6 +86,7 @@ FORMULAS = {
     **formulas_networks.FORMULAS,
     **formulas_nn.FORMULAS,
     **formulas_pooling.FORMULAS,
+    **formulas_vectors.FORMULAS,
     **formulas_special.FORMULAS,
     **by_loops.FORMULAS,
 }

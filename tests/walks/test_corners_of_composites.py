@@ -57,7 +57,9 @@ ELSEWHERE |= {"fftconvolve"}
 ELSEWHERE |= {"corrcoef", "cov", "polyval", "ptp", "vander"}
 # What chooses by values as max does, or is made of rows whose corners are walked: see test_pooling.
 ELSEWHERE |= {"adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}
-ELSEWHERE |= {"lp_pool1d", "lp_pool2d", "lp_pool3d"}
+ELSEWHERE |= {"lp_pool1d", "lp_pool2d", "lp_pool3d", "local_response_norm", "bilinear"}
+# Distances, whose corners test_distances knows.
+ELSEWHERE |= {"normalize", "cdist", "pdist"}
 ELSEWHERE |= {"glu", "geglu", "swiglu", "softmin", "tanh_shrink"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("average", "gradient", "trapezoid")
