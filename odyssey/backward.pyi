@@ -615,6 +615,17 @@ def rope(
 ) -> _Array: ...
 def round(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def rsqrt(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
+def sampled(
+    g: ArrayLike,
+    axis: int,
+    lengths: tuple[int, int],
+    mode: str,
+    step: float,
+    align_corners: bool = False,
+    back: bool = False,
+    *,
+    x: ArrayLike = ...,
+) -> _Array: ...
 def scaled_dot_product_attention(
     g: ArrayLike,
     q: ArrayLike,

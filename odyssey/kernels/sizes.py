@@ -20,6 +20,8 @@ SIZES: Mapping[str, int] = MappingProxyType(
         # 0.2 of it for windows of four, 0.3 for others; 0.1 to 0.2.
         "max_pool_pullback": 16384,
         "avg_pool_pullback": 16384,
+        # Of neighbours and their weights, as bilinear interpolation reads them: 0.2 to 0.5 of it.
+        "sampled": 16384,
         "conv1d": 1 << 13,
         "conv2d": 1 << 13,
         "conv3d": 1 << 13,

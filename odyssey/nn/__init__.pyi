@@ -92,6 +92,7 @@ __all__ = [
     "rnn",
     "rnn_cell",
     "rope",
+    "sampled",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -2113,6 +2114,34 @@ def rope(x: Plain, positions: V, /, *, base: float = 10000.0, tape: Tape | None 
 @overload
 def rope(
     x: Plain, positions: Plain, /, *, base: float = 10000.0, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def sampled(
+    x: V,
+    /,
+    axis: int,
+    lengths: tuple[int, int],
+    mode: str,
+    step: float,
+    align_corners: bool = False,
+    back: bool = False,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Elements along an axis between, or beside, those of ``x``; ``interpolate`` is made of it."""
+@overload
+def sampled(
+    x: Plain,
+    /,
+    axis: int,
+    lengths: tuple[int, int],
+    mode: str,
+    step: float,
+    align_corners: bool = False,
+    back: bool = False,
+    *,
+    tape: Tape | None = None,
 ) -> Array: ...
 
 @overload

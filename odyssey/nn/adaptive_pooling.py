@@ -13,15 +13,14 @@ from odyssey.nn.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from odyssey.nn.average_windows import MEAN
 from odyssey.nn.max_windows import lowest
 from odyssey.nn.pool_windows import images
+from odyssey.nn.sampling import sampled
 from odyssey.nn.sliding import ints
-from odyssey.ops.elementwise.arithmetic import div
-from odyssey.ops.elementwise.choice import keep_where, where
-from odyssey.ops.folds.reductions import argmax, max, sum
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.folds.reductions import argmax, max
 from odyssey.ops.structure.gathering import take, take_along_axis
-from odyssey.ops.structure.shape import reshape, shape_of, transpose
+from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Array, Shape
 from odyssey.table.declare import composite, publish
-from odyssey.table.operands import real_dtype
 from odyssey.table.samples import reject, sample
 
 _AVERAGES = (avg_pool1d, avg_pool2d, avg_pool3d)
@@ -60,17 +59,11 @@ def _average(who: str, x: Any, size: Any, dims: int, tape: Any) -> Any:
     if all(n % m == 0 for n, m in zip(given, wanted, strict=True)):
         window = tuple([n // m for n, m in zip(given, wanted, strict=True)])
         return _AVERAGES[dims - 1](x, window=window, tape=tape)
+    if x.dtype.kind in "biu":
+        x = astype(x, MEAN(np.dtype(x.dtype)), tape=tape)
     for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
-        if n == m:
-            continue
-        axis = k - dims
-        reads, known = _windows(n, m)
-        behind = (1,) * (dims - 1 - k)
-        parts = take(x, reads, axis, tape=tape)
-        parts = keep_where(parts, known.reshape(*known.shape, *behind), tape=tape)
-        total = sum(parts, axis, tape=tape)
-        count = known.sum(1).reshape(-1, *behind).astype(real_dtype(MEAN(x.dtype)))
-        x = div(total, count, tape=tape)
+        if n != m:
+            x = sampled(x, k - dims, (n, m), "area", 1.0, tape=tape)
     return x
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import number, shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
@@ -15,17 +13,13 @@ from odyssey.nn.adaptive_pooling import (
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
 )
+from odyssey.nn.sampling import nearest_places, sampled
 from odyssey.nn.sliding import ints
-from odyssey.ops.elementwise.arithmetic import add, mul
-from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.repeating import repeat
-from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
-from odyssey.spec import Array, Shape
+from odyssey.ops.structure.shape import reshape, shape_of, transpose
+from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
-from odyssey.table.operands import real_dtype
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
 
 # ------------------------------------------------------------------ interpolation
 
@@ -40,43 +34,6 @@ _MODES = {
     "trilinear": 3,
     "bicubic": 2,
 }
-# R. Keys, Cubic Convolution Interpolation, 1981, has -1/2; PyTorch and many others have -3/4.
-_CUBIC = -0.75
-
-Taps = list[tuple[Array, Array]]
-
-
-def _nearest(length: int, count: int, step: float, shift: float) -> Array:
-    """For each new element the place of the one that it copies."""
-    found = np.floor((np.arange(count) + shift) * step).astype(np.intp)
-    return np.minimum(found, length - 1)
-
-
-def _sources(length: int, count: int, step: float, align_corners: bool) -> Array:
-    """Where the middle of each new element lies among the old ones."""
-    if align_corners:
-        return np.arange(count) * ((length - 1) / (count - 1) if count > 1 else 0.0)
-    return (np.arange(count) + 0.5) * step - 0.5
-
-
-def _linear(length: int, sources: Array) -> Taps:
-    """Places and weights: of the neighbours on both sides."""
-    sources = np.maximum(sources, 0)
-    left = np.minimum(np.floor(sources).astype(np.intp), length - 1)
-    share = sources - left
-    return [(left, 1 - share), (np.minimum(left + 1, length - 1), share)]
-
-
-def _cubic(length: int, sources: Array) -> Taps:
-    """Places and weights: of two neighbours on each side."""
-    left = np.floor(sources).astype(np.intp)
-    t = sources - left
-    rest = 1 - t
-    # Factored, so that nothing cancels.
-    near, next_one = (((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1 for d in (t, rest))
-    weights = [_CUBIC * t * rest * rest, near, next_one, _CUBIC * rest * t * t]
-    places = [np.clip(left + k, 0, length - 1) for k in (-1, 0, 1, 2)]
-    return list(zip(places, weights, strict=True))
 
 
 def _lengths(given: Shape, size: Any, scale: Any) -> tuple[Shape, list[float]]:
@@ -120,29 +77,6 @@ def _options(x: Any, mode: str, align_corners: bool) -> Shape:
     if 0 in shape[2:]:
         raise ShapeError(f"interpolate: x has shape {shape}; of no elements nothing can be made")
     return shape[2:]
-
-
-def _copied(x: Any, axis: int, places: Array, tape: Any) -> Any:
-    length, count = shape_of(x)[axis], len(places)
-    if count % length == 0 and (places == np.arange(count) // (count // length)).all():
-        return repeat(x, count // length, axis, tape=tape)  # whose gradient is a plain sum
-    return take(x, places, axis, tape=tape)
-
-
-def _weighed(x: Any, axis: int, taps: Taps, dtype: Any, tape: Any) -> Any:
-    """The sum of elements along an axis, each times its weight."""
-    behind = (1,) * (-1 - axis)
-    total = None
-    for places, weights in taps:
-        if not weights.any():
-            continue
-        part = take(x, places, axis, tape=tape)
-        if not weights.all():  # what has no weight is not seen, infinite or not
-            part = keep_where(part, (weights != 0).reshape(-1, *behind), tape=tape)
-        if (weights != 1).any():
-            part = mul(part, weights.astype(dtype).reshape(-1, *behind), tape=tape)
-        total = part if total is None else add(total, part, tape=tape)
-    return total
 
 
 @composite(
@@ -206,22 +140,16 @@ def interpolate(
     x = x if hasattr(x, "dtype") else as_array("interpolate", "x", x)
     given = _options(x, mode, align_corners)
     wanted, steps = _lengths(given, size, scale)
-    dims = len(given)
     if mode == "area":
-        return _AREAS[dims - 1](x, size=wanted, tape=tape)
-    found = floating(np.dtype(x.dtype))
-    dtype = real_dtype(found)
-    if not mode.startswith("nearest") and found != x.dtype:
-        x = astype(x, found, tape=tape)
-    for k in reversed(range(dims)):
-        axis, length, count, step = k - dims, given[k], wanted[k], steps[k]
-        if mode in ("nearest", "nearest-exact"):
-            shift = 0.5 if mode == "nearest-exact" else 0.0
-            x = _copied(x, axis, _nearest(length, count, step, shift), tape)
-            continue
-        sources = _sources(length, count, step, align_corners)
-        taps = _cubic(length, sources) if mode == "bicubic" else _linear(length, sources)
-        x = _weighed(x, axis, taps, dtype, tape)
+        return _AREAS[len(given) - 1](x, size=wanted, tape=tape)
+    kind = mode if mode.startswith("nearest") else "cubic" if mode == "bicubic" else "linear"
+    copied = x.dtype.kind in "biu" and kind.startswith("nearest")
+    for k in reversed(range(len(given))):
+        axis, lengths = k - len(given), (given[k], wanted[k])
+        if copied:  # integers stay so
+            x = take(x, nearest_places(*lengths, mode, steps[k]), axis, tape=tape)
+        else:
+            x = sampled(x, axis, lengths, kind, steps[k], align_corners, tape=tape)
     return x
 
 

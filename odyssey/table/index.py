@@ -35,6 +35,7 @@ ROWS = {
         hard_tanh=hardtanh celu
     """,
     "odyssey.nn.recurrent": "recurrent_states recurrent_pullback",
+    "odyssey.nn.sampling": "sampled",
     "odyssey.nn.shrinkage": "hard_shrink=hardshrink soft_shrink=softshrink threshold",
     "odyssey.nn.softmaxes": "softmax log_softmax",
     "odyssey.nn.unfolding": "unfold fold",
@@ -121,6 +122,7 @@ COMPOSITES = {
     "odyssey.nn.shrinkage": "tanh_shrink=tanhshrink",
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.nn.unpooling": "max_unpool1d max_unpool2d max_unpool3d lp_pool1d lp_pool2d lp_pool3d",
+    "odyssey.nn.vectors": "normalize cdist pdist bilinear local_response_norm",
     "odyssey.ops.draws.distributions": "random_uniform random_normal",
     "odyssey.ops.folds.convolution": "correlate",
     "odyssey.ops.folds.counting": "bincount histogram digitize",

@@ -245,7 +245,13 @@ WALK = {
     for name, cases in SPELLINGS.items()
     for k, case in enumerate(cases)
 }
-OF_WORDS |= {"max_pool_pullback", "max_pool_pushforward", "max_pool_indices", "avg_pool_pullback"}
+OF_WORDS |= {
+    "sampled",
+    "max_pool_pullback",
+    "max_pool_pushforward",
+    "max_pool_indices",
+    "avg_pool_pullback",
+}
 
 
 def graph_of(row, operands, options):
