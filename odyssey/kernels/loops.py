@@ -14,37 +14,41 @@ Parameters whose names begin with ``out`` are written to, the others only read. 
 the types that come, into code that is kept on disk: a cold compile takes 0.3 to 2 seconds, a warm
 one milliseconds, and importing numba 0.4 seconds, once in a process that calls a loop. A loop may
 call other loops of its file; those of another file it must not, for numba does not see that a
-file changed from which it took machine code over.
+file changed from which it took machine code over. ``scalars.select`` chooses without a branch.
 
 Floating-point policy: IEEE, nothing is raised, 1/0 is inf; with ``reassociate`` sums may be taken
-in another order, and a product and a sum be rounded once, but NaN and infinities stay. A loop runs
-in the thread that calls it, and lets others run. Equal inputs give equal bits.
+in another order, and with ``contract`` a product and a sum be rounded once, but NaN and infinities
+stay. A loop runs in the thread that calls it, and lets others run. Equal inputs give equal bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
-from types import FunctionType
+from functools import lru_cache, update_wrapper
+from types import CellType, FunctionType
 from typing import Any, overload
 
 import numpy as np
 
 from odyssey.kernels import numba_module
+from odyssey.kernels.scalars import select
 
-__all__ = ["Loop", "loop"]
+__all__ = ["Loop", "fma", "loop"]
 
 # What LLVM may do to sums so that they vectorize. NaN, infinities and divisions stay as they are.
 _REASSOCIATE = frozenset({"reassoc", "nsz", "contract"})
+_CONTRACT = frozenset({"contract"})
 
 
 class Loop:
     """A function of arrays and numbers, compiled for the types that it is called with."""
 
-    def __init__(self, function: FunctionType, reassociate: bool = False) -> None:
+    def __init__(
+        self, function: FunctionType, reassociate: bool = False, contract: bool = False
+    ) -> None:
         update_wrapper(self, function)
         self.function = function
-        self.reassociate = reassociate
+        self._flags = _REASSOCIATE if reassociate else _CONTRACT if contract else frozenset()
         code = function.__code__
         self._writes = [n.startswith("out") for n in code.co_varnames[: code.co_argcount]]
         self._entries: dict[tuple[Any, ...], Any] = {}
@@ -100,18 +104,60 @@ class Loop:
         function = self.function
         names = dict(function.__globals__)
         for name in function.__code__.co_names:
-            if isinstance(names.get(name), Loop):
-                names[name] = names[name].machine(cache=False)
-        bound = FunctionType(function.__code__, names, function.__name__)
+            if name in names:
+                names[name] = _machine_of(names[name])
+        cells = tuple([CellType(_machine_of(c.cell_contents)) for c in function.__closure__ or ()])
+        bound = FunctionType(function.__code__, names, function.__name__, None, cells)
         bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
         settings = {"error_model": "numpy", "nogil": True}
-        settings["fastmath"] = set(_REASSOCIATE) if self.reassociate else False
+        settings["fastmath"] = set(self._flags)
         if cache:
             try:
                 return numba.njit(cache=True, **settings)(bound)
             except RuntimeError:  # nowhere to write: a package in an archive, a disk to read from
                 pass
-        return numba.njit(**settings)(bound)
+        # A function that is called within a loop keeps it from vectorizing.
+        return numba.njit(forceinline=not cache, **settings)(bound)
+
+
+def _machine_of(value: Any) -> Any:
+    """What stands for a global of a loop in its machine code."""
+    if value is select or value is fma:
+        return _intrinsic(value)
+    return value.machine(cache=False) if isinstance(value, Loop) else value
+
+
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """``x * y + z``, rounded once; in compiled loops only.
+
+    An instruction of nearly every processor of today; where it is none, a slow call.
+    """
+    raise AssertionError("fma: no function of Python's")
+
+
+@lru_cache(maxsize=2)
+def _intrinsic(function: Any) -> Any:
+    """What LLVM has under a function's name."""
+    boolean = numba_module("types").boolean
+
+    # Of Python's ``a if c else b`` it makes a branch where a or b is dear.
+    def chosen(context: Any, condition: Any, x: Any, y: Any) -> Any:
+        common = context.unify_types(x, y)
+
+        def choose(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            arms = zip(given[1:], signature.args[1:], strict=True)
+            cast = [context.cast(builder, value, kind, common) for value, kind in arms]
+            return builder.select(given[0], *cast)
+
+        return common(boolean, x, y), choose
+
+    def fused(context: Any, x: Any, y: Any, z: Any) -> Any:
+        def multiply_and_add(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            return builder.fma(*given)
+
+        return x(x, x, x), multiply_and_add
+
+    return numba_module("extending").intrinsic(chosen if function is select else fused)
 
 
 @overload
@@ -119,15 +165,18 @@ def loop(function: Callable[..., Any], /) -> Loop: ...
 
 
 @overload
-def loop(*, reassociate: bool) -> Callable[[Callable[..., Any]], Loop]: ...
+def loop(
+    *, reassociate: bool = False, contract: bool = False
+) -> Callable[[Callable[..., Any]], Loop]: ...
 
 
-def loop(function: Any = None, /, *, reassociate: bool = False) -> Any:
+def loop(function: Any = None, /, *, reassociate: bool = False, contract: bool = False) -> Any:
     """Declare a kernel: a plain function of arrays and numbers becomes a ``Loop``.
 
     Args:
         function: The function, where no option is given.
         reassociate: Sums may be taken in another order, which lets them vectorize.
+        contract: A product and a sum may be rounded once.
 
     >>> @loop
     ... def doubled(x, out):
@@ -139,5 +188,5 @@ def loop(function: Any = None, /, *, reassociate: bool = False) -> Any:
     array([0., 2., 4.], dtype=float32)
     """
     if function is None:
-        return lambda function: Loop(function, reassociate)
-    return Loop(function, reassociate)
+        return lambda function: Loop(function, reassociate, contract)
+    return Loop(function)

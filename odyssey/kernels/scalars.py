@@ -15,7 +15,7 @@ each answer, and the results are joined by ``select``. What it writes down has n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 
-__all__ = ["Program", "T", "Term", "plain", "program", "select"]
+__all__ = ["VECTORIZING", "Program", "Step", "T", "Term", "chained", "plain", "program", "select"]
 
 _OPERATORS = {
     "add": "{} + {}",
@@ -47,6 +47,8 @@ _COMPARISONS = {
 }
 _UNARY = {"neg": "-{}", "abs": "abs({})", "invert": "~{}"}
 _TEXTS = {**_OPERATORS, **_COMPARISONS, **_UNARY, "T": "T({})", "select": "{1} if {0} else {2}"}
+VECTORIZING = {**_TEXTS, "select": "select({}, {}, {})"}
+"""How steps are written where ``select`` is LLVM's."""
 # Truths that a scalar may ask for in one call, and calls: each question may double them.
 _MOST_QUESTIONS, _MOST_CALLS = 32, 256
 
@@ -66,6 +68,8 @@ class Double(float):
     tiny = float(np.finfo(np.float64).tiny)
     max = float(np.finfo(np.float64).max)
 
+
+Step = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
 
 T: Any = Double
 """The dtype that a scalar computes in."""
@@ -166,11 +170,16 @@ class Program:
             "write select(condition, x, y) instead of a branch"
         )
 
-    def text(self, name: str) -> str:
-        """The program as the source of a Python function."""
+    def text(self, name: str, forms: Mapping[str, str] = _TEXTS) -> str:
+        """The program as the source of a Python function.
+
+        Args:
+            name: Of the function.
+            forms: How steps are written, by their names; the rest are calls.
+        """
         lines = [f"def {name}({', '.join(f'v{k}' for k in range(self.arity))}):"]
         for k, (step, operands) in enumerate(self.steps, self.arity):
-            form = _TEXTS.get(step, f"{step}({', '.join(['{}'] * len(operands))})")
+            form = forms.get(step, f"{step}({', '.join(['{}'] * len(operands))})")
             if step == "T" and self.dtype.kind == "b" and not isinstance(operands[0], Term):
                 form, operands = "{}", (bool(operands[0]),)
             lines.append(f"    v{k} = {form.format(*map(_shown, operands))}")
@@ -192,7 +201,8 @@ class _Math:
         self._program = program
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(math, name)
+        # Python has this one from 3.13 on.
+        found = math.ldexp if name == "fma" else getattr(math, name)
         if not callable(found):
             return found
 
@@ -244,15 +254,56 @@ def program(
     """
     found = plain(scalar)
     made = Program(found.__qualname__, arity, np.dtype(dtype))
-    numbers = [Term(made, k) for k in range(arity)]
+    function = _in_scope(found, _names(made), {})
+    return _answered(made, lambda numbers: function(*numbers, *options))
+
+
+def chained(
+    name: str, steps: Sequence[Step], result: int, arity: int, dtype: Any = np.float64
+) -> Program:
+    """Call several scalars on symbols, each on what others gave, and return what all do.
+
+    Args:
+        name: Of the program.
+        steps: A scalar, its operands and its options. An operand is a number, or ``(k,)`` for the
+            number ``k`` that the program is given, or for what step ``k - arity`` gave.
+        result: The number of what the program gives.
+        arity: how many numbers it takes.
+        dtype: what it computes in.
+
+    Raises:
+        DTypeError: see ``program``.
+    """
+    made = Program(name, arity, np.dtype(dtype))
+    scope = _names(made)
+    functions = [_in_scope(plain(scalar), scope, {}) for scalar, _, _ in steps]
+
+    def run(numbers: list[Any]) -> Any:
+        known = list(numbers)
+        for function, (_, operands, options) in zip(functions, steps, strict=True):
+            # A number beside arrays is in their dtype.
+            given = [known[o[0]] if type(o) is tuple else scope["T"](o) for o in operands]
+            known.append(function(*given, *options))
+        return known[result]
+
+    return _answered(made, run)
+
+
+def _names(made: Program) -> dict[str, Any]:
+    """What the free names of a scalar stand for, while a program is written."""
 
     def chosen(condition: Any, x: Any, y: Any) -> Any:
         if not isinstance(condition, Term):
             return x if condition else y
         return made.write("select", condition, x, y)
 
-    scope = {"math": _Math(made), "T": _Typed(made), "select": chosen}
-    function = _in_scope(found, scope, {})
+    return {"math": _Math(made), "T": _Typed(made), "select": chosen}
+
+
+def _answered(made: Program, run: Callable[[list[Any]], Any]) -> Program:
+    """The program that ``run`` writes down on numbers, for each answer to what it asks."""
+    numbers = [Term(made, k) for k in range(made.arity)]
+    chosen = _names(made)["select"]
     calls = [0]
 
     def follow(answers: dict[int, bool]) -> Any:
@@ -260,7 +311,7 @@ def program(
         if calls[0] > _MOST_CALLS:
             made.refuse()
         made._answers, made._asked = dict(answers), []
-        result = function(*numbers, *options)
+        result = run(numbers)
         if not made._asked:
             return result
         first = made._asked[0]

@@ -29,6 +29,18 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "convolution_weight": 1 << 13,
         "depthwise_conv2d": 1 << 13,
         "depthwise_separable_conv2d": 1 << 13,
+        "elu": 1 << 15,
+        "erf": 1 << 14,
+        "erfc": 1 << 14,
+        "gelu": 1 << 14,
+        "hard_swish": 1 << 15,
+        "leaky_relu": 1 << 15,
+        "log_sigmoid": 1 << 15,
+        "mish": 1 << 14,
+        "selu": 1 << 15,
+        "sigmoid": 1 << 15,
+        "silu": 1 << 14,
+        "softplus": 1 << 15,
     }
 )
 """By op."""

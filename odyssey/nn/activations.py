@@ -16,11 +16,11 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
-from odyssey.ops.elementwise.elementary import exp, power, tanh
+from odyssey.ops.elementwise.elementary import exp, tanh
 from odyssey.ops.elementwise.logarithms import logaddexp
-from odyssey.special.error_function import bell, erf, erfc, error_function, within
+from odyssey.special.error_function import within
+from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 
@@ -33,7 +33,8 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 _LOWEST = {"e": -9.0, "f": -80.0, "d": -700.0}
 
 
-def _sigmoid(x: Any) -> Any:
+def logistic(x: Any) -> Any:
+    """The logistic function of an array, for kernels."""
     if np.iscomplexobj(x):
         right = np.real(x) >= 0  # exp of a non-positive number: no overflow on either side
         e = np.exp(np.where(right, -x, x))
@@ -53,7 +54,8 @@ def _sigmoid(x: Any) -> Any:
     return out
 
 
-def _sigmoid_scalar(x: Any) -> Any:
+def logistic_scalar(x: Any) -> Any:
+    """The logistic function of a number."""
     e = math.exp(-abs(x))
     return select(x > T(0), T(1), e) / (T(1) + e)
 
@@ -61,7 +63,7 @@ def _sigmoid_scalar(x: Any) -> Any:
 @op(
     elementwise=True,
     aliases=["expit"],
-    scalar=lambda x: _sigmoid_scalar(x),
+    scalar=lambda x: logistic_scalar(x),
     equals=lambda x: div(1, add(1, exp(neg(x)))),
     vjp={"x": lambda g, out: mul(g, mul(out, sub(1, out)))},
     kinks="exact to the rounding of 1: 0 where the result has rounded to 0 or 1",
@@ -69,14 +71,29 @@ def _sigmoid_scalar(x: Any) -> Any:
 )
 def sigmoid(x: Any, /) -> Any:
     """Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
-    out = _sigmoid(x)
+    out = logistic(x)
     return out if np.ndim(out) else out[()]
+
+
+def single_precision() -> bool:
+    """Whether a scalar computes in single precision."""
+    return bool(T.kind == "f" and T.eps > 1e-10)
+
+
+def _log_of_one_and(u: Any) -> Any:
+    """The logarithm of 1 + u for u between 0 and 1: log((1 + s) / (1 - s)), a series in s**2."""
+    s = u / (T(2) + u)
+    z = s * s
+    total = T(0)
+    for k in reversed(range(8 if single_precision() else 17)):  # z is at most 1/9
+        total = total * z + T(1 / (2 * k + 1))
+    return T(2) * s * total
 
 
 @op(
     elementwise=True,
     aliases=["logsigmoid", "log_expit"],
-    scalar=lambda x: select(x > T(0), T(0), x) - math.log1p(math.exp(-abs(x))),
+    scalar=lambda x: select(x > T(0), T(0), x) - _log_of_one_and(math.exp(-abs(x))),
     equals=lambda x: neg(softplus(neg(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
     samples=singles(),
@@ -97,7 +114,7 @@ def _softplus_options(beta: Any) -> tuple[float, ...]:
 
 def _softplus_scalar(x: Any, beta: float) -> Any:
     z = T(beta) * x
-    return (select(z < T(0), T(0), z) + math.log1p(math.exp(-abs(z)))) / T(beta)
+    return (select(z < T(0), T(0), z) + _log_of_one_and(math.exp(-abs(z)))) / T(beta)
 
 
 @op(
@@ -126,10 +143,19 @@ def _silu_rule(g: Any, x: Any) -> Any:
     return mul(g, add(s, bend))
 
 
+def _silu_slope(x: Any) -> Any:
+    e = math.exp(-abs(x))
+    right, share = x > T(0), T(1) / (T(1) + e)
+    s, other = select(right, share, e * share), select(right, e * share, share)
+    c = select(x < T(-1000), T(-1000), select(x > T(1000), T(1000), x))
+    return s + c * s * other
+
+
 @op(
     elementwise=True,
+    slope=_silu_slope,
     aliases=["swish"],
-    scalar=lambda x: select(x < T(-1000), T(-1000), x) * _sigmoid_scalar(x),
+    scalar=lambda x: select(x < T(-1000), T(-1000), x) * logistic_scalar(x),
     equals=lambda x: mul(x, sigmoid(x)),
     vjp={"x": _silu_rule},
     samples=singles(),
@@ -138,7 +164,7 @@ def _silu_rule(g: Any, x: Any) -> Any:
 def silu(x: Any, /) -> Any:
     """Elementwise ``x * sigmoid(x)``, also called swish."""
     x = real_floating(x)
-    return np.maximum(x, -1000) * _sigmoid(x)
+    return np.maximum(x, -1000) * logistic(x)
 
 
 def _mish_rule(g: Any, x: Any) -> Any:
@@ -154,8 +180,21 @@ def _mish_scalar(x: Any) -> Any:
     return select(x < T(-1000), T(-1000), x) * (above / below)
 
 
+def _mish_slope(x: Any) -> Any:
+    e = math.exp(-math.fabs(x))
+    right = x > T(0)
+    above = select(right, T(1) + T(2) * e, e * (e + T(2)))
+    below = above + select(right, T(2) * e * e, T(2))
+    c = select(x < T(-1000), T(-1000), select(x > T(1000), T(1000), x))
+    s = select(right, T(1), e) / (T(1) + e)
+    w = above / below
+    # 1 - w**2, of which the sum and the difference do not cancel
+    return w + c * s * ((below - above) / below) * (T(1) + w)
+
+
 @op(
     elementwise=True,
+    slope=_mish_slope,
     kernels=[by_scalar(_mish_scalar)],
     scalar=_mish_scalar,
     equals=lambda x: mul(x, tanh(softplus(x))),
@@ -198,98 +237,6 @@ def softsign(x: Any, /) -> Any:
 def _over_square(g: Any, length: Any) -> Any:
     # Twice, for the square could overflow.
     return div(div(g, length), length)
-
-
-# ------------------------------------------------------------------ gelu
-
-# Beyond 40 the normal distribution function is 0 or 1, and the slope of its tails 0.
-_END = 40.0
-_SQRT_HALF = math.sqrt(0.5)
-# Twice sqrt(2 / pi): (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel.
-_STEEP = 2 * math.sqrt(2 / math.pi)
-_CUBIC = 0.044715
-
-
-def _gelu_options(approximate: Any) -> tuple[str]:
-    if approximate not in ("none", "tanh"):
-        raise OdysseyError(f'gelu: approximate is {approximate!r}; pass "none" or "tanh"')
-    return (approximate,)
-
-
-def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
-    c = within(x, _END)
-    if approximate == "none":
-        z = mul(c, _SQRT_HALF)
-        chance = mul(0.5, erfc(neg(z))) if residual is None else residual
-        bend = mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z)))
-    else:
-        z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
-        chance = sigmoid(z) if residual is None else residual
-        slope = mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
-        bend = mul(mul(mul(c, chance), sigmoid(neg(z))), slope)
-    return mul(g, add(chance, bend))
-
-
-def _chance(x: Any, approximate: str) -> Any:
-    """What gelu multiplies a number by."""
-    if approximate == "none":
-        return 0.5 * error_function(x * -_SQRT_HALF, complement=True)
-    c = np.clip(x, -_END, _END)
-    return _sigmoid(_STEEP * (c * (1 + _CUBIC * (c * c))))
-
-
-def _gelu_with_chance(x: Any, approximate: str) -> tuple[Any, Any]:
-    """The result, and for the rule the chance: two thirds of the time of both."""
-    x = real_floating(x)
-    chance = _chance(x, approximate)
-    return np.maximum(x, -_END) * chance, chance
-
-
-def _gelu_in_ops(x: Any, approximate: str) -> Any:
-    if approximate == "none":
-        return mul(mul(0.5, x), add(1, erf(mul(x, _SQRT_HALF))))
-    inner = mul(math.sqrt(2 / math.pi), add(x, mul(_CUBIC, power(x, 3))))
-    return mul(mul(0.5, x), add(1, tanh(inner)))
-
-
-def _gelu_scalar(x: Any, approximate: str) -> Any:
-    return select(x < T(-_END), T(-_END), x) * _chance_scalar(x, approximate)
-
-
-def _chance_scalar(x: Any, approximate: str) -> Any:
-    if approximate == "none":
-        return T(0.5) * math.erfc(x * T(-_SQRT_HALF))
-    c = select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
-    return _sigmoid_scalar(T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c))))
-
-
-_compiled_chance = by_scalar(_chance_scalar).run
-
-
-def _compiled_forward(x: Any, approximate: str) -> tuple[Any, Any]:
-    chance = _compiled_chance(x, approximate)
-    return np.maximum(x, -_END) * chance, chance
-
-
-@op(
-    elementwise=True,
-    with_residual=_gelu_with_chance,
-    prepare=_gelu_options,
-    kernels=[by_scalar(_gelu_scalar)._replace(with_residual=_compiled_forward)],
-    scalar=_gelu_scalar,
-    equals=_gelu_in_ops,
-    vjp={"x": _gelu_rule},
-    samples=[*singles(), *singles(approximate="tanh")],
-    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
-)
-def gelu(x: Any, /, *, approximate: str = "none") -> Any:
-    """Elementwise ``x`` times the chance that a standard normal number is below ``x``.
-
-    D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, 2016; with ``approximate="tanh"``
-    their approximation of it.
-    """
-    x = real_floating(x)
-    return np.maximum(x, -_END) * _chance(x, approximate)
 
 
 publish(globals())

@@ -25,8 +25,8 @@ from odyssey.ops.elementwise.elementary import exp, expm1
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape, Spec
+from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 

@@ -1,11 +1,6 @@
 """The error function and its complement, which NumPy does not have, element by element.
 
-On [-1, 1] erf is its Maclaurin series (DLMF 7.6.1). Outside erfc is a falling exponential times
-a smooth function, which is a polynomial of one variable on the whole half line:
-(1 + 2 x) e**(x**2) erfc(x) of t = (x - K) / (x + K), after M. M. Shepherd and J. G. Laframboise,
-Chebyshev Approximation of (1 + 2x) exp(x**2) erfc x in 0 <= x < inf, Math. Comp. 36 (1981).
-The coefficients below interpolate it at the Chebyshev points of 1 <= x < inf for K = 3, computed
-with 60 digits; the relative errors are 4.7e-17 and 1.4e-8.
+Their series are in ``kernels.error_functions``, which compiled loops use as well.
 
 Measured against 60 digits on the whole range, erf errs by less than 1.5 units in the last place,
 erfc by less than 6, in float32 and in float64.
@@ -14,65 +9,23 @@ erfc by less than 6, in float32 and in float64.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.kernels.error_functions import ERRORS, K, Series
 from odyssey.ops.elementwise.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Array
+from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import real_floating
 from odyssey.table.samples import reject, singles
 
 _SLOPE = 2 / math.sqrt(math.pi)
-_K = 3.0
 # Elements that go through all steps at a time: what they need stays in the processor's cache.
 _BLOCK = 16384
-
-
-class _Precision(NamedTuple):
-    """Coefficients from the highest power down, and where erfc has become 0."""
-
-    near: list[float]
-    far: list[float]
-    end: float
-    half: Any
-
-
-def _series(terms: int) -> list[float]:
-    """Coefficients of erf(x) / x - 1 in powers of x**2."""
-    powers = [_SLOPE * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(terms)]
-    return [*powers[:0:-1], _SLOPE - 1]
-
-
-_SINGLE = _Precision(
-    near=_series(10),
-    far=[
-        *(-0.0005743200396567353, 0.0016405168232373258, 0.0024868680110204304),
-        *(-0.023655129115753935, 0.06830205016097596, -0.11929336715396092),
-        *(0.12964674973668613, -0.04756110620558166, -0.13562115777522538),
-        1.2530080462658038,
-    ],
-    end=11.0,
-    half=np.float16,
-)
-_DOUBLE = _Precision(
-    near=_series(18),
-    far=[
-        *(-4.520964519539401e-08, 2.1159864593666886e-07, -1.4247477511728202e-07),
-        *(-7.144620295722057e-07, 4.112434498812321e-07, 3.4993019532879996e-06),
-        *(-7.621548574406344e-07, -2.010098568573293e-05, 4.957208622870267e-06),
-        *(0.0001250981640724874, -0.0001051608456435926, -0.0007798320215481393),
-        *(0.0018886904367616043, 0.0025293917936656156, -0.023770514921552247),
-        *(0.0683080273449022, -0.11927366341526784, 0.1296451587027457),
-        *(-0.04756229435345069, -0.13562110612458111, 1.2530080582697296),
-    ],
-    end=28.0,
-    half=np.float32,
-)
 
 
 def _polynomial(coefficients: list[float], z: Array) -> Array:
@@ -84,16 +37,16 @@ def _polynomial(coefficients: list[float], z: Array) -> Array:
     return total
 
 
-def _tail(x: Array, precision: _Precision) -> Array:
+def _tail(x: Array, precision: Series) -> Array:
     """The complement erfc(x) for x >= 1."""
     x = np.minimum(x, precision.end)
     # The square of the leading half of x's digits is exact: rounding x**2 would be magnified.
     head = x.astype(precision.half).astype(x.dtype)
     fall = np.exp(-head * head) * np.exp((head - x) * (head + x))
-    return fall * (_polynomial(precision.far, (x - _K) / (x + _K)) / (1 + 2 * x))
+    return fall * (_polynomial(precision.far, (x - K) / (x + K)) / (1 + 2 * x))
 
 
-def _block(x: Array, complement: bool, precision: _Precision) -> Array:
+def _block(x: Array, complement: bool, precision: Series) -> Array:
     size = np.abs(x)
     is_near = size <= 1
     # By number: picking by mask took four times as long as all the arithmetic.
@@ -115,7 +68,7 @@ def error_function(x: Any, complement: bool) -> Array:
     """Erf, or erfc where ``complement`` is set, of an array of real numbers; in its dtype."""
     x = real_floating(x)
     single = x.dtype.itemsize <= 4
-    precision = _SINGLE if single else _DOUBLE
+    precision = ERRORS[np.float32] if single else ERRORS[np.float64]
     flat = x.reshape(-1).astype(np.float32 if single else np.float64, copy=False)
     out = np.empty(x.shape, x.dtype)
     flat_out = out.reshape(-1)

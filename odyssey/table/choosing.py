@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,15 +11,17 @@ import numpy as np
 
 from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import SIZES
-from odyssey.spec import spec_of
+from odyssey.spec import Spec, spec_of
 from odyssey.table.meaning import Kernel
 
-__all__ = ["COMPILED", "by_size", "first_fitting", "first_leaving"]
+__all__ = ["FACTOR", "USUAL_FACTOR", "by_scalar", "by_size", "first_fitting", "first_leaving"]
 
 Run = Callable[..., Any]
 
-COMPILED = [os.environ.get("ODYSSEY_KERNELS", "") != "numpy"]
-"""Whether ops run compiled kernels by themselves."""
+USUAL_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0
+
+FACTOR = [USUAL_FACTOR]
+"""By what the sizes are multiplied from which ops run compiled kernels: infinity is never."""
 
 
 def by_size(
@@ -44,13 +47,13 @@ def by_size(
 
     def few(*values: Any) -> bool:
         size = max([getattr(v, "size", 1) for v in values[:count]])
-        return size < least or not COMPILED[0]
+        return bool(size < least * FACTOR[0])
 
     def run(*values: Any) -> Any:
         return (usual if few(*values) else large)(*values)
 
     def run_one(x: Any, *options: Any) -> Any:  # without a tuple of all: 60 ns less
-        return (large if x.size >= least and COMPILED[0] else usual)(x, *options)
+        return (usual if x.size < least * FACTOR[0] else large)(x, *options)
 
     chosen = run_one if count == 1 else run
     large_leaving = first_leaving(own, leaving)
@@ -100,3 +103,47 @@ def _taking(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel | None:
         return None
     specs = [spec_of(v) if type(v) is np.ndarray else v for v in values]
     return next((kernel for kernel in kernels if kernel.takes(*specs)), None)
+
+
+def by_scalar(
+    scalar: Callable[..., Any], arity: int = 1, slope: Callable[..., Any] | None = None
+) -> Kernel:
+    """The kernel that numba makes of a row's scalar: one loop over arrays of one shape.
+
+    Args:
+        scalar: The row's.
+        arity: How many arrays the row has.
+        slope: Its derivative, of one array: a recorded call leaves ``(slopes,)`` for the rule,
+            which cost less where the two share most of what is computed.
+    """
+
+    def when(*values: Any) -> bool:
+        first, *others = values[:arity]
+        plain = isinstance(first, Spec) and first.dtype.char in "fd" and first.ndim > 0
+        return plain and all(other is first or other == first for other in others)
+
+    loops: dict[Any, Any] = {}
+
+    def made(values: tuple[Any, ...], beside: Any) -> list[Any]:
+        arrays, options = values[:arity], values[arity:]
+        dtype = arrays[0].dtype
+        key = (dtype, repr(options) if options else "", beside)
+        loop = loops.get(key)
+        if loop is None:
+            from odyssey.kernels.generated import loop_of
+
+            loop = loops[key] = loop_of(scalar, arity, dtype, options, beside)
+        outs = [np.empty(arrays[0].shape, dtype) for _ in range(1 if beside is None else 2)]
+        loop(*[array.reshape(-1) for array in (*arrays, *outs)])
+        return outs
+
+    def leaving(*values: Any) -> tuple[Any, Any]:
+        out, slopes = made(values, slope)
+        return out, (slopes,)
+
+    return Kernel(
+        "a compiled loop",
+        lambda *values: made(values, None)[0],
+        when=when,
+        with_residual=None if slope is None else leaving,
+    )

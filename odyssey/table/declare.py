@@ -26,10 +26,11 @@ import numpy as np
 
 from odyssey.checks import flag, function, label, shown
 from odyssey.errors import DTypeError, OdysseyError
+from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import caller, general, giving_way
-from odyssey.table.choosing import by_size
+from odyssey.table.choosing import by_scalar, by_size
 from odyssey.table.guards import (
     counted,
     in_own_memory,
@@ -97,6 +98,7 @@ def op(
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
+    slope: Callable[..., Any] | None = None,
     equals: Callable[..., Any] | None = None,
     primitive: str | None = None,
     ordered: bool = False,
@@ -154,6 +156,8 @@ def op(
             graph writes it; run when tracing, after ``infer``.
         scalar: The op on numbers, the options behind them, for generated kernels; may name
             ``math`` and ``T``, the dtype.
+        slope: The derivative of a scalar of one number, likewise, for compiled loops that run the
+            reverse rule; by default they are made of the scalars of the ops in the rule.
         equals: The same meaning, derivatives included, written with other ops: a function with the
             parameters of the reference.
         primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
@@ -261,6 +265,8 @@ def _read(
         facts |= parts_of(layout)
         kernel = counted(layout, several, kernel, "the reference")
         infer = counted(layout, tuple, infer, "infer")
+    if given["elementwise"] and layout.name in SIZES and not (facts["kernels"] or foreign):
+        facts["kernels"] = [by_scalar(given["scalar"], len(layout.arrays))]
     if facts["kernels"] and not foreign:
         count = len(layout.arrays)
         kernel, with_residual = by_size(layout.name, facts["kernels"], count, kernel, with_residual)
@@ -293,7 +299,16 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
             flag("op", name, given[name])
     if given["closed"] is not None:
         flag("op", "closed", given["closed"])
-    for name in ("ufunc", "kernel", "with_residual", "infer", "prepare", "canonical", "scalar"):
+    for name in (
+        "ufunc",
+        "kernel",
+        "with_residual",
+        "infer",
+        "prepare",
+        "canonical",
+        "scalar",
+        "slope",
+    ):
         if given[name] is not None:
             function(f"op: {name}", given[name])
     for name in with_rules:

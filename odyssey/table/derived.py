@@ -9,15 +9,16 @@ given, arrays, Variables or Symbols, and goes back, or forward, through the rule
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from odyssey.errors import NotDifferentiableError, OdysseyError
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import Spec
 from odyssey.table.published import OPS
 from odyssey.table.signature import PASS, Rule, parameters_of
-from odyssey.table.value import NUMBERS, Symbol
+from odyssey.table.steps import Step, Steps, spec_of_operand
+from odyssey.table.value import Symbol
 
 __all__ = ["DERIVED", "derived"]
 
@@ -56,51 +57,15 @@ def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
 _RULE = "lambda cotangent_, {0}: run(cotangent_, {1}, ({0},))"
 
 
-class _Step(NamedTuple):
-    """One call: its operands are Symbols, arrays, numbers or None."""
-
-    row: Any
-    operands: tuple[Any, ...]
-    options: tuple[Any, ...]
-    out: Symbol
-
-
-class _Steps:
-    """What a function of ops does on Symbols."""
-
-    def __init__(self) -> None:
-        self.steps: list[_Step] = []
-        self._made = 0
-
-    def symbol(self, spec: Spec) -> Symbol:
-        self._made += 1
-        return Symbol(spec, self, self._made)
-
-    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
-        """Append a call, as a Symbol's graph does."""
-        if row.several is not None:
-            raise OdysseyError(f"derived: {row.name} has several results; write the rules by hand")
-        out = self.symbol(row.infer(*map(_spec, values), *options))
-        self.steps.append(_Step(row, tuple(values), options, out))
-        return out
-
-
-def _spec(value: Any) -> Any:
-    """The spec of an operand; Python numbers, whose dtype is weak, and None stay."""
-    if isinstance(value, Symbol):
-        return value.spec
-    return value if value is None or type(value) in NUMBERS else spec_of(np.asarray(value))
-
-
 def _run(
     equals: Callable[..., Any], k: int, values: tuple[Any, ...]
-) -> tuple[list[_Step], Any, int, dict[int, Any]]:
+) -> tuple[list[Step], Any, int, dict[int, Any]]:
     """The steps that the operand number ``k`` takes part in, and what all of them give.
 
     Returns:
         The steps; the Symbol of the result; the id of the operand's; by id, values.
     """
-    graph = _Steps()
+    graph = Steps()
     symbols = [
         graph.symbol(Spec(v.shape, v.dtype)) if hasattr(v, "dtype") and hasattr(v, "shape") else v
         for v in values
@@ -122,10 +87,10 @@ def _run(
     return steps, out, own, known
 
 
-def _kept(step: _Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+def _kept(step: Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """What a node of the step would keep for its rules, and the specs."""
     given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
-    specs = [s if isinstance(s := _spec(o), Spec) else None for o in step.operands]
+    specs = [s if isinstance(s := spec_of_operand(o), Spec) else None for o in step.operands]
     return (*given, known[step.out.id], *step.options), [*specs, step.out.spec]
 
 
@@ -176,7 +141,7 @@ def _zeros(like: Any) -> Any:
     return np.zeros(like.shape, like.dtype)
 
 
-def _known_rule(step: _Step, rules: Sequence[Any], k: int) -> Any:
+def _known_rule(step: Step, rules: Sequence[Any], k: int) -> Any:
     if rules[k] is None:
         raise NotDifferentiableError(
             f"{step.row.name}: not differentiable with respect to {step.row.arrays[k]}"

@@ -1,18 +1,15 @@
-"""Other kernels in the place of the rows' own, for a block; and kernels made of scalars."""
+"""Other kernels in the place of the rows' own, for a block."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from odyssey.checks import word
 from odyssey.devices.guard import GUARD
-from odyssey.spec import Spec
 from odyssey.table.blocks import Block
-from odyssey.table.choosing import COMPILED, first_fitting, first_leaving
-from odyssey.table.meaning import Kernel
+from odyssey.table.choosing import FACTOR, USUAL_FACTOR, by_scalar, first_fitting, first_leaving
 from odyssey.table.published import OPS
 from odyssey.table.row import Row
 
@@ -101,42 +98,5 @@ def _settle(rows: list[Row]) -> None:
         row.use(run)
     if not wanted:
         _USUAL.clear()
-    COMPILED[0] = "numpy" not in devices
+    FACTOR[0] = 0.0 if "cpu" in wanted else math.inf if "numpy" in devices else USUAL_FACTOR
     _NOW[0] = devices
-
-
-def by_scalar(scalar: Callable[..., Any], arity: int = 1) -> Kernel:
-    """The kernel that numba makes of a row's scalar: one loop over arrays of one shape.
-
-    Args:
-        scalar: The row's.
-        arity: How many arrays the row has.
-    """
-    loops: dict[Any, Any] = {}
-
-    def when(*values: Any) -> bool:
-        first, *others = values[:arity]
-        plain = isinstance(first, Spec) and first.dtype.char in "fd" and first.ndim > 0
-        return plain and all(other is first or other == first for other in others)
-
-    def run(*values: Any) -> Any:
-        arrays, options = values[:arity], values[arity:]
-        dtype = arrays[0].dtype
-        key = (dtype, repr(options) if options else "")
-        loop = loops.get(key)
-        if loop is None:
-            from odyssey.kernels.elementwise import cpu_loop
-
-            loop = loops[key] = cpu_loop(scalar, dtype, options=options)
-        out = np.empty(arrays[0].shape, dtype)
-        loop(*map(_in_a_row, arrays), out.reshape(-1))
-        return out
-
-    return Kernel("a compiled loop", run, when=when)
-
-
-def _in_a_row(array: Any) -> Any:
-    """The elements as a compiled loop reads them."""
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        array = np.array(array, order="C")
-    return array.reshape(-1)

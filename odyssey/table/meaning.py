@@ -1,10 +1,10 @@
 """What a compiler may read of a row: on numbers, in other ops, or by kind; and its other kernels.
 
 A compiler takes a row apart by one of three things. An elementwise row has a ``scalar``, its
-meaning on numbers, unless a library alone has that. A row that stands for a composition has
-``equals``, the same function written with other ops. What is neither is a ``primitive``, of which
-there are a few kinds, and a compiler knows each. A row of numbers may have ``equals`` beside its
-scalar.
+meaning on numbers, unless a library alone has that; ``slope`` is its derivative, where that
+deserves a formula of its own. A row that stands for a composition has ``equals``,
+the same function written with other ops. What is neither is a ``primitive``, of which there are a
+few kinds, and a compiler knows each. A row of numbers may have ``equals`` beside its scalar.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ def check_meaning(given: Mapping[str, Any]) -> None:
 
 def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is declared of a row's meaning, if it fits what the row takes."""
-    facts = {name: given[name] for name in ("scalar", "equals", "primitive", "ordered", "kernels")}
+    facts = {
+        name: given[name]
+        for name in ("scalar", "slope", "equals", "primitive", "ordered", "kernels")
+    }
     names = [*layout.arrays, *layout.options]
-    for what in ("scalar", "equals"):
+    for what in ("scalar", "slope", "equals"):
         if given[what] is not None:
             found = _names_of(given[what])
             if found != names:

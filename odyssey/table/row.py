@@ -101,6 +101,7 @@ class Row:
         "scalar",
         "several",
         "short",
+        "slope",
         "spelled",
         "ufunc",
         "unruled",
@@ -138,6 +139,7 @@ class Row:
         prepare: Callable[..., tuple[Any, ...]] | None = None,
         canonical: Callable[..., tuple[Any, ...]] | None = None,
         scalar: Callable[..., Any] | None = None,
+        slope: Callable[..., Any] | None = None,
         equals: Callable[..., Any] | None = None,
         primitive: str | None = None,
         ordered: bool = False,
@@ -169,7 +171,7 @@ class Row:
         self.holders: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
         self.ufunc = ufunc
-        self.scalar, self.equals, self.primitive = scalar, equals, primitive
+        self.scalar, self.slope, self.equals, self.primitive = scalar, slope, equals, primitive
         self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
         self.several, self.parts = several, tuple(parts)
         self.elementwise, self.linear, self.masks, self.moves = elementwise, linear, masks, moves

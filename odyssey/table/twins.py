@@ -13,6 +13,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+from odyssey.kernels.sizes import SIZES
+from odyssey.table.fused import fused
 from odyssey.table.row import Row
 from odyssey.table.rules import picking, placing
 from odyssey.table.signature import PASS, Rule, asked
@@ -41,6 +43,8 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
     if type(rule) is not FunctionType or rule is PASS or pull is None:
         return pull
     twin = _twin(rule)
+    if row.elementwise and row.name in SIZES:
+        twin = fused(row, rule, twin)
     fast = picking(row.layout, twin)
     assert fast is not None
     others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]

@@ -27,6 +27,10 @@ CASES = {
     for kernel in row.kernels
     if kernel.device == "cpu"
 }
+# Units in the last place between two ways to compute an element: erfc errs by up to 6, and the
+# logarithm of the gamma function, a difference of larger numbers near 2.7, by 5 in NumPy, by 7 in
+# loops, whose products and sums are rounded together.
+APART = {"gammaln": 16}
 every_kernel = pytest.mark.parametrize(("row", "kernel"), CASES.values(), ids=list(CASES))
 
 
@@ -78,8 +82,7 @@ def assert_as_good(row, kernel, operands, options):
     assert spec_of(got) == spec_of(usual)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(usual))
     if row.elementwise:
-        # erfc alone may err by 6 units in the last place.
-        scalar_cases.assert_is_kernel(row, got, usual, operands, ulps=8)
+        scalar_cases.assert_is_kernel(row, got, usual, operands, ulps=APART.get(row.name, 8))
     largest, theirs = (np.nan_to_num(e, nan=0.0).max(initial=0.0) for e in (far, own))
     with np.errstate(over="ignore"):  # where its own is infinite
         allowed = 4 * max(theirs, np.finfo(got.dtype).eps * size)
@@ -291,25 +294,6 @@ def test_derivatives_are_those_of_the_row_in_the_block(row, kernel):
         swapped = derive(call, draw(sample), tracked(row, sample))
     for got, wanted in zip(swapped.flat(), usual.flat(), strict=True):
         assert_close(got, wanted, 1e-14)
-
-
-@needs_numba
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_what_a_kernel_leaves_for_rules_changes_derivatives_in_the_last_places_only(approximate):
-    x = np.linspace(-50.0, 50.0, 401).reshape(1, 401)
-    found = []
-    with ops.use_kernels():
-        for keep in (True, False):
-            w = od.Variable(x, requires_grad=True)
-            with od.GradientTape() as tape:
-                y = od.nn.gelu(w, approximate=approximate)
-                total = ops.sum(y)
-            assert "residual" in tape.nodes[0].saved
-            # A recorded sweep has no residual.
-            g = tape.gradient(total, w, create_graph=not keep)
-            found.append(g if keep else g.detach().numpy())
-    # Far to the left the slope is a difference of numbers that are a thousand times as large.
-    np.testing.assert_allclose(*found, rtol=1e-13, atol=1e-16)
 
 
 def test_nothing_compiles_without_being_asked():

@@ -11,8 +11,8 @@ from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp, exp2, log, log2
+from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted, real_options
 from odyssey.table.samples import APART, PAIRS, reject, sample
 

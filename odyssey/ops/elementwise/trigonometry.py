@@ -16,8 +16,8 @@ from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.operands import promoted
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
 

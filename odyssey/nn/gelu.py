@@ -1,0 +1,193 @@
+"""The Gaussian error linear unit: a number times the chance that a normal one lies below it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.kernels import T, select
+from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
+from odyssey.ops.elementwise.arithmetic import add, mul, neg, square
+from odyssey.ops.elementwise.elementary import power, tanh
+from odyssey.special.error_function import bell, erf, erfc, error_function, within
+from odyssey.table.choosing import by_scalar
+from odyssey.table.declare import op, publish
+from odyssey.table.operands import real_floating
+from odyssey.table.samples import reject, singles
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+
+# Beyond 40 the normal distribution function is 0 or 1, and the slope of its tails 0.
+_END = 40.0
+_SQRT_HALF = math.sqrt(0.5)
+# Twice sqrt(2 / pi): (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel.
+_STEEP = 2 * math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+def _gelu_options(approximate: Any) -> tuple[str]:
+    if approximate not in ("none", "tanh"):
+        raise OdysseyError(f'gelu: approximate is {approximate!r}; pass "none" or "tanh"')
+    return (approximate,)
+
+
+def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
+    if type(residual) is tuple:  # a compiled loop left the slopes
+        return mul(g, residual[0])
+    c = within(x, _END)
+    if approximate == "none":
+        z = mul(c, _SQRT_HALF)
+        chance = mul(0.5, erfc(neg(z))) if residual is None else residual
+        bend = mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z)))
+    else:
+        z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
+        chance = sigmoid(z) if residual is None else residual
+        slope = mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
+        bend = mul(mul(mul(c, chance), sigmoid(neg(z))), slope)
+    return mul(g, add(chance, bend))
+
+
+def _chance(x: Any, approximate: str) -> Any:
+    """What gelu multiplies a number by."""
+    if approximate == "none":
+        z = x * -_SQRT_HALF
+        chance = 0.5 * error_function(z, complement=True)
+        if x.dtype != np.float32:
+            return chance
+        # What rounding z left out, to the left, where its square magnifies it a hundredfold.
+        left = (x.astype(np.float64) * -_SQRT_HALF - z).astype(np.float32)
+        return chance * (1 - 2 * np.clip(z, 0, _END) * np.where(np.isfinite(left), left, 0))
+    c = np.clip(x, -_END, _END)
+    return logistic(_STEEP * (c * (1 + _CUBIC * (c * c))))
+
+
+def _gelu_with_chance(x: Any, approximate: str) -> tuple[Any, Any]:
+    """The result, and for the rule the chance: two thirds of the time of both."""
+    x = real_floating(x)
+    chance = _chance(x, approximate)
+    return np.maximum(x, -_END) * chance, chance
+
+
+def _gelu_in_ops(x: Any, approximate: str) -> Any:
+    if approximate == "none":
+        return mul(mul(0.5, x), add(1, erf(mul(x, _SQRT_HALF))))
+    inner = mul(math.sqrt(2 / math.pi), add(x, mul(_CUBIC, power(x, 3))))
+    return mul(mul(0.5, x), add(1, tanh(inner)))
+
+
+def _gelu_scalar(x: Any, approximate: str) -> Any:
+    return select(x < T(-_END), T(-_END), x) * _chance_scalar(x, approximate)
+
+
+# The chance that a normal number is above s, over e**(-s**2 / 2) u, as a polynomial of
+# u = 1 / (1 + _P s), on 0 <= s < inf: interpolated at its Chebyshev points with 50 digits, to
+# 1.2e-8; the form of M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, 26.2.17.
+_P = 0.2316419
+_TAIL = (
+    *(0.0924117478316, 0.0924117422897, 0.0874540119496, 0.0775028259933, 0.0639502216305),
+    *(0.0430801829815, 0.0460097739284, -0.027547066329, 0.0694647251691, -0.0596426234058),
+    0.0149044616931,
+)
+
+
+def _bell_and_tail(s: Any) -> Any:
+    """``e**(-s**2 / 2)``, and the chance that a normal number is above s, which is not negative."""
+    if not single_precision():
+        return math.exp(T(-0.5) * s * s), T(0.5) * math.erfc(s * T(_SQRT_HALF))
+    half = s * T(0.5)
+    square = half * s
+    e = math.exp(-square)
+    # What rounding the square left out, which the exponential magnifies.
+    fma: Any = math.fma  # type: ignore[attr-defined]  # Python has it from 3.13 on
+    bell = fma(-e, fma(half, s, -square), e)
+    u = T(1) / (T(1) + T(_P) * s)
+    total = T(_TAIL[-1])
+    for c in _TAIL[-2::-1]:
+        total = total * u + T(c)
+    return bell, bell * (u * total)
+
+
+def _chance_scalar(x: Any, approximate: str) -> Any:
+    if approximate == "none":
+        z = x * T(-_SQRT_HALF)
+        chance = T(0.5) * math.erfc(z)
+        return chance * (T(1) - _left(x, z)) if single_precision() else chance
+    c = select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
+    return logistic_scalar(T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c))))
+
+
+# The factor in single precision: leading digits, the others, and what it leaves out.
+_HEAD = float(np.float16(-_SQRT_HALF))
+_REST = float(np.float32(-_SQRT_HALF)) - _HEAD
+_BELOW = -_SQRT_HALF - float(np.float32(-_SQRT_HALF))
+
+
+def _left(x: Any, z: Any) -> Any:
+    """What rounding left out of z, in single precision, times 2 z, where it matters: z > 0.
+
+    T. J. Dekker, A Floating-Point Technique for Extending the Available Precision, 1971.
+    """
+    wide = x * T(4097)
+    head = wide - (wide - x)
+    rest = x - head
+    left = ((head * T(_HEAD) - z) + head * T(_REST) + rest * T(_HEAD)) + rest * T(_REST)
+    left = left + x * T(_BELOW)
+    return select((z > T(0)) & (z < T(_END)), T(2) * z * left, T(0))
+
+
+# For compiled loops, where these are several times as fast.
+
+
+def _clipped(x: Any) -> Any:
+    return select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
+
+
+def _bell_and_chance(c: Any) -> Any:
+    bell, tail = _bell_and_tail(abs(c))
+    return bell, select(c < T(0), tail, T(1) - tail)
+
+
+def _gelu_loop(x: Any, approximate: str) -> Any:
+    y = select(x < T(-_END), T(-_END), x)
+    if approximate != "none":
+        return y * _chance_scalar(x, approximate)
+    return y * _bell_and_chance(_clipped(x))[1]
+
+
+def _gelu_slope(x: Any, approximate: str) -> Any:
+    c = _clipped(x)
+    if approximate == "none":
+        bell, chance = _bell_and_chance(c)
+        return chance + c * (T(1 / math.sqrt(2 * math.pi)) * bell)
+    chance = _chance_scalar(x, approximate)
+    z = T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c)))
+    steep = T(_STEEP) * (T(1) + T(3 * _CUBIC) * (c * c))
+    return chance + c * chance * logistic_scalar(-z) * steep
+
+
+@op(
+    elementwise=True,
+    with_residual=_gelu_with_chance,
+    prepare=_gelu_options,
+    kernels=[by_scalar(_gelu_loop, slope=_gelu_slope)],
+    scalar=_gelu_scalar,
+    slope=_gelu_slope,
+    equals=_gelu_in_ops,
+    vjp={"x": _gelu_rule},
+    samples=[*singles(), *singles(approximate="tanh")],
+    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
+)
+def gelu(x: Any, /, *, approximate: str = "none") -> Any:
+    """Elementwise ``x`` times the chance that a standard normal number is below ``x``.
+
+    D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, 2016; with ``approximate="tanh"``
+    their approximation of it.
+    """
+    x = real_floating(x)
+    return np.maximum(x, -_END) * _chance(x, approximate)
+
+
+publish(globals())

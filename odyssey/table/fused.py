@@ -1,0 +1,121 @@
+"""A rule of an elementwise op as one compiled loop, on large arrays.
+
+A rule is written with ops. Those of an elementwise row are elementwise as well, nearly always; so
+the rule is run once on Symbols, which tells its steps, the scalars of these make one scalar, and
+that makes a loop, which goes over the arrays once, where the ops would go over them many times.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DeviceError, OdysseyError
+from odyssey.kernels.sizes import SIZES
+from odyssey.spec import Spec
+from odyssey.table.choosing import FACTOR
+from odyssey.table.signature import Rule, asked
+from odyssey.table.steps import Steps
+from odyssey.table.value import NUMBERS, Symbol
+
+__all__ = ["fused"]
+
+
+def fused(row: Any, rule: Rule, usual: Rule) -> Rule:
+    """The rule on plain arrays: one loop from the size on from which the op runs compiled kernels.
+
+    Args:
+        row: An elementwise row that ``SIZES`` names.
+        rule: Of one of its operands, as declared.
+        usual: The same on plain arrays, for the calls that no loop is made for.
+    """
+    least = SIZES[row.name]
+    names = asked(rule)
+    arrays = [k for k, name in enumerate(names) if name in (*row.arrays, *row.results)]
+    others = [k for k in range(len(names)) if k not in arrays]
+    loops: dict[Any, Any] = {}
+
+    @wraps(usual)
+    def run(g: Any, *values: Any) -> Any:
+        left = len(values) > len(names) and type(values[-1]) is tuple  # the kernel left slopes
+        if left or g.size < least * FACTOR[0]:
+            return usual(g, *values)
+        given = [g, *[values[k] for k in arrays]]
+        dtype, shape = g.dtype, g.shape
+        if dtype.char not in "fd" or any(
+            type(x) is not np.ndarray or x.dtype != dtype or x.shape != shape for x in given
+        ):
+            return usual(g, *values)
+        key = (dtype, repr([values[k] for k in others]))
+        if key not in loops:
+            loops[key] = _loop(row, rule, arrays, values[: len(names)], dtype)
+        if loops[key] is None:
+            return usual(g, *values)
+        out = np.empty(shape, dtype)
+        loops[key](*[x.reshape(-1) for x in given], out.reshape(-1))
+        return out
+
+    return run
+
+
+def _loop(
+    row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
+) -> Any:
+    """The loop of a rule; None where a step of it is not elementwise, or numba is missing."""
+    from odyssey.kernels import numba_module
+    from odyssey.kernels.generated import loop_of_steps
+
+    try:
+        numba_module()
+        read = _steps_of_slope if row.slope is not None else _steps_of_rule
+        steps, result = read(row, rule, arrays, values, dtype)
+        return loop_of_steps(f"rule of {row.name}", steps, result, len(arrays) + 1, dtype)
+    except (DeviceError, OdysseyError, TypeError, ValueError):
+        return None
+
+
+def _steps_of_slope(
+    row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
+) -> tuple[list[Any], int]:
+    """The cotangent times the slope; the rule asks for the operand, and for options."""
+    (place,) = arrays
+    options = tuple([value for k, value in enumerate(values) if k != place])
+    return [(row.slope, [(1,)], options), (_times, [(0,), (2,)], ())], 3
+
+
+def _times(g: Any, slope: Any) -> Any:
+    return g * slope
+
+
+def _steps_of_rule(
+    row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
+) -> tuple[list[Any], int]:
+    """The steps of a rule, and the number of its result."""
+    graph, spec = Steps(), Spec((2,), dtype)
+    symbols = [graph.symbol(spec) for _ in range(len(arrays) + 1)]
+    given = list(values)
+    for k, symbol in zip(arrays, symbols[1:], strict=True):
+        given[k] = symbol
+    out = rule(symbols[0], *given)
+    places = {symbol.id: n for n, symbol in enumerate(symbols)}
+    steps = []
+    for step in graph.steps:
+        if step.row.scalar is None or step.out.shape != (2,):
+            raise TypeError(f"{step.row.name} is not elementwise")
+        operands = [_operand(o, places) for o in step.operands]
+        places[step.out.id] = len(places)
+        steps.append((step.row.scalar, operands, step.options))
+    if not isinstance(out, Symbol) or out.dtype != dtype:
+        raise TypeError(f"{row.name}: its rule gives no array of {dtype}")
+    return steps, places[out.id]
+
+
+def _operand(value: Any, places: dict[int, int]) -> Any:
+    """The place of a Symbol, as ``(place,)``; or a number."""
+    if isinstance(value, Symbol):
+        return (places[value.id],)
+    if type(value) not in NUMBERS:
+        raise TypeError("an array among the steps")
+    return value

@@ -1,0 +1,53 @@
+"""What a function of ops does, step by step: it is run on Symbols, which tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.errors import OdysseyError
+from odyssey.spec import Spec, spec_of
+from odyssey.table.value import NUMBERS, Symbol
+
+__all__ = ["Step", "Steps", "spec_of_operand"]
+
+
+class Step(NamedTuple):
+    """One call: its operands are Symbols, arrays, numbers or None."""
+
+    row: Any
+    operands: tuple[Any, ...]
+    options: tuple[Any, ...]
+    out: Symbol
+
+
+class Steps:
+    """What a function of ops does on Symbols."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._made = 0
+
+    def symbol(self, spec: Spec) -> Symbol:
+        """A new value, without a step that makes it."""
+        self._made += 1
+        return Symbol(spec, self, self._made)
+
+    def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
+        """Append a call, as a Symbol's graph does."""
+        if row.several is not None:
+            raise OdysseyError(
+                f"{row.name}: has several results, which steps cannot; write the rules by hand"
+            )
+        out = self.symbol(row.infer(*map(spec_of_operand, values), *options))
+        self.steps.append(Step(row, tuple(values), options, out))
+        return out
+
+
+def spec_of_operand(value: Any) -> Any:
+    """The spec of an operand; Python numbers, whose dtype is weak, and None stay."""
+    if isinstance(value, Symbol):
+        return value.spec
+    return value if value is None or type(value) in NUMBERS else spec_of(np.asarray(value))
