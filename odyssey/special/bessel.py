@@ -26,7 +26,6 @@ from odyssey.spec import Spec
 from odyssey.special.error_function import within
 from odyssey.special.steps import polynomial
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
 from odyssey.table.shape_rules import floating
 
@@ -162,7 +161,6 @@ _KINK = "at 0, where it has a corner, that of the function without the factor e*
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_i0_scalar)],
     scalar=_i0_scalar,
     vjp={"x": lambda g, x: mul(g, i1(x))},
     samples=_SAMPLES,
@@ -175,7 +173,6 @@ def i0(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_i1_scalar)],
     scalar=_i1_scalar,
     vjp={"x": lambda g, x: mul(g, _slope_of_i1(x, False))},
     samples=_SAMPLES,
@@ -188,7 +185,6 @@ def i1(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_i0e_scalar)],
     scalar=_i0e_scalar,
     vjp={"x": lambda g, x, out: mul(g, sub(i1e(x), mul(sign(x), out)))},
     kinks=_KINK,
@@ -202,7 +198,6 @@ def i0e(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_i1e_scalar)],
     scalar=_i1e_scalar,
     vjp={"x": _i1e_rule},
     kinks=_KINK,

@@ -20,7 +20,6 @@ from odyssey.special.digamma_function import digamma
 from odyssey.special.error_function import within
 from odyssey.special.gamma_function import gamma_scalar, gammaln_scalar, stirling_rest
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import floating
 
@@ -64,7 +63,6 @@ _POSITIVE = "a difference of digammas, exact to their rounding; at 0 infinite or
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_betaln_scalar, 2)],
     scalar=_betaln_scalar,
     vjp={
         "a": lambda g, a, b, a_spec: mul(g, _slope(a, b, a_spec)),
@@ -81,7 +79,6 @@ def betaln(a: Any, b: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_beta_scalar, 2)],
     scalar=_beta_scalar,
     vjp={
         "a": lambda g, a, b, out, a_spec: mul(g, mul(out, _slope(a, b, a_spec))),

@@ -25,7 +25,6 @@ from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.shape import broadcast_to, shape_of
 from odyssey.special.steps import BERNOULLI, half_turn_cotangent, polynomial, whole
 from odyssey.table.declare import composite, op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
 
 _ROOT = [
@@ -159,7 +158,6 @@ _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
 @op(
     elementwise=True,
     aliases=["psi"],
-    kernels=[by_scalar(_digamma_scalar)],
     scalar=_digamma_scalar,
     vjp={"x": lambda g, x: mul(g, digamma_derivative(x, order=1))},
     kinks="inf at 0 and at negative whole numbers, where it is NaN itself, and at -inf",

@@ -19,7 +19,6 @@ from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
 
 # Of a result of order 0 no one takes so many derivatives.
@@ -80,7 +79,6 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_exprel_scalar)],
     scalar=_exprel_scalar,
     vjp={"x": lambda g, x: mul(g, exponential_moment(x, order=1))},
     samples=[*singles(), sample((4,), low=-9.0, high=9.0)],

@@ -23,7 +23,6 @@ from odyssey.ops.elementwise.choice import greater, where
 from odyssey.special.digamma_function import digamma
 from odyssey.special.steps import half_turn_sine, polynomial, whole
 from odyssey.table.declare import composite, op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
 
 _NEAR = [
@@ -99,7 +98,6 @@ _SAMPLES = (*singles(low=0.5, high=4.0), sample((5,), low=-0.9, high=-0.2))
 @op(
     elementwise=True,
     aliases=["lgamma"],
-    kernels=[by_scalar(gammaln_scalar)],
     scalar=gammaln_scalar,
     vjp={"x": lambda g, x: mul(g, digamma(x))},
     kinks="at 0 -inf, at -0.0 inf; NaN at negative whole numbers and at -inf, where it is inf",
@@ -113,7 +111,6 @@ def gammaln(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(gamma_scalar)],
     scalar=gamma_scalar,
     # Stopped where it is infinite: its own slope falls to 0.
     vjp={"x": lambda g, x, out: mul(g, mul(out, digamma(minimum(x, 1e4))))},

@@ -23,7 +23,6 @@ from odyssey.special.error_function import bell, within
 from odyssey.special.scaled_erfc import erfcx, fall, head, level, scaled_erfc_integral
 from odyssey.special.steps import polynomial
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, singles
 from odyssey.table.shape_rules import floating
 
@@ -129,7 +128,6 @@ _WIDE = [*singles(), *singles(low=-9.0, high=6.0)[:1]]
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_ndtr_scalar)],
     scalar=_ndtr_scalar,
     vjp={"x": lambda g, x: mul(g, mul(_DENSITY, bell(mul(_HALF_ROOT, x))))},
     samples=_WIDE,
@@ -142,7 +140,6 @@ def ndtr(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_log_ndtr_scalar)],
     scalar=_log_ndtr_scalar,
     vjp={"x": lambda g, x: mul(g, inverse_mills_ratio(x))},
     samples=_WIDE,
@@ -168,7 +165,6 @@ def _mills_slope(g: Any, x: Any, x_spec: Spec, out: Any) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_mills_scalar)],
     scalar=_mills_scalar,
     vjp={"x": _mills_slope},
     samples=_WIDE,
@@ -187,7 +183,6 @@ _ENDS = "infinite at both ends, NaN beyond, as the value is"
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_ndtri_scalar)],
     scalar=_ndtri_scalar,
     vjp={"x": lambda g, out: mul(g, mul(1 / _DENSITY, exp(mul(0.5, square(out)))))},
     kinks=_ENDS,
@@ -201,7 +196,6 @@ def ndtri(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_erfinv_scalar)],
     scalar=_erfinv_scalar,
     vjp={"x": lambda g, out: mul(g, mul(0.5 * math.sqrt(math.pi), exp(square(out))))},
     kinks=_ENDS,
@@ -215,7 +209,6 @@ def erfinv(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_erfcinv_scalar)],
     scalar=_erfcinv_scalar,
     vjp={"x": lambda g, out: mul(g, mul(-0.5 * math.sqrt(math.pi), exp(square(out))))},
     kinks=_ENDS,

@@ -24,7 +24,6 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.special.steps import polynomial
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import reject, sample, singles
 
 _LEVEL = [
@@ -97,7 +96,6 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(erfcx_scalar)],
     scalar=erfcx_scalar,
     vjp={"x": lambda g, x: mul(g, mul(-2.0, scaled_erfc_integral(x, order=1)))},
     samples=[*singles(), sample((5,), low=0.5, high=9.0)],

@@ -13,7 +13,6 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, mul, neg
 from odyssey.special.steps import BERNOULLI
 from odyssey.table.declare import op, publish
-from odyssey.table.kernels import by_scalar
 from odyssey.table.samples import APART, reject, sample
 
 _STEPS = 10
@@ -44,7 +43,6 @@ _POWERS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((3, 1), (1, 4)), ((), (2,)), ((), 
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_zeta_scalar, 2)],
     scalar=_zeta_scalar,
     vjp={"x": None, "q": lambda g, x, q: neg(mul(g, mul(x, zeta(add(x, 1), q))))},
     kinks="none in x, which has no rule; infinite at q = 0, NaN below and at x < 1, as the value",
