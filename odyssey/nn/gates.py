@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.nn.activations import gelu, sigmoid, silu
+from odyssey.nn.activations import sigmoid, silu
+from odyssey.nn.gaussian_unit import gelu
 from odyssey.nn.softmaxes import softmax
 from odyssey.ops.elementwise.arithmetic import mul, neg
 from odyssey.ops.structure.shape import shape_of

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import odyssey
+from odyssey.ops import COMPOSITES, OPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -145,3 +146,12 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
                 wanted[name] |= full & named.keys() or {node.module}
     assert sum(map(len, wanted.values())) > 500
     TopologicalSorter(wanted).prepare()  # raises CycleError, which names the circle
+
+
+def test_no_file_of_a_room_has_the_name_of_an_op():
+    # The module would take the op's place in the room as soon as it is imported.
+    rooms = [
+        ROOT / "odyssey" / room for room in ("fft", "linalg", "losses", "nn", "ops", "special")
+    ]
+    names = {path.stem for room in rooms for path in room.glob("*.py")}
+    assert not names & {*OPS, *COMPOSITES}
