@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, SettingError, ShapeError
+from odyssey.errors import (
+    DTypeError,
+    LinAlgError,
+    OdysseyError,
+    OutOfRangeError,
+    SettingError,
+    ShapeError,
+)
 
 __all__ = [
     "STUMBLES",
@@ -47,6 +54,8 @@ def kind_of(error: Exception) -> type[OdysseyError]:
     """The kind of our error that says what one of Python's or NumPy's says."""
     if isinstance(error, IndexError):
         return OutOfRangeError
+    if isinstance(error, np.linalg.LinAlgError):
+        return LinAlgError
     if isinstance(error, (TypeError, AttributeError, RecursionError)):
         return DTypeError
     return ShapeError if isinstance(error, ValueError) else OdysseyError

@@ -1,5 +1,7 @@
 """Errors raised on purpose; messages say who, what came, what was wanted, what to do."""
 
+import numpy as np
+
 __all__ = [
     "DTypeError",
     "DeviceError",
@@ -7,6 +9,7 @@ __all__ = [
     "FileError",
     "FormatError",
     "IndependentWarning",
+    "LinAlgError",
     "MissingFileError",
     "MissingGradientError",
     "MutationError",
@@ -39,6 +42,10 @@ class OutOfRangeError(ShapeError, IndexError):
 
 class SettingError(OdysseyError, ValueError):
     """A number, word or format that is out of range, or unknown, where it was given."""
+
+
+class LinAlgError(OdysseyError, np.linalg.LinAlgError):
+    """A matrix lacks what was asked for: an inverse, a factor, or values that were found."""
 
 
 class DTypeError(OdysseyError, TypeError):

@@ -18,40 +18,29 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError
+from odyssey.linalg.matrices import real_part, square
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
-from odyssey.spec import Array, Shape, Spec
+from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ shapes and options
 
 
-def _square(who: str, a: Spec) -> np.dtype[Any]:
-    """The dtype that NumPy computes with, of square matrices."""
-    shape: Shape = getattr(a, "shape", ())
-    if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ShapeError(f"{who}: a has shape {shape}; wanted are square matrices, (..., n, n)")
-    if a.dtype.kind in "biu":
-        return np.dtype(np.float64)
-    if a.dtype.char not in "fdFD":
-        raise DTypeError(f"{who}: a is of {a.dtype}; wanted are single or double precision")
-    return a.dtype
-
-
 def _values_spec(a: Spec, UPLO: str) -> Spec:
-    dtype = _square("eigvalsh", a)
-    return Spec(a.shape[:-1], np.empty(0, dtype).real.dtype)
+    dtype = square("eigvalsh", a)
+    return Spec(a.shape[:-1], real_part(dtype))
 
 
 def _eigen_spec(a: Spec, UPLO: str) -> tuple[Spec, Spec]:
-    dtype = _square("eigh", a)
-    return Spec(a.shape[:-1], np.empty(0, dtype).real.dtype), Spec(a.shape, dtype)
+    dtype = square("eigh", a)
+    return Spec(a.shape[:-1], real_part(dtype)), Spec(a.shape, dtype)
 
 
 def _triangle(who: str) -> Any:

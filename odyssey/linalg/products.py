@@ -106,6 +106,11 @@ def matmul(x: Any, y: Any, /) -> Any:
     return np.matmul(x, y)
 
 
+def adjoint_of(x: Any) -> Any:
+    """Conjugate transposes, for rules."""
+    return conj(matrix_transpose(x))
+
+
 # ------------------------------------------------------------------ products, by the rows above
 
 

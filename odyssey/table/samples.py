@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ class Sample(NamedTuple):
 
     A composite may take a list of operands as one.
     ``low`` and ``high`` bound the random values. Values are distinct and differ by a margin
-    where ``spread`` is set, so that finite differences do not step over a tie.
+    where ``spread`` is set, so that finite differences do not step over a tie. Where random numbers
+    would be refused, ``form`` makes of them what is asked for, definite matrices for instance.
     """
 
     operands: tuple[Any, ...]
@@ -25,6 +27,7 @@ class Sample(NamedTuple):
     low: float = -2.0
     high: float = 2.0
     spread: bool = False
+    form: Callable[[Array], Array] | None = None
 
     def arrays(self, rng: np.random.Generator, dtype: Any = np.float64) -> list[Any]:
         """Draw the operands: tuples are shapes, everything else is passed as it is."""
@@ -44,6 +47,8 @@ class Sample(NamedTuple):
             values = rng.uniform(self.low, self.high, shape)
         if np.dtype(dtype).kind == "c":
             values = values + 1j * rng.uniform(self.low, self.high, shape)
+        if self.form is not None:
+            values = self.form(values)
         return np.asarray(values).astype(dtype)
 
 
@@ -57,10 +62,15 @@ class Reject(NamedTuple):
 
 
 def sample(
-    *operands: Any, low: float = -2.0, high: float = 2.0, spread: bool = False, **options: Any
+    *operands: Any,
+    low: float = -2.0,
+    high: float = 2.0,
+    spread: bool = False,
+    form: Callable[[Array], Array] | None = None,
+    **options: Any,
 ) -> Sample:
     """Declare a sample: shapes or arrays, then the op's options."""
-    return Sample(operands, options, low, high, spread)
+    return Sample(operands, options, low, high, spread, form)
 
 
 def reject(

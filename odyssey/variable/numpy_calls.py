@@ -206,6 +206,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     if ufunc is np.divmod and method == "__call__" and not named:
         return OPS["floor_divide"].call(*inputs), OPS["mod"].call(*inputs)
     meant = "identity" if ufunc is np.positive else _meant(ufunc) or ""
+    if meant in COMPOSITES and method == "__call__":
+        return COMPOSITES[meant](*inputs, **named)
     row = row_of(meant) or _of_scipy(ufunc)
     if row is None and method == "__call__" and _has_no_gradient(ufunc) and store() is MEMORY:
         return _on_data(ufunc, inputs, named)

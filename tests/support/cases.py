@@ -64,9 +64,15 @@ every_sample = walk(CASES)
 every_differentiable_sample = walk(SMOOTH)
 
 # NumPy has no half precision there.
-NO_HALF = {"odyssey.linalg.decompositions"}
+NO_HALF = {
+    f"odyssey.linalg.{family}"
+    for family in (
+        *("decompositions", "determinants", "eigenvalues", "factors", "matrix_functions"),
+        *("pseudo_inverses", "singular_values", "solving", "triangles"),
+    )
+}
 # Complex numbers come of real ones, of the same precision, half precision as single.
-TO_COMPLEX = {"dft", "real_dft"}
+TO_COMPLEX = {"dft", "eigvals", "real_dft"}
 every_row = pytest.mark.parametrize("row", OPS.values(), ids=list(OPS))
 
 

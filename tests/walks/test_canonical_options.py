@@ -13,6 +13,7 @@ from odyssey.spec import Spec
 from odyssey.tree import leaves
 from support import spellings_convolution
 from support.cases import CASES, SMOOTH, assert_close, draw, tracked, walk
+from support.formulas_linalg import SPELLINGS as OF_MATRICES
 
 WHOLE, F = np.int64, np.float64
 SPEC = Spec((4, 3), np.dtype(F))
@@ -179,6 +180,7 @@ for _name in ("hard_shrink", "soft_shrink"):
 SPELLINGS["threshold"] = [
     ([(2, 3)], [{"threshold": v, "value": WHOLE(2)} for v in (1, 1.0, np.float32(1))])
 ]
+SPELLINGS |= OF_MATRICES
 for _dims in (1, 2, 3):
     SPELLINGS[f"max_pool{_dims}d"] = SPELLINGS[f"avg_pool{_dims}d"] = [
         (

@@ -23,6 +23,7 @@ from support import (
 from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
 from support.convolved import convolved
+from support.formulas_linalg import FORMULAS as OF_MATRICES
 
 every_sample = walk(OF_OPS)
 MOVING = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if Call(*case).arrays}
@@ -93,7 +94,8 @@ FORMULAS = {
 
 
 def namesake(function):
-    return FORMULAS.get(function.__name__) or function.numpy[0]
+    name = function.__name__
+    return FORMULAS.get(name) or OF_MATRICES.get(name) or function.numpy[0]
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
@@ -114,8 +116,9 @@ def test_values_and_dtypes_are_numpys_on_arrays_and_variables(function, sample, 
     with np.errstate(all="ignore"):
         try:
             wanted = call.by(namesake(function), *call.arrays)
-        except (TypeError, np.exceptions.ComplexWarning):
-            # Complex places; or differences of truth values, which we take as numbers.
+        except (TypeError, np.exceptions.ComplexWarning, np.linalg.LinAlgError):
+            # Complex places, singular matrices of integers; or differences of truth values, which
+            # we take as numbers.
             if (function.__name__, dtype) != ("gradient", "bool"):
                 with pytest.raises(OdysseyError):
                     call(*call.arrays)
@@ -183,6 +186,11 @@ def gradients(call, arrays, wrapped=lambda fn: fn):
 # ------------------------------------------------------------------ derivatives
 
 
+# Complex factors that are defined but for their phases, on which a difference depends; what does
+# not is tested in tests/linalg.
+PHASED = {"qr", "svd"}
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @every_moving_sample
 def test_derivatives_of_two_orders_agree_with_differences_in_both_modes(function, sample, dtype):
@@ -191,6 +199,8 @@ def test_derivatives_of_two_orders_agree_with_differences_in_both_modes(function
         call(*call.arrays)
     except OdysseyError:
         assert dtype == "complex128"
+        return
+    if dtype == "complex128" and function.__name__ in PHASED:
         return
     od.testing.check_gradients(
         lambda *v: [ops.square(out) for out in results(call(*v))], *call.arrays

@@ -5,6 +5,7 @@ import pytest
 
 from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
+from support import formulas_linalg
 from support.cases import SMOOTH, derive, tracked, walk
 
 pytest.importorskip("mpmath", reason="a test dependency: pip install -e '.[test]'")
@@ -154,6 +155,14 @@ FUNCTIONS = {
         lambda x: [mpmath.fsum(v * v for v in x)],
     ),
     "cross": (lambda x: ops.cross(x, np.array(TARGET, x.dtype)), crossed),
+    "convolve": (
+        lambda x: ops.convolve(x, np.array([2.0, -1.0], x.dtype), "valid"),
+        lambda x: [2 * x[1] - x[0], 2 * x[2] - x[1]],
+    ),
+    "convolve, with itself": (
+        lambda x: ops.convolve(x, x, "same"),
+        lambda x: [2 * x[0] * x[1], 2 * x[0] * x[2] + x[1] * x[1], 2 * x[1] * x[2]],
+    ),
     "cumsum": (ops.cumsum, running),
     "cumprod": (ops.cumprod, running_product),
     "linear_recurrence": (lambda x: ops.linear_recurrence(x, x), recurrence),
@@ -383,6 +392,7 @@ MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
 def test_every_row_that_has_a_derivative_walks_the_corners():
     known = {name.partition(",")[0] for name in (*FUNCTIONS, *UNARY, *BINARY, *SLOPES)}
     known |= {row.name for row, _ in MOVED.values()} | CHOICES | ELSEWHERE | MATRICES
+    known |= formulas_linalg.ROWS  # in tests/linalg
     # Those of several results walk in test_several_results.
     rows = {row.name for row in OPS.values() if any(row.vjp.values()) and not row.several}
     missing = sorted(rows - known)

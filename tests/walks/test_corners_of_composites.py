@@ -14,6 +14,7 @@ from test_composites import namesake, reached
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.table.samples import sample
+from support import formulas_linalg
 from support.cases import derive
 from support.composed import OF_OPS, Call, results, walk
 
@@ -31,7 +32,7 @@ def many_digits():
         yield
 
 
-PRODUCTS = {"correlate", "dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot"}
+PRODUCTS = {"correlate", "dot", "einsum", "inner", "kron", "outer", "tensordot", "vdot", "vecdot"}
 # What reads lines between points is one row, whose corners are walked; spacings have tests below.
 ELSEWHERE = {"interp"}
 # Products and gates, the corners of which are those of rows.
@@ -64,6 +65,7 @@ ELSEWHERE |= {"glu", "geglu", "swiglu", "softmin", "tanh_shrink"}
 SPACED = {name for name, case in OF_OPS.items() if len(Call(*case).arrays) > 1} & {
     name for name in OF_OPS if name.partition("-")[0] in ("average", "gradient", "trapezoid")
 }
+ELSEWHERE |= formulas_linalg.COMPOSITES  # of which tests/linalg has the corners
 MOVING = {
     name: case
     for name, case in OF_OPS.items()

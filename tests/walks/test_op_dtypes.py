@@ -108,6 +108,10 @@ def test_gradients_have_the_dtypes_of_mixed_operands(row, sample, dtypes):
     by_turns = list(itertools.islice(itertools.cycle(dtypes), len(positions)))
     for k, dtype in zip(positions, by_turns, strict=True):
         operands[k] = operands[k].astype(dtype)
+    if "float16" in by_turns and row.module in NO_HALF:
+        with pytest.raises(DTypeError, match="wanted are single or double precision"):
+            row.call(*operands, **sample.options)
+        return
     d = derive(lambda *a: row.call(*a, **sample.options), operands, positions)
     assert [g.dtype for g in d.gradients] == by_turns
     assert d.tangent.dtype == d.value.dtype

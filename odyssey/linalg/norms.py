@@ -1,0 +1,351 @@
+"""Norms of vectors and matrices, and condition numbers.
+
+At 0 a norm has the gradient 0, the shortest of those that it might have; ties of a largest or
+smallest element, sum or singular value share theirs evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number, shown
+from odyssey.devices.arrays import as_array
+from odyssey.errors import LinAlgError, SettingError, ShapeError
+from odyssey.linalg.matrices import definite, real_part, regular, square
+from odyssey.linalg.singular_values import svdvals
+from odyssey.linalg.solving import solve_or_nan
+from odyssey.ops.elementwise.arithmetic import div, mul
+from odyssey.ops.elementwise.choice import equal, isnan, logical_and, logical_not, not_equal, where
+from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
+from odyssey.ops.elementwise.elementary import power, sqrt
+from odyssey.ops.folds.reductions import any as any_of
+from odyssey.ops.folds.reductions import max, min, spread, sum
+from odyssey.ops.folds.statistics import over_length
+from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
+from odyssey.spec import Shape, Spec
+from odyssey.table.canonical import folded
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes, reduced_shape
+
+# ------------------------------------------------------------------ the length of vectors
+
+
+def _length_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64) if dtype.kind in "biu" else real_part(dtype)
+
+
+def _length_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
+    shape = reduced_shape("euclidean_norm", x.shape, axis, keepdims)
+    return Spec(shape, _length_dtype(x.dtype))
+
+
+def _length(x: Any, axis: Any, keepdims: bool) -> Any:
+    x = np.asarray(x)
+    if x.dtype.kind in "biu":
+        x = x.astype(np.float64)
+    axes = normalize_axes("euclidean_norm", axis, x.ndim)
+    if len(axes) == x.ndim:  # by BLAS, in a third of the time
+        flat = x.reshape(-1)
+        squares = np.vdot(flat, flat).real
+        return np.sqrt(squares.reshape((1,) * x.ndim)) if keepdims else np.sqrt(squares)
+    squares = (np.conj(x) * x).real if x.dtype.kind == "c" else x * x
+    return np.sqrt(np.add.reduce(squares, axis=axes, keepdims=keepdims))
+
+
+def _way(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    """The vectors divided by their lengths; 0 where both are."""
+    way = over_length(x, spread(out, x_spec, axis, keepdims))
+    return conj(way) if x.dtype.kind == "c" else way
+
+
+def _length_pull(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    return mul(spread(g, x_spec, axis, keepdims), _way(x, out, x_spec, axis, keepdims))
+
+
+def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    moved = sum(mul(t, _way(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else moved
+
+
+@op(
+    infer=_length_spec,
+    kernel=_length,
+    equals=lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims)),
+    canonical=folded,
+    vjp={"x": _length_pull},
+    jvp={"x": _length_push},
+    kinks="0 at 0, where the second derivative is NaN",
+    samples=[
+        sample((2, 3)),
+        sample((2, 3), axis=1),
+        sample((2, 2, 3), axis=(0, -1), keepdims=True),
+        sample(()),
+        sample((3,), axis=0),
+        sample((2, 0), axis=0),
+    ],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), reject((), axis=0, match="not fit")],
+)
+def euclidean_norm(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """Length of vectors, the root of the sum of ``|x|**2``, along an axis, several, or all."""
+    return _length(x, axis, keepdims)
+
+
+# ------------------------------------------------------------------ other norms
+
+
+def _order(who: str, order: Any) -> Any:
+    """The order of a norm of vectors, a float."""
+    if order is None:
+        return 2.0
+    if isinstance(order, str):
+        raise SettingError(f"{who}: ord={shown(order)} is of matrices; pass a number for vectors")
+    return number(who, "ord", order, "[-inf, inf]")
+
+
+def _vector(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+    order = _order(who, order)
+    if order == 2:
+        return euclidean_norm(x, axis, keepdims=keepdims, tape=tape)
+    if order == 0:
+        counted = astype(not_equal(x, 0, tape=tape), _length_dtype(x.dtype), tape=tape)
+        return sum(counted, axis, keepdims=keepdims, tape=tape)
+    sizes = absolute(x, tape=tape)
+    empty = not math.prod(x.shape[k] for k in normalize_axes(who, axis, len(x.shape)))
+    if order == 1 or (order == math.inf and empty):
+        return sum(sizes, axis, keepdims=keepdims, tape=tape)
+    if math.isinf(order):
+        return (max if order > 0 else min)(sizes, axis, keepdims=keepdims, tape=tape)
+    total = sum(power(sizes, order, tape=tape), axis, keepdims=keepdims, tape=tape)
+    if order < 0:
+        return power(total, 1 / order, tape=tape)
+    # At 0 the slope of the root is infinite: another number stands there, which is not chosen.
+    zero = equal(total, 0, tape=tape)
+    root = power(where(zero, 1.0, total, tape=tape), 1 / order, tape=tape)
+    return where(zero, 0.0, root, tape=tape)
+
+
+def _matrix(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: Any) -> Any:
+    shape: Shape = shape_of(x)
+    normalize_axes(who, axes, len(shape))
+    row, column = (int(k) % len(shape) for k in axes)
+    if order is None or (isinstance(order, str) and order in ("f", "fro")):
+        return euclidean_norm(x, (row, column), keepdims=keepdims, tape=tape)
+    if isinstance(order, str) and order == "nuc":
+        found = sum(_singular(x, row, column, tape), -1, tape=tape)
+    elif not isinstance(order, str) and order in (2, -2):
+        s = _singular(x, row, column, tape)
+        empty = order == 2 and not shape_of(s)[-1]
+        found = (sum if empty else max if order > 0 else min)(s, -1, tape=tape)
+    elif not isinstance(order, str) and order in (1, -1, math.inf, -math.inf):
+        first, last = (row, column) if abs(order) == 1 else (column, row)
+        sums = sum(absolute(x, tape=tape), first, keepdims=True, tape=tape)
+        empty = order > 0 and not shape[last]
+        found = (sum if empty else max if order > 0 else min)(sums, (first, last), tape=tape)
+    else:
+        raise SettingError(
+            f"{who}: ord={shown(order)} of a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"
+        )
+    if not keepdims:
+        return found
+    kept = tuple(1 if k in (row, column) else n for k, n in enumerate(shape))
+    return reshape(found, kept, tape=tape)
+
+
+def _singular(x: Any, row: int, column: int, tape: Any) -> Any:
+    ndim = len(shape_of(x))
+    if (row, column) != (ndim - 2, ndim - 1):
+        x = moveaxis(x, (row, column), (-2, -1), tape=tape)
+    return svdvals(x, tape=tape)
+
+
+def _floating(who: str, x: Any, tape: Any) -> Any:
+    x = x if hasattr(x, "dtype") else as_array(who, "x", x)
+    return astype(x, np.float64, tape=tape) if x.dtype.kind in "biu" else x
+
+
+@composite(
+    numpy=[np.linalg.norm],
+    samples=[
+        sample((2, 3, 2)),
+        sample((2, 3), ord="nuc"),
+        sample((2, 3), ord=2, keepdims=True),
+        sample((2, 3, 2), ord=-2, axis=(2, 0)),
+        sample((2, 3), ord=1),
+        sample((2, 3), ord=-np.inf),
+        sample((3,), ord=3),
+        sample((2, 3), ord=np.inf, axis=1),
+        sample((2, 3), axis=-1, keepdims=True),
+        sample((2, 3), ord=0.5, axis=0),
+        sample((0,), ord=np.inf),
+    ],
+    rejects=[
+        reject((2, 3), ord=3, error=SettingError, match="of a matrix; pass 1"),
+        reject((3,), ord="fro", error=SettingError, match="is of matrices"),
+        reject((2, 2, 2), ord=2, match="3 axes; pass axis="),
+        reject((2, 2), axis=(0, 0), match="distinct"),
+    ],
+)
+def norm(
+    x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, *, tape: Any = None
+) -> Any:
+    """Norm of a matrix or a vector, or of many.
+
+    Args:
+        x: Array, of one or two axes unless ``axis`` is given or ``ord`` is None.
+        ord: Of vectors a number ``p``, for the sum of ``|x|**p`` to the power ``1/p``; infinite for
+            the largest or smallest size, 0 for how many are not 0. Of matrices 1 and infinity for
+            the largest sum of sizes over rows or columns, 2 for the largest singular value, and
+            each with a minus for the smallest; ``"fro"`` for the root of the sum of squares and
+            ``"nuc"`` for the sum of singular values. By default the root of the sum of squares.
+        axis: The axis of vectors, or two of matrices.
+        keepdims: Whether folded axes stay, with length 1.
+        tape: The tape to record on.
+
+    Raises:
+        SettingError: for an order that there is not. ShapeError: for other numbers of axes.
+
+    >>> a = np.array([[3.0, 0.0], [0.0, -4.0]])
+    >>> float(norm(a)), float(norm(a, 1)), norm(a, axis=0)
+    (5.0, 4.0, array([3., 4.]))
+    """
+    x = _floating("norm", x, tape)
+    ndim = len(shape_of(x))
+    if axis is None:
+        if ord is None:
+            return euclidean_norm(x, None, keepdims=keepdims, tape=tape)
+        axis = tuple(range(ndim))
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    if len(axes) == 1:
+        return _vector("norm", x, ord, axes[0], keepdims, tape)
+    if len(axes) == 2:
+        return _matrix("norm", x, ord, axes, keepdims, tape)
+    raise ShapeError(
+        f"norm: {shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, of "
+        "matrices"
+    )
+
+
+@composite(
+    numpy=[np.linalg.vector_norm],
+    samples=[
+        sample((2, 3)),
+        sample((2, 3), ord=1, axis=1),
+        sample((2, 3, 2), axis=(0, 2), keepdims=True, ord=np.inf),
+        sample((2, 3), ord=2.5, axis=0),
+        sample((), ord=-np.inf),
+    ],
+    rejects=[reject((3,), ord="nuc", error=SettingError, match="is of matrices")],
+)
+def vector_norm(
+    x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2, tape: Any = None
+) -> Any:
+    """Norm of vectors along an axis, several, or all.
+
+    Args:
+        x: Array of any shape.
+        axis: The axis or the axes of the vectors; by default all.
+        keepdims: Whether folded axes stay, with length 1.
+        ord: As that of ``norm``.
+        tape: The tape to record on.
+
+    Raises:
+        SettingError: for an order that there is not.
+
+    >>> vector_norm(np.array([[3.0, 4.0], [0.0, 2.0]]), axis=1)
+    array([5., 2.])
+    """
+    return _vector("vector_norm", _floating("vector_norm", x, tape), ord, axis, keepdims, tape)
+
+
+@composite(
+    numpy=[np.linalg.matrix_norm],
+    samples=[
+        sample((2, 3)),
+        sample((2, 3, 2), ord=2, keepdims=True),
+        sample((2, 2), ord="nuc"),
+        sample((2, 2, 2), ord=np.inf),
+    ],
+    rejects=[
+        reject((3,), match="wanted are matrices"),
+        reject((2, 2), ord=0, error=SettingError, match="of a matrix; pass 1"),
+    ],
+)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro", tape: Any = None) -> Any:
+    """Norm of matrices, which are on the last two axes.
+
+    Args:
+        x: Array of two axes or more.
+        keepdims: Whether folded axes stay, with length 1.
+        ord: As that of ``norm``.
+        tape: The tape to record on.
+
+    Raises:
+        SettingError: for an order that there is not. ShapeError: for a vector.
+
+    >>> float(matrix_norm(np.array([[3.0, 0.0], [0.0, -4.0]]), ord="nuc"))
+    7.0
+    """
+    x = _floating("matrix_norm", x, tape)
+    if len(shape_of(x)) < 2:
+        raise ShapeError(
+            f"matrix_norm: x has shape {shape_of(x)}; wanted are matrices, or use vector_norm"
+        )
+    return _matrix("matrix_norm", x, ord, (-2, -1), keepdims, tape)
+
+
+# ------------------------------------------------------------------ conditions
+
+
+@composite(
+    numpy=[np.linalg.cond],
+    samples=[
+        sample((3, 2)),
+        sample((3, 3), p=-2),
+        sample((2, 2, 2), p=1, form=regular),
+        sample((3, 3), p="fro", form=definite),
+    ],
+    rejects=[
+        reject((2, 3), p=1, match="square matrices"),
+        reject((0, 0), error=LinAlgError, match="without elements"),
+        reject((2, 2), p=3, error=SettingError, match="of a matrix; pass 1"),
+    ],
+)
+def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
+    """Condition numbers of matrices: the norm of each times that of its inverse.
+
+    Args:
+        x: Matrices; square ones, where ``p`` is not None, 2 or -2.
+        p: The order of the norm, as that of ``norm``; by default 2.
+        tape: The tape to record on.
+
+    Returns:
+        Numbers, infinite for singular matrices.
+
+    Raises:
+        LinAlgError: for matrices without elements.
+
+    >>> float(cond(np.diag([4.0, 2.0])))
+    2.0
+    """
+    x = _floating("cond", x, tape)
+    if 0 in shape_of(x)[-2:]:
+        raise LinAlgError(f"cond: x has shape {shape_of(x)}; matrices without elements have none")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if p is None or (not isinstance(p, str) and p in (2, -2)):
+            s = svdvals(x, tape=tape)
+            ends = s[..., 0], s[..., -1]
+            found = div(*(ends[::-1] if p == -2 else ends), tape=tape)
+        else:
+            dtype = square("cond", x)
+            inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype), tape=tape)
+            norms = [_matrix("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
+            found = mul(*norms, tape=tape)
+    numbers = logical_not(any_of(isnan(x), (-2, -1)))
+    return where(logical_and(isnan(found), numbers), np.inf, found, tape=tape)
+
+
+publish(globals())
