@@ -19,9 +19,9 @@ from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec
-from odyssey.table.declare import composite, op, publish
+from odyssey.table.declare import OPS, composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.value import NUMBERS, Symbol, Value
+from odyssey.table.value import Symbol, Value
 
 # ------------------------------------------------------------------ two operands
 
@@ -149,22 +149,13 @@ def contract(x: Any, y: Any, /, subscripts: str) -> Any:
 
 
 def _in_one_dtype(operands: list[Any], tape: Any) -> list[Any]:
-    """Operands in the dtype of the result; Python's numbers take that of the others."""
+    """Operands in the dtype of the result, to which numbers count as arrays, as in NumPy."""
     arrays = [
-        x
-        if isinstance(x, (Value, Symbol)) or type(x) in NUMBERS
-        else as_array("einsum", "an operand", x)
+        x if isinstance(x, (Value, Symbol)) else as_array("einsum", "an operand", x)
         for x in operands
     ]
-    dtype = np.result_type(*[x if type(x) in NUMBERS else x.dtype for x in arrays])
-    return [
-        np.asarray(x, dtype)
-        if type(x) in NUMBERS
-        else x
-        if x.dtype == dtype
-        else astype(x, dtype, tape=tape)
-        for x in arrays
-    ]
+    dtype = np.result_type(*[x.dtype for x in arrays])
+    return [x if x.dtype == dtype else astype(x, dtype, tape=tape) for x in arrays]
 
 
 def _alone(x: Any, steps: Any, tape: Any) -> Any:
@@ -224,11 +215,28 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: A
         raise ShapeError("einsum: no operands came; pass subscripts and one array or more")
     arrays = _in_one_dtype(given, tape)
     program = program_of(text, tuple(map(shape_of, arrays)), optimize)
+    if program.products and tape is None and all(type(x) is np.ndarray for x in arrays):
+        return _on_arrays(arrays, program)
     arrays = [_alone(x, steps, tape) for x, steps in zip(arrays, program.operands, strict=True)]
     for i, j, product in program.products:
         y, x = arrays.pop(j), arrays.pop(i)
         arrays.append(contract(x, y, product, tape=tape))
     return arrays[0] if program.products else transpose(arrays[0], program.order, tape=tape)
+
+
+def _on_arrays(arrays: list[Any], program: Any) -> Any:
+    """The same without ops, of which small products have several times their own cost."""
+    found = []
+    for x, steps in zip(arrays, program.operands, strict=True):
+        x = x if steps.shape is None else x.reshape(steps.shape)
+        for i, j in steps.diagonals:
+            x = x.diagonal(0, i, j)
+        found.append(np.add.reduce(x, steps.sums, x.dtype) if steps.sums else x)
+    kernel = OPS["contract"].kernel
+    for i, j, product in program.products:
+        y, x = found.pop(j), found.pop(i)
+        found.append(kernel(x, y, product))
+    return found[0]
 
 
 publish(globals())

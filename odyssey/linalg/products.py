@@ -15,6 +15,7 @@ from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import NUMBERS
 
 
 def _matmul(x: Any, y: Any) -> Any:
@@ -114,6 +115,11 @@ def adjoint_of(x: Any) -> Any:
 # ------------------------------------------------------------------ products, by the rows above
 
 
+def _arrays(*operands: Any) -> list[Any]:
+    """Numbers as arrays, which are not weak in promotion: these functions of NumPy take them so."""
+    return [np.asarray(x) if type(x) in NUMBERS else x for x in operands]
+
+
 @composite(
     numpy=[np.dot],
     samples=[
@@ -144,7 +150,7 @@ def dot(a: Any, b: Any, *, tape: Any = None) -> Any:
     """
     left, right = len(shape_of(a)), len(shape_of(b))
     if not left or not right:
-        return mul(a, b, tape=tape)
+        return mul(*_arrays(a, b), tape=tape)
     if left <= 2 and right <= 2:
         return matmul(a, b, tape=tape)
     return tensordot(a, b, ([-1], [-1 if right == 1 else -2]), tape=tape)
@@ -192,7 +198,7 @@ def inner(a: Any, b: Any, /, *, tape: Any = None) -> Any:
     array([11.,  4.])
     """
     if not shape_of(a) or not shape_of(b):
-        return mul(a, b, tape=tape)
+        return mul(*_arrays(a, b), tape=tape)
     return tensordot(a, b, ([-1], [-1]), tape=tape)
 
 

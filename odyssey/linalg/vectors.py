@@ -15,6 +15,7 @@ from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import NUMBERS
 
 # ------------------------------------------------------------------ vectors in space
 
@@ -157,6 +158,7 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     """
     shapes = shape_of(a), shape_of(b)
     if not all(shapes):
+        a, b = (np.asarray(x) if type(x) in NUMBERS else x for x in (a, b))
         return mul(a, b, tape=tape)
     ndim = max(map(len, shapes))
     outer, inner = ((1,) * (ndim - len(shape)) + shape for shape in shapes)

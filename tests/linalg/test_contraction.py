@@ -164,7 +164,7 @@ def test_dtypes_are_promoted_before_anything_is_summed():
     assert out.dtype == np.complex128
     assert tape.gradient(out, leaf, np.ones(2, complex)).dtype == np.float32
     with GradientTape():
-        assert np.einsum(",ij", 2.0, leaf).dtype == np.float32  # Python's numbers are weak
+        assert np.einsum(",ij", 2.0, leaf).dtype == np.float64  # as in NumPy, see below
 
 
 def test_complex_sums_differentiate_without_conjugates_but_their_gradient_has_them():
@@ -279,3 +279,31 @@ def test_the_rules_of_a_product_hold_for_all_ways_to_share_two_letters():
             wanted = np.einsum(text, *arrays)
             assert_close(ops.contract(*arrays, subscripts=text), wanted, 1e-14)
             od.testing.check_gradients(lambda a, b, t=text: ops.contract(a, b, t), *arrays)
+
+
+PRODUCTS = {
+    "dot": lambda m, x, n: m.dot(x, n),
+    "dot from the left": lambda m, x, n: m.dot(n, x),
+    "inner": lambda m, x, n: m.inner(x, n),
+    "outer": lambda m, x, n: m.outer(x, n),
+    "kron": lambda m, x, n: m.kron(n, x),
+    "tensordot": lambda m, x, n: m.tensordot(x, n, 0),
+    "vdot": lambda m, x, n: m.vdot(x[:1], n),
+    "einsum": lambda m, x, n: m.einsum("i,", x, n),
+}
+
+
+@pytest.mark.parametrize("call", PRODUCTS.values(), ids=list(PRODUCTS))
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "complex64"])
+@pytest.mark.parametrize("number", [2, 0.5, True, 1j], ids=repr)
+def test_numbers_in_products_count_as_arrays_as_in_numpy(call, dtype, number):
+    x = np.ones(3, dtype)
+    wanted = call(np, x, number)
+    leaf = Variable(x, requires_grad=x.dtype.kind in "fc")
+    with GradientTape() as tape:
+        for got in (call(ops, x, number), call(ops, leaf, number), call(np, leaf, number)):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_array_equal(np.asarray(getattr(got, "data", got)), wanted)
+    if leaf.requires_grad:
+        g = tape.gradient(got, leaf, np.ones(got.shape, got.dtype))
+        assert g.dtype == x.dtype
