@@ -66,7 +66,9 @@ _NARROW = 8
 
 
 def _eliminate(a: Array) -> Array:
-    """Factor matrices in place, both triangles in one; returns the order of rows.
+    """Factor matrices, ``(count, rows, columns)``, in place, both triangles in one.
+
+    Returns the order of rows.
 
     By halves, after S. Toledo, SIAM J. Matrix Anal. Appl. 18 (1997): most is done by products.
     """
@@ -89,22 +91,21 @@ def _eliminate(a: Array) -> Array:
 
 
 def _eliminate_narrow(a: Array) -> Array:
-    rows, columns = a.shape[-2:]
-    order = np.broadcast_to(np.arange(rows), a.shape[:-1]).copy()
+    count, rows, columns = a.shape
+    each = np.arange(count)
+    order = np.tile(np.arange(rows), (count, 1))
     for k in range(min(rows, columns)):
-        column = a[..., k:, k]  # of complex numbers LAPACK takes the largest of these sums
+        column = a[:, k:, k]  # of complex numbers LAPACK takes the largest of these sums
         sizes = np.absolute(column.real) + np.absolute(column.imag)
-        largest = k + np.argmax(sizes, -1)[..., None]
-        place = np.full_like(largest, k)
-        for lines in (a, order[..., None]):
-            first = np.take_along_axis(lines, place[..., None], -2)
-            second = np.take_along_axis(lines, largest[..., None], -2)
-            np.put_along_axis(lines, largest[..., None], first, -2)
-            np.put_along_axis(lines, place[..., None], second, -2)
-        pivot = a[..., k : k + 1, k]
+        largest = k + sizes.argmax(1)
+        for lines in (a, order):
+            first = lines[:, k].copy()
+            lines[:, k] = lines[each, largest]
+            lines[each, largest] = first
+        pivot = a[:, k : k + 1, k]
         # A column of zeros has nothing to divide.
-        a[..., k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
-        a[..., k + 1 :, k + 1 :] -= a[..., k + 1 :, k : k + 1] * a[..., k : k + 1, k + 1 :]
+        a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
+        a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k : k + 1] * a[:, k : k + 1, k + 1 :]
     return order
 
 
@@ -121,7 +122,9 @@ def _lu(a: Any) -> tuple[Array, Array, Array]:
     both = np.array(a, lower_spec.dtype, order="C")
     m, n = both.shape[-2:]
     count = min(m, n)
-    order = _eliminate(both) if both.size else np.broadcast_to(np.arange(m), both.shape[:-1])
+    order = np.broadcast_to(np.arange(m), both.shape[:-1])
+    if both.size:
+        order = _eliminate(both.reshape(-1, m, n)).reshape(order.shape)
     lower = np.tril(both[..., :count], -1) + np.eye(m, count, dtype=both.dtype)
     # Row k of the product is row order[k] of the matrix.
     p = np.swapaxes(np.eye(m, dtype=p_spec.dtype)[order], -1, -2)

@@ -2315,6 +2315,8 @@ def zeros_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+mH = adjoint
+solve_triangular = triangular_solve
 expit = sigmoid
 logsigmoid = log_sigmoid
 log_expit = log_sigmoid

@@ -7,7 +7,16 @@ ROWS = {
     "odyssey.fft.rows": "dft real_dft inverse_real_dft",
     "odyssey.linalg.contraction": "contract",
     "odyssey.linalg.decompositions": "eigh eigvalsh",
+    "odyssey.linalg.determinants": "cofactor_slope cofactors det slogdet",
+    "odyssey.linalg.eigenvalues": "eig eigvals",
+    "odyssey.linalg.factors": "lu qr_factors",
+    "odyssey.linalg.matrix_functions": "expm sqrtm",
+    "odyssey.linalg.norms": "euclidean_norm",
     "odyssey.linalg.products": "matmul",
+    "odyssey.linalg.pseudo_inverses": "pinv least_squares",
+    "odyssey.linalg.singular_values": "svd_factors svdvals matrix_rank",
+    "odyssey.linalg.solving": "solve_or_nan solve inv",
+    "odyssey.linalg.triangles": "triangular_solve=solve_triangular cholesky",
     "odyssey.linalg.vectors": "cross",
     "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
     "odyssey.losses.softmax_entropy": """
@@ -105,7 +114,17 @@ COMPOSITES = {
     "odyssey.fft.transforms": "fft ifft rfft irfft hfft ihfft",
     "odyssey.linalg.contraction": "einsum",
     "odyssey.linalg.covariances": "cov corrcoef",
+    "odyssey.linalg.determinants": "logdet",
+    "odyssey.linalg.factors": "qr",
+    "odyssey.linalg.norms": "norm vector_norm matrix_norm cond",
     "odyssey.linalg.products": "dot vdot inner outer tensordot",
+    "odyssey.linalg.products_of_many": """
+        multi_dot matrix_power vecdot adjoint=mH diag_embed block_diag
+    """,
+    "odyssey.linalg.pseudo_inverses": "lstsq",
+    "odyssey.linalg.singular_values": "svd",
+    "odyssey.linalg.solving": "tensorsolve tensorinv",
+    "odyssey.linalg.triangles": "cho_solve",
     "odyssey.linalg.vectors": "kron",
     "odyssey.nn.adaptive_pooling": """
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
@@ -178,24 +197,30 @@ NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d average
     bincount bitwise_and bitwise_or bitwise_xor block broadcast_arrays broadcast_to cbrt ceil
-    choose clip column_stack compress concatenate conj=conjugate convolve copysign corrcoef
-    correlate cos cosh cov cross cumprod cumsum deg2rad=deg2rad=radians delete diag diagonal
-    diff digitize divide dot dsplit dstack ediff1d eigh=linalg.eigh eigvalsh=linalg.eigvalsh
-    einsum equal exp exp2 expand_dims expm1 extract fabs fft=fft.fft fft2=fft.fft2
-    fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix flip fliplr flipud floor
-    floor_divide fmax fmin full_like gradient greater greater_equal heaviside hfft=fft.hfft
-    histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
-    ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp invert irfft=fft.irfft
-    irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less less_equal linspace log
-    log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor matmul
-    matrix_transpose max=max=amax maximum mean median meshgrid min=min=amin minimum
-    mod=remainder moveaxis multiply nan_to_num nancumprod nancumsum nanmax nanmean nanmedian
-    nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar negative not_equal ones_like
-    outer pad partition percentile polyval power prod ptp quantile rad2deg=rad2deg=degrees ravel
-    real reciprocal repeat reshape resize rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq
-    rfftn=fft.rfftn rint roll rollaxis rot90 round=round=around searchsorted select sign sin
-    sinc sinh sort split sqrt square squeeze stack std subtract sum swapaxes take
-    take_along_axis tan tanh tensordot tile trace transpose trapezoid tril triu trunc unstack
-    unwrap vander var vdot vsplit vstack where zeros_like
+    cholesky=linalg.cholesky choose clip column_stack compress concatenate cond=linalg.cond
+    conj=conjugate convolve copysign corrcoef correlate cos cosh cov cross cumprod cumsum
+    deg2rad=deg2rad=radians delete det=linalg.det diag diagonal diff digitize divide dot dsplit
+    dstack ediff1d eig=linalg.eig eigh=linalg.eigh eigvals=linalg.eigvals
+    eigvalsh=linalg.eigvalsh einsum equal exp exp2 expand_dims expm1 extract fabs fft=fft.fft
+    fft2=fft.fft2 fftfreq=fft.fftfreq fftn=fft.fftn fftshift=fft.fftshift fix flip fliplr flipud
+    floor floor_divide fmax fmin full_like gradient greater greater_equal heaviside
+    hfft=fft.hfft histogram hsplit hstack hypot ifft=fft.ifft ifft2=fft.ifft2 ifftn=fft.ifftn
+    ifftshift=fft.ifftshift ihfft=fft.ihfft imag inner insert interp inv=linalg.inv invert
+    irfft=fft.irfft irfft2=fft.irfft2 irfftn=fft.irfftn isfinite isinf isnan kron less
+    less_equal linspace log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
+    logical_or logical_xor lstsq=linalg.lstsq matmul matrix_norm=linalg.matrix_norm
+    matrix_power=linalg.matrix_power matrix_rank=linalg.matrix_rank matrix_transpose
+    max=max=amax maximum mean median meshgrid min=min=amin minimum mod=remainder moveaxis
+    multi_dot=linalg.multi_dot multiply nan_to_num nancumprod nancumsum nanmax nanmean nanmedian
+    nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar negative norm=linalg.norm
+    not_equal ones_like outer pad partition percentile pinv=linalg.pinv polyval power prod ptp
+    qr=linalg.qr quantile rad2deg=rad2deg=degrees ravel real reciprocal repeat reshape resize
+    rfft=fft.rfft rfft2=fft.rfft2 rfftfreq=fft.rfftfreq rfftn=fft.rfftn rint roll rollaxis rot90
+    round=round=around searchsorted select sign sin sinc sinh slogdet=linalg.slogdet
+    solve=linalg.solve sort split sqrt square squeeze stack std subtract sum svd=linalg.svd
+    svdvals=linalg.svdvals swapaxes take take_along_axis tan tanh tensordot
+    tensorinv=linalg.tensorinv tensorsolve=linalg.tensorsolve tile trace transpose trapezoid
+    tril triu trunc unstack unwrap vander var vdot vecdot=vecdot=linalg.vecdot
+    vector_norm=linalg.vector_norm vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

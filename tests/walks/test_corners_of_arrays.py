@@ -393,6 +393,7 @@ def test_every_row_that_has_a_derivative_walks_the_corners():
     known = {name.partition(",")[0] for name in (*FUNCTIONS, *UNARY, *BINARY, *SLOPES)}
     known |= {row.name for row, _ in MOVED.values()} | CHOICES | ELSEWHERE | MATRICES
     known |= formulas_linalg.ROWS  # in tests/linalg
+    known |= {"recurrent_pullback", "recurrent_states", "rope"}  # in tests/nn
     # Those of several results walk in test_several_results.
     rows = {row.name for row in OPS.values() if any(row.vjp.values()) and not row.several}
     missing = sorted(rows - known)
