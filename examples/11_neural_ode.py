@@ -23,8 +23,7 @@ STARTS = 8  # pendulums that are let go
 TIMES = 24  # at which they are seen
 SPAN = 6.0  # seconds, about two swings
 HIDDEN = 32
-PEAK = 0.05  # the largest learning rate
-ROUNDS = 600
+STAGES = ((1, 450, 0.05), (2, 100, 0.01))  # steps from one time to the next, rounds, largest rate
 STEPS = 84  # from one time to the next, in the end
 
 
@@ -133,16 +132,17 @@ def main():
     rng = np.random.default_rng(0)
     start, _, seen = observe(rng)
     f = Network(rng)
-    optimizer = Adam(f.params, learning_rate=PEAK)
+    optimizer = Adam(f.params, learning_rate=STAGES[0][2])
 
     print(f"{len(start)} pendulums, each seen {TIMES} times in {SPAN:g} s")
     for times in (TIMES // 4, TIMES // 2):  # not all of the way at once
         loss = train(f, optimizer, start, seen[:times], 1, rounds=80)
-    for k in range(ROUNDS):
-        optimizer.learning_rate = PEAK * np.cos(0.5 * np.pi * k / ROUNDS) ** 2 + 1e-4
-        loss = train(f, optimizer, start, seen, 2, rounds=1)
-        if (k + 1) % 100 == 0:
-            print(f"round {k + 1:4}: {2 * TIMES} steps, loss {loss:.5f}")
+    for steps, rounds, peak in STAGES:
+        for k in range(rounds):
+            optimizer.learning_rate = peak * np.cos(0.5 * np.pi * k / rounds) ** 2 + 1e-4
+            loss = train(f, optimizer, start, seen, steps, rounds=1)
+            if (k + 1) % 50 == 0:
+                print(f"round {k + 1:3}: {steps * TIMES:4} steps, loss {loss:.5f}")
 
     # The same in many steps: what a gradient holds of them, and that it is the same.
     whole, held = gradient(f, start, seen, STEPS, checkpointed=False)
@@ -154,9 +154,9 @@ def main():
     assert off < 1e-9
 
     optimizer.learning_rate = 1e-3
-    for k in range(4):
+    for k in range(2):
         loss = train(f, optimizer, start, seen, STEPS, rounds=1)
-        print(f"round {ROUNDS + k + 1:4}: {TIMES * STEPS} steps, loss {loss:.5f}")
+        print(f"round {k + 1:3}: {TIMES * STEPS} steps, loss {loss:.5f}")
 
     # A pendulum that it was never shown.
     fresh, true_path, noisy = observe(np.random.default_rng(1))
