@@ -97,7 +97,9 @@ def cosine_similarity(
         size = _size(x, k, tape)
         near = div(x, size, tape=tape)
         total = sum(square(near, tape=tape), k, keepdims=True, tape=tape)
-        length = maximum(_root(total, 2, tape), div(eps, size, tape=tape), tape=tape)
+        # Where eps is 0 in the dtype, as that of half precision, zeros would have no length.
+        least = np.maximum(eps, np.finfo(x.dtype).tiny * (eps > 0))
+        length = maximum(_root(total, 2, tape), div(float(least), size, tape=tape), tape=tape)
         directions.append(div(near, length, tape=tape))
     return sum(mul(*directions, tape=tape), k, tape=tape)
 

@@ -49,6 +49,14 @@ def test_vectors_shorter_than_eps_are_divided_by_it_and_zeros_have_a_cosine_of_0
     np.testing.assert_allclose(of_short, B / 100, rtol=1e-15)
 
 
+def test_zeros_of_half_precision_have_a_cosine_of_0_too():
+    value, slopes = gradients(ops.cosine_similarity, np.zeros(3, np.float16), B.astype(np.float16))
+    assert value == 0
+    assert np.isfinite(slopes[0]).all()
+    assert value.dtype == np.float16
+    np.testing.assert_array_equal(slopes[1], 0)
+
+
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3, np.inf])
 def test_the_distance_of_a_vector_from_itself_is_0_and_so_is_its_derivative(p):
     value, slopes = gradients(lambda a, b: ops.pairwise_distance(a, b, p=p, eps=0.0), A, A)
