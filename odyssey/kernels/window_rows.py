@@ -64,6 +64,37 @@ def add_4x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any
 
 
 @loop(reassociate=True)
+def add_3x3(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
+    """Three rows of sums, with three elements of a window."""
+    k1, k2 = k + step, k + step + step
+    w00, w01, w02 = w[k], w[k + _1], w[k + _2]
+    w10, w11, w12 = w[k1], w[k1 + _1], w[k1 + _2]
+    w20, w21, w22 = w[k2], w[k2 + _1], w[k2 + _2]
+    a1, a2 = a + size, a + size + size
+    for f in range(n):
+        p, q, r = x[b + f], x[b + f + _1], x[b + f + _2]
+        out[a + f] += w00 * p + w01 * q + w02 * r
+        out[a1 + f] += w10 * p + w11 * q + w12 * r
+        out[a2 + f] += w20 * p + w21 * q + w22 * r
+
+
+@loop(reassociate=True)
+def add_3x5(x: Any, b: Any, n: Any, w: Any, k: Any, step: Any, a: Any, size: Any, out: Any) -> None:
+    """The same with five."""
+    k1, k2 = k + step, k + step + step
+    w00, w01, w02, w03, w04 = w[k], w[k + _1], w[k + _2], w[k + _3], w[k + _4]
+    w10, w11, w12, w13, w14 = w[k1], w[k1 + _1], w[k1 + _2], w[k1 + _3], w[k1 + _4]
+    w20, w21, w22, w23, w24 = w[k2], w[k2 + _1], w[k2 + _2], w[k2 + _3], w[k2 + _4]
+    a1, a2 = a + size, a + size + size
+    for f in range(n):
+        p, q, r = x[b + f], x[b + f + _1], x[b + f + _2]
+        s, t = x[b + f + _3], x[b + f + _4]
+        out[a + f] += w00 * p + w01 * q + w02 * r + w03 * s + w04 * t
+        out[a1 + f] += w10 * p + w11 * q + w12 * r + w13 * s + w14 * t
+        out[a2 + f] += w20 * p + w21 * q + w22 * r + w23 * s + w24 * t
+
+
+@loop(reassociate=True)
 def add_1x3(x: Any, b: Any, n: Any, w: Any, k: Any, a: Any, out: Any) -> None:
     """One row of sums, with three elements of a window."""
     w0, w1, w2 = w[k], w[k + _1], w[k + _2]
@@ -221,10 +252,10 @@ def row_sums(
 
     Args:
         x: (images, channels, height, width).
-        w: The weight, flat: for each group ``outs`` channels, a multiple of 4 or fewer than 4.
+        w: The weight, flat: for each group ``outs`` channels, a multiple of 3 or 4, or 1 or 2.
         bias: A number for each channel of the result; empty for none.
         part: How many channels a group has.
-        outs: How many of the result it has, with those that are only there to make it 4.
+        outs: How many of the result it has, with those that are only there to make it a multiple.
         kh: The height of windows.
         kw: Their width, 3 or 5.
         top: How many lines of zeros are above an image.
@@ -244,6 +275,7 @@ def row_sums(
     """
     found = out.dtype.type(0)
     alone = part == _1 and outs < _4 and kh == _3 and kw == _3
+    block = _3 if outs % _4 else _4
     images, groups, results = out.shape[0], np.uint64(out.shape[1]), np.uint64(out.shape[2])
     height, width = np.uint64(out.shape[3]), np.uint64(out.shape[4])
     size, step, span = height * pitch + _8, part * kh * kw, (width - _1) * stride + _1
@@ -251,8 +283,8 @@ def row_sums(
     for n in range(images):
         for g in range(groups):
             lay_out(x[n], g * part, part, top, left, spread, across, rows, pitch, out_rows)
-            for o in range(_0, outs, _4):
-                several = min(outs - o, _4)
+            for o in range(_0, outs, block):
+                several = min(outs - o, block)
                 for q in range(_0, height, lines):
                     # Up to a multiple of 8: what is computed too much, the next lines begin anew.
                     long = ((min(height - q, lines) - _1) * pitch + span + _8 - _1) // _8 * _8
@@ -276,6 +308,10 @@ def row_sums(
                                 add_4x3(out_rows, b, long, w, k, step, a, size, out_sums)
                             elif several == _4:
                                 add_4x5(out_rows, b, long, w, k, step, a, size, out_sums)
+                            elif several == _3 and kw == _3:
+                                add_3x3(out_rows, b, long, w, k, step, a, size, out_sums)
+                            elif several == _3:
+                                add_3x5(out_rows, b, long, w, k, step, a, size, out_sums)
                             else:
                                 for m in range(several):
                                     at, to = k + m * step, a + m * size
@@ -303,7 +339,7 @@ def row_slopes(
         x: Its images, (images, channels, height, width).
         y: The cotangent of its result, likewise.
         part: See ``row_sums``, as for the others.
-        outs: How many channels of the result a group has, rounded up as there.
+        outs: How many channels of the result a group has: a multiple of 4, or fewer.
         kh: The height of windows.
         kw: Their width.
         top: How many lines of zeros are above an image.

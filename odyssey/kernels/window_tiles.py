@@ -56,11 +56,11 @@ def put_apart(
 
 
 @loop(reassociate=True)
-def times_zero(x: Any, count: Any) -> Any:
-    """0 where all of the first numbers are finite, else NaN."""
+def times_zero(x: Any, b: Any, count: Any) -> Any:
+    """0 where so many numbers are finite, else NaN."""
     total = x.dtype.type(0)
     for f in range(count):
-        total += x[f] * x.dtype.type(0)
+        total += x[b + f] * x.dtype.type(0)
     return total
 
 
@@ -165,8 +165,8 @@ def images_of_tiles(
                 if y + _1 < height:
                     for f in range(width):
                         out[n, c, y + _1, f] = out_lines[odd + f]
-                found += times_zero(out_lines, columns + columns)
-                found += times_zero(out_lines[odd:], columns + columns)
+                found += times_zero(out_lines, _0, columns + columns)
+                found += times_zero(out_lines, odd, columns + columns)
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from odyssey.kernels.window_rows import row_slopes, row_sums
+from odyssey.nn.convolving import mirrored
 from odyssey.nn.sliding import Slide
 from odyssey.spec import Array
 
 __all__ = [
     "convolve_by_rows",
     "fits_rows",
-    "fits_rows_back",
     "pull_image_by_rows",
     "pull_weight_by_rows",
 ]
@@ -26,7 +26,12 @@ def fits_rows(slide: Slide) -> bool:
 
 
 def _outs(results: int) -> int:
-    """Channels of the result as the loops take them, four at a time."""
+    """Channels of the result as the loops take them, three or four at a time."""
+    return results if results < 3 else min(-(-results // 3) * 3, -(-results // 4) * 4)
+
+
+def _fours(results: int) -> int:
+    """The same, four at a time."""
     return results if results < 4 else -(-results // 4) * 4
 
 
@@ -71,26 +76,13 @@ def convolve_by_rows(
 def pull_image_by_rows(g: Array, weight: Array, slide: Slide, groups: int) -> Array | None:
     """See ``convolving.pull_image``: a convolution of ``g`` with the weight mirrored.
 
-    None where a result is not finite.
+    None where a result is not finite, and where images are padded by more than a window.
     """
-    each, part = len(weight) // groups, weight.shape[1]
-    parts = weight.reshape(groups, each, part, *slide.window).swapaxes(1, 2)
-    mirrored = parts[..., ::-1, ::-1].reshape(groups * part, each, *slide.window)
-    pads, stride = [(0, 0)], slide.stride[1]
-    for n, k, c, (before, _) in zip(
-        slide.size[1:], slide.window[1:], slide.counts[1:], slide.pads[1:], strict=True
-    ):
-        reached = (c - 1) * stride + 1
-        pads.append((k - 1 - before, n + before - reached))
-    back = Slide(slide.counts, slide.window, (1, 1, 1), tuple(pads), (1, 1, 1), slide.size)
-    return _sums(g, mirrored, np.empty(0, g.dtype), groups, stride, back)
-
-
-def fits_rows_back(slide: Slide) -> bool:
-    """Whether ``pull_image_by_rows`` knows it: images are not padded by more than a window."""
-    return fits_rows(slide) and all(
-        p <= k - 1 for (p, _), k in zip(slide.pads, slide.window, strict=True)
-    )
+    back = slide.back()
+    if back is None:
+        return None
+    turned = mirrored(weight, groups)
+    return _sums(g, turned, np.empty(0, g.dtype), groups, slide.stride[1], back)
 
 
 def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
@@ -98,7 +90,7 @@ def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
     (height, width), (kh, kw), counts = x.shape[-2:], slide.window[1:], slide.counts[1:]
     (top, below), (left, behind) = slide.pads[1:]
     each, part = g.shape[1] // groups, x.shape[1] // groups
-    outs, rows, pitch = _outs(each), top + height + below, left + width + behind
+    outs, rows, pitch = _fours(each), top + height + below, left + width + behind
     sizes = (part, outs, kh, kw, top, left, slide.stride[1], rows, pitch)
     room = np.zeros(part * rows * pitch + 16, x.dtype)
     others = np.zeros(outs * counts[0] * pitch + 16, x.dtype)

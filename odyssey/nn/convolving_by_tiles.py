@@ -20,7 +20,7 @@ _WINDOWS = np.kron(_G, _G)  # from the 9 elements of a window to the 16 of a til
 # weight, whose products are added up, as many as are fast to multiply.
 _BLOCK = 1 << 18
 _LEAST = 128
-_LEAST_OF_WEIGHT = 128
+_LEAST_OF_WEIGHT = 256
 
 
 def fits_tiles(slide: Slide) -> bool:
@@ -85,11 +85,11 @@ def _lines(tiles: _Tiles, dtype: Any) -> Array:
     return np.empty((12 * rows + 4) * (columns + 1) + 64, dtype)
 
 
-def _products(weight: Array) -> Array:
+def _products(weight: Array, windows: Array = _WINDOWS) -> Array:
     """The 16 matrices (out, channels) of a weight (out, channels, 3, 3)."""
     out, channels = weight.shape[:2]
     flat = weight.reshape(out * channels, 9)
-    return (_WINDOWS.astype(weight.dtype) @ flat.T).reshape(16, out, channels)
+    return (windows.astype(weight.dtype) @ flat.T).reshape(16, out, channels)
 
 
 def _convolved(
@@ -129,8 +129,7 @@ def pull_image_by_tiles(g: Array, weight: Array, slide: Slide) -> Array | None:
     None where a result is not finite.
     """
     (top, _), (left, _) = slide.pads[1:]
-    mirrored = np.ascontiguousarray(weight[..., ::-1, ::-1])
-    u = _products(mirrored).swapaxes(1, 2)
+    u = _products(weight, _WINDOWS[:, ::-1]).swapaxes(1, 2)
     none = np.empty(0, g.dtype)
     out = _convolved(g[:, :, 0], u, none, (2 - top, 2 - left), slide.size[1:])
     return None if out is None else out.reshape(*out.shape[:2], *slide.size)

@@ -44,6 +44,20 @@ class Slide(NamedTuple):
         size, window, count = one + self.size, one + self.window, one + self.counts
         return Slide(size, window, one + self.stride, pads, one + self.dilation, count)
 
+    def back(self) -> Slide | None:
+        """Where windows stand on results, one for each element of the images.
+
+        That is of the results with ``stride - 1`` zeros between them, in numbers of these; None
+        where images are padded by more than a window.
+        """
+        pads = []
+        for n, k, s, (before, _), d, c in zip(*self, strict=True):
+            pads.append((d * (k - 1) - before, n + before - (c - 1) * s - 1))
+        if min(map(min, pads)) < 0:
+            return None
+        one = (1,) * len(self.size)
+        return Slide(self.counts, self.window, one, tuple(pads), self.dilation, self.size)
+
 
 def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:
     """An option that is one whole number, or one for each of ``n`` axes.

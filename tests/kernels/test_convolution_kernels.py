@@ -41,7 +41,7 @@ def check_rows(seed):
     rng = np.random.default_rng(seed)
     window = (int(rng.integers(1, 6)), drawn(rng, 3, 5))
     stride = int(drawn(rng, 1, 1, 2, 3))
-    pads = tuple(tuple(map(int, rng.integers(0, k, 2))) for k in window)
+    pads = tuple(tuple(map(int, rng.integers(0, k + 2, 2))) for k in window)
     size = [k + int(rng.integers(0, 12)) for k in window]
     part, each, groups = (int(rng.integers(1, most)) for most in (4, 7, 4))
     x, weight, bias, g, slide = case(seed, size, window, stride, pads, part, each, groups)
@@ -50,11 +50,13 @@ def check_rows(seed):
         convolving_by_rows.convolve_by_rows(x, weight, bias, slide, groups),
         convolving.convolve(x, weight, bias, slide, groups),
     )
-    assert convolving_by_rows.fits_rows_back(slide)
-    close(
-        convolving_by_rows.pull_image_by_rows(g, weight, slide, groups),
-        convolving.pull_image(g, weight, slide, groups),
-    )
+    if slide.back() is None:
+        assert convolving_by_rows.pull_image_by_rows(g, weight, slide, groups) is None
+    else:
+        close(
+            convolving_by_rows.pull_image_by_rows(g, weight, slide, groups),
+            convolving.pull_image(g, weight, slide, groups),
+        )
     close(
         convolving_by_rows.pull_weight_by_rows(g, x, slide, groups),
         convolving.pull_weight(g, x, slide, groups),

@@ -82,6 +82,16 @@ def test_images_and_their_rows_may_be_taken_some_at_a_time(n, monkeypatch):
             check(seed, n)
 
 
+def test_windows_of_one_element_read_what_they_stand_on_whatever_the_padding_and_stride():
+    x, weight = np.array([[[1.0, 2.0]]]), np.array([[[10.0]]])
+    y = ops.conv1d(x, weight, stride=2, padding=1)
+    np.testing.assert_array_equal(y, [[[0.0, 20.0]]])
+    for seed in (1019, 1027, 1035, 1158):
+        check(seed, 1)
+    for seed in (1004, 1193):
+        check(seed, 2)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_values_and_gradients_of_300_random_convolutions(n):
