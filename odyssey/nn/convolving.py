@@ -35,6 +35,9 @@ _BLOCK = 1 << 20
 # A weight of so many elements is copied in the time of a few calls.
 _SMALL = 1 << 13
 
+# To read so many elements takes less time than to add windows up, a call for each element of one.
+_FEW_READ = 1 << 17
+
 # Images of fewer places share a product, which would else be too thin to be fast.
 _FEW = 256
 
@@ -276,7 +279,8 @@ def pull_image(g: Array, weight: Array, slide: Slide, groups: int) -> Array:
         flat = g.reshape(images, groups, -1, math.prod(slide.counts))
         return np.matmul(across, flat).reshape(shape)
     back = slide.back()
-    small = weight.size <= max(g.size, _SMALL) and len(weight) <= channels
+    read = g.shape[1] * images * math.prod(slide.window) * math.prod(slide.size)
+    small = weight.size <= max(g.size, _SMALL) and (len(weight) <= channels or read <= _FEW_READ)
     if back is not None and slide.stride == (1, 1, 1) and small:
         # To read windows of g takes less time than to add windows up, but the weight is copied.
         return convolve(g, mirrored(weight, groups), None, back, groups)
