@@ -13,6 +13,7 @@ from odyssey.spec import Array, Shape, Spec
 
 __all__ = [
     "in_fours",
+    "largest",
     "largest_of_four",
     "mean_of_four",
     "takes",
@@ -36,6 +37,28 @@ def _four_largest(x, out):  # type: ignore[no-untyped-def]
                 upper = _larger(x[n, i, 0, j, 0], x[n, i, 0, j, 1])
                 lower = _larger(x[n, i, 1, j, 0], x[n, i, 1, j, 1])
                 out[n, i, j] = _larger(upper, lower)
+
+
+@loop
+def _largest(x, window, stride, padding, dilation, rows, out_row, out):  # type: ignore[no-untyped-def]
+    """A row of windows at a time: the largest of each column, and then of these.
+
+    ``rows``: where windows begin, and how many rows of the image they have there.
+    """
+    width, places = x.shape[2], window[1]
+    for n in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out_row[:] = -np.inf
+            inside, peak = out_row[padding[1] : padding[1] + width], out[n, i]
+            for a in range(rows[i, 1]):
+                line = x[n, rows[i, 0] + a * dilation[0]]
+                for c in range(width):
+                    inside[c] = _larger(inside[c], line[c])
+            for b in range(places):
+                part = out_row[b * dilation[1] :]
+                for j in range(peak.size):
+                    v = part[j * stride[1]]
+                    peak[j] = v if b == 0 else _larger(peak[j], v)
 
 
 @loop
@@ -141,6 +164,13 @@ def _images(x: Array, dims: int) -> Array:
     return x.reshape(-1, x.shape[-2] if dims == 2 else 1, x.shape[-1])
 
 
+def _of_two(options: tuple[Shape, ...]) -> Any:
+    """Options for two spatial axes, of which there may be one."""
+    if len(options[0]) == 2:
+        return options
+    return [(n, *o) for n, o in zip((1, 1, 0, 1), options, strict=True)]
+
+
 def _quarter(x: Array) -> Array:
     return np.empty((*x.shape[:-2], x.shape[-2] // 2, x.shape[-1] // 2), x.dtype)
 
@@ -149,6 +179,17 @@ def largest_of_four(x: Array, *options: Shape) -> Array:
     """The largest element of each window of four."""
     out = _quarter(x)
     _four_largest(_fours(x), _images(out, 2))
+    return out
+
+
+def largest(x: Array, shape: Shape, *options: Shape) -> Array:
+    """The largest element of each window, in an array of ``shape``."""
+    dims = len(options[0])
+    window, stride, padding, dilation = _of_two(options)
+    images, out = _images(x, dims), np.empty(shape, x.dtype)
+    rows = _ranges(images.shape[1], window[0], stride[0], padding[0], dilation[0])
+    row = np.empty(images.shape[2] + 2 * padding[1], x.dtype)
+    _largest(images, window, stride, padding, dilation, rows, row, _images(out, dims))
     return out
 
 
@@ -176,7 +217,7 @@ def to_largest_of_four(g: Array, x: Array) -> Array:
 def to_largest(g: Array, x: Array, peak: Array, *options: Shape) -> Array:
     """The same for any windows, whose largest elements are ``peak``."""
     dims = len(options[0])
-    two = options if dims == 2 else [(n, *o) for n, o in zip((1, 1, 0, 1), options, strict=True)]
+    two = _of_two(options)
     images, out = _images(x, dims), np.zeros(x.shape, x.dtype)
     flat, width = (len(images), images[0].size), images.shape[2]
     rows, columns = itertools.starmap(_ranges, zip(images.shape[1:], *two, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from odyssey.checks import flag
@@ -14,7 +15,7 @@ from odyssey.nn.max_pooling_derivatives import (
 )
 from odyssey.nn.max_windows import max_pool
 from odyssey.nn.pool_windows import pooled_shape, prepared
-from odyssey.spec import Array, Shape, Spec
+from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 
@@ -23,16 +24,20 @@ TIES = "elements that share the largest value of a window share its gradient eve
 # ------------------------------------------------------------------ rows
 
 
-def _in_fours(x: Spec, *options: Any) -> bool:
-    from odyssey.kernels.pooling import in_fours
+def _takes(x: Spec, window: Shape, *options: Shape) -> bool:
+    from odyssey.kernels.pooling import in_fours, takes
 
-    return in_fours(x, *options)
+    # NumPy is as fast with few places within a window, unless windows lie side by side.
+    few = math.prod(window) <= 4
+    return takes(x, window) and (not few or in_fours(x, window, *options))
 
 
-def _largest_of_four(x: Array, *options: Any) -> Array:
-    from odyssey.kernels.pooling import largest_of_four
+def _compiled(x: Array, *options: Shape) -> Array:
+    from odyssey.kernels import pooling
 
-    return largest_of_four(x, *options)
+    if pooling.in_fours(spec_of(x), *options):
+        return pooling.largest_of_four(x, *options)
+    return pooling.largest(x, pooled_shape("max_pool2d", x.shape, *options), *options)
 
 
 def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
@@ -140,7 +145,7 @@ def max_pool1d(
 @_or_indices
 @op(
     aliases=["maxpool2d"],
-    kernels=[Kernel("a loop over windows of four", _largest_of_four, when=_in_fours)],
+    kernels=[Kernel("a loop over windows", _compiled, when=_takes)],
     **_row(
         2,
         sample((2, 1, 4, 4), window=2, spread=True),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.nn.max_windows import first_places, lowest, max_pool, pull, push
+from odyssey.nn.max_windows import first_places, lowest, pull, push
 from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape, shapes_fit
 from odyssey.ops.elementwise.arithmetic import div
 from odyssey.ops.elementwise.choice import (
@@ -98,7 +98,8 @@ def _compiled_pull(cotangent: Array, x: Array, *options: Shape) -> Array:
     x = x.astype(cotangent.dtype, copy=False)
     if pooling.in_fours(spec_of(x), *options):
         return pooling.to_largest_of_four(cotangent, x)
-    return pooling.to_largest(cotangent, x, max_pool("max_pool_pullback", x, *options), *options)
+    peak = pooling.largest(x, cotangent.shape, *options)
+    return pooling.to_largest(cotangent, x, peak, *options)
 
 
 def _takes(cotangent: Spec, x: Spec, window: Shape, *options: Shape) -> bool:

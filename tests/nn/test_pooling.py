@@ -8,6 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.nn.max_windows import max_pool
 from odyssey.ops import OPS
 from support.cases import assert_same
 
@@ -209,6 +210,19 @@ def test_the_compiled_way_back_of_maxima_is_the_usual_one(options, dtype):
         assert kernel.takes(od.spec.spec_of(g), od.spec.spec_of(x), *options_of)
         usual = row.reference(g, x, *options_of)
         np.testing.assert_allclose(kernel.run(g, x, *options_of), usual, rtol=4e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@every_case
+def test_compiled_maxima_are_the_usual_ones_bit_for_bit(options, dtype):
+    pytest.importorskip("numba", reason="numba compiles the loops")
+    row = OPS["max_pool2d"]
+    (kernel,) = row.kernels
+    for image in images(10):
+        x = np.stack([image, image[::-1]]).astype(dtype)
+        options_of = row.bind((x,), options)[1]
+        usual = max_pool("max_pool2d", x, *options_of)
+        np.testing.assert_array_equal(kernel.run(x, *options_of), usual)
 
 
 @pytest.mark.parametrize("name", KERNELS)
