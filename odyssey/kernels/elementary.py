@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.kernels.error_functions import ERRORS, K
-from odyssey.kernels.loops import Loop
+from odyssey.kernels.loops import ByDtype, Loop
 from odyssey.kernels.scalars import select
 
-__all__ = ["BOUNDS", "fast"]
+__all__ = ["BOUNDS", "exp", "fast", "log"]
 
 BOUNDS: Mapping[str, float] = {
     "exp": 1.5,
@@ -222,3 +222,10 @@ def _errors(p: _Precision, exp: Loop) -> dict[str, Loop]:
         return select(size > one, select(x < none, two - outer, outer), inner)
 
     return {"erf": erf, "erfc": erfc}
+
+
+exp = ByDtype("exp", lambda dtype: fast(dtype)["exp"])
+"""The exponential of a float32 or a float64, in loops."""
+
+log = ByDtype("log", lambda dtype: fast(dtype)["log"])
+"""The logarithm, likewise."""

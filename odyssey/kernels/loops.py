@@ -33,7 +33,7 @@ import numpy as np
 from odyssey.kernels import numba_module
 from odyssey.kernels.scalars import select
 
-__all__ = ["Loop", "fma", "loop"]
+__all__ = ["ByDtype", "Loop", "fma", "loop"]
 
 # What LLVM may do to sums so that they vectorize. NaN, infinities and divisions stay as they are.
 _REASSOCIATE = frozenset({"reassoc", "nsz", "contract"})
@@ -124,7 +124,41 @@ def _machine_of(value: Any) -> Any:
     """What stands for a global of a loop in its machine code."""
     if value is select or value is fma:
         return _intrinsic(value)
-    return value.machine(cache=False) if isinstance(value, Loop) else value
+    return value.machine(cache=False) if isinstance(value, (Loop, ByDtype)) else value
+
+
+class ByDtype:
+    """A function of one number that is one loop for float32 and another for float64."""
+
+    def __init__(self, name: str, of_dtype: Callable[[np.dtype[Any]], Loop]) -> None:
+        self.name = name
+        self.of_dtype = of_dtype
+        self._stub: Any = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in loops>"
+
+    def __call__(self, x: Any) -> Any:
+        """Raise: it stands for a number in compiled loops only."""
+        raise AssertionError(f"{self!r}: called outside of a loop")
+
+    def machine(self, cache: bool) -> Any:
+        """A function that numba knows, for both dtypes."""
+        if self._stub is None:
+            both = [self.of_dtype(np.dtype(kind)).machine(cache=False) for kind in "fd"]
+            single = numba_module("types").float32
+
+            def stub(x):  # type: ignore[no-untyped-def]
+                pass
+
+            def typed(x):  # type: ignore[no-untyped-def]  # numba wants what it names, and no more
+                function = both[0] if x == single else both[1]
+                return lambda x: function(x)
+
+            options = {"forceinline": True}
+            numba_module("extending").overload(stub, jit_options=options)(typed)
+            self._stub = stub
+        return self._stub
 
 
 def fma(x: Any, y: Any, z: Any) -> Any:

@@ -6,12 +6,19 @@ derivative is that of the softmax, so the loss differentiates to any order.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import number, word
+from odyssey.losses.class_rows import (
+    compiled_losses,
+    folded_losses,
+    losses_of,
+    row_starts,
+    rows_of_classes,
+    slope_of,
+)
 from odyssey.losses.targets import (
     checked_classes,
     class_axis,
@@ -23,9 +30,9 @@ from odyssey.losses.targets import (
 from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
-from odyssey.ops.folds.reductions import mean_of, over, row_sums, spread, sum
+from odyssey.ops.folds.reductions import mean_of, over, spread, sum
 from odyssey.spec import Spec
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating, reduced_shape
 
@@ -34,70 +41,6 @@ def _spelled(
     logits: Any, targets: Any, axis: int, smoothing: Any, ignore_index: Any, reduction: str
 ) -> tuple[Any, ...]:
     return class_axis(logits, axis), float(smoothing), ignore_index, reduction
-
-
-def _row_starts(
-    logits: Any, targets: Any, axis: int, smoothing: float, ignore_index: int | None
-) -> Any:
-    """In the commonest case where the rows of ``logits`` start in memory, in all others None.
-
-    That is a matrix of logits with one class number for each row, and nothing else.
-    """
-    if (
-        smoothing != 0
-        or ignore_index is not None
-        or getattr(logits, "ndim", 0) != 2
-        or targets.ndim != 1
-        or (axis != -1 and axis != 1)
-        or logits.dtype.char not in "efd"
-        or targets.dtype != np.int64
-        or not logits.flags.c_contiguous
-    ):
-        return None
-    rows, classes = logits.shape
-    if not rows == len(targets) > 0:
-        return None
-    # As unsigned numbers negative ones are too large as well: one search finds both. Looking up
-    # where the largest is takes half the time of asking for it.
-    numbers = targets.view(np.uint64)
-    if numbers.item(numbers.argmax()) >= classes:
-        return None
-    return (_starts if rows <= 4096 else _starts.__wrapped__)(rows, classes)
-
-
-@lru_cache(maxsize=64)
-def _starts(rows: int, classes: int) -> Any:
-    return np.arange(rows) * classes
-
-
-def _losses_of(logits: Any, targets: Any, starts: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """The loss of each row; and exponentials, their sums, and where the targets lie among them."""
-    # Looking the largest up by its index takes a third of the time of np.max along short rows.
-    largest = logits.ravel()[starts + logits.argmax(1)]
-    z = logits - largest.reshape(-1, 1)
-    places = starts + targets
-    chosen = z.ravel()[places]
-    sums = row_sums(np.exp(z, z))
-    return np.log(sums) - chosen, (z, sums, places)
-
-
-def _fold(losses: Any, reduction: str) -> Any:
-    if reduction == "mean":
-        return mean_of(losses, len(losses))
-    word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
-    return losses if reduction == "none" else np.add.reduce(losses)
-
-
-def _slope_of(exponentials: Any, sums: Any, places: Any, reduction: str) -> Any:
-    """Softmax less the target's 1 at flat places, over the number of rows for a mean."""
-    n = len(sums) if reduction == "mean" else 1
-    if exponentials.dtype.char == "e":  # which may not have so large a number as sums * n
-        slope = over(exponentials / sums.reshape(-1, 1), n)
-    else:
-        slope = exponentials / (sums * n).reshape(-1, 1)
-    flat = slope.ravel()
-    flat.put(places, flat[places] - 1 / n)
-    return slope
 
 
 def _counted(samples: int, targets: Any, ignore_index: int | None, by_class: bool) -> int:
@@ -186,7 +129,7 @@ def _slope(logits: Any, targets: Any, options: tuple[Any, ...], residual: Any) -
     if residual is None:
         return softmax_cross_entropy_slope(logits, targets, *options)
     exponentials, sums, places = residual
-    return _slope_of(exponentials, sums, places, options[-1])
+    return slope_of(exponentials, sums, places, options[-1])
 
 
 def _with_exponentials(
@@ -197,13 +140,13 @@ def _with_exponentials(
     ignore_index: int | None,
     reduction: str,
 ) -> tuple[Any, Any] | None:
-    """In the commonest case cross entropy, and what ``_slope_of`` makes its derivative from."""
+    """In the commonest case cross entropy, and what ``slope_of`` makes its derivative from."""
     targets = np.asarray(targets)
-    starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
+    starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is None:
         return None
-    losses, residual = _losses_of(logits, targets, starts)
-    return _fold(losses, reduction), residual
+    losses, residual = losses_of(logits, targets, starts)
+    return folded_losses(losses, reduction), residual
 
 
 _SAMPLES = (
@@ -213,6 +156,7 @@ _SAMPLES = (
     sample((3,), np.array(1), reduction="none"),
     sample((2, 3), np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]), label_smoothing=0.1),
     sample((2, 3), np.array([1, 0]), label_smoothing=0.2, reduction="none"),
+    sample((3, 9), np.array([8, 0, 4]), reduction="sum"),
 )
 _REJECTS = (
     reject((4, 3), np.array([0, 1]), match="want class numbers of shape"),
@@ -228,8 +172,21 @@ _ENTROPY: dict[str, Any] = {
 }
 
 
+def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
+    found = compiled_losses(logits, targets, *options)
+    return _entropy(logits, targets, *options) if found is None else found[0]
+
+
 @op(
     with_residual=_with_exponentials,
+    kernels=[
+        Kernel(
+            "a compiled loop over rows",
+            _compiled,
+            when=rows_of_classes,
+            with_residual=compiled_losses,
+        )
+    ],
     infer=_entropy_spec,
     equals=_entropy_in_ops,
     vjp={"logits": _entropy_rule},
@@ -246,11 +203,22 @@ def softmax_cross_entropy(
     reduction: str = "mean",
 ) -> Any:
     """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
+    return _entropy(logits, targets, axis, label_smoothing, ignore_index, reduction)
+
+
+def _entropy(
+    logits: Any,
+    targets: Any,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Any:
     targets = np.asarray(targets)
-    starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
+    starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        losses, _ = _losses_of(logits, targets, starts)
-        return _fold(losses, reduction)
+        losses, _ = losses_of(logits, targets, starts)
+        return folded_losses(losses, reduction)
     by_class = target_spec(logits, targets, axis)
     z = log_softmax_of(logits, axis)
     if by_class and number("cross_entropy", "label_smoothing", label_smoothing, "[0, 1]") == 0:
@@ -311,10 +279,10 @@ def softmax_cross_entropy_slope(
 ) -> Any:
     """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
     targets = np.asarray(targets)
-    starts = _row_starts(logits, targets, axis, label_smoothing, ignore_index)
+    starts = row_starts(logits, targets, axis, label_smoothing, ignore_index)
     if starts is not None:
-        _, residual = _losses_of(logits, targets, starts)
-        return _slope_of(*residual, reduction)
+        _, residual = losses_of(logits, targets, starts)
+        return slope_of(*residual, reduction)
     s = softmax_of(logits, axis)
     by_class = target_spec(logits, targets, axis)
     n = _counted(s.size // max(s.shape[axis], 1), targets, ignore_index, by_class)

@@ -86,6 +86,10 @@ SPELLINGS = {
     **dict.fromkeys(["cumsum", "cumprod"], PLACE),
     **dict.fromkeys(["sort", "argsort"], SORTS),
     **dict.fromkeys(["softmax", "log_softmax"], SOFTMAXES),
+    **dict.fromkeys(
+        ["softmax_pullback", "log_softmax_pullback"],
+        [([*shapes, *shapes], spellings) for shapes, spellings in SOFTMAXES],
+    ),
     "linear_recurrence": [([(2, 3)] * 2, [{}, *axes(1, -1, WHOLE(1))])],
     "take": [
         ([(2, 3), ROWS], [{"axis": k} for k in (1, -1, WHOLE(-1))]),
