@@ -434,7 +434,11 @@ def log_ndtr(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
 logsigmoid = log_sigmoid
 log_expit = log_sigmoid
-def log_softmax(g: ArrayLike, x: ArrayLike, axis: int = -1) -> _Array: ...
+def log_softmax(g: ArrayLike, out: ArrayLike, axis: int = -1, *, x: ArrayLike = ...) -> _Array: ...
+def log_softmax_pullback(
+    g: ArrayLike, t: ArrayLike, z: ArrayLike, axis: int = -1
+) -> tuple[_Array, _Array]:
+    """The gradients in t and z."""
 def logaddexp(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
 def logaddexp2(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
@@ -738,6 +742,10 @@ def softmax_cross_entropy_slope(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> _Array: ...
+def softmax_pullback(
+    g: ArrayLike, t: ArrayLike, s: ArrayLike, axis: int = -1
+) -> tuple[_Array, _Array]:
+    """The gradients in t and s."""
 def softplus(g: ArrayLike, x: ArrayLike, beta: float = 1.0) -> _Array: ...
 def softsign(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def solve(

@@ -62,6 +62,7 @@ __all__ = [
     "local_response_norm",
     "log_sigmoid",
     "log_softmax",
+    "log_softmax_pullback",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
@@ -99,6 +100,7 @@ __all__ = [
     "silu",
     "soft_shrink",
     "softmax",
+    "softmax_pullback",
     "softmin",
     "softplus",
     "softsign",
@@ -1367,6 +1369,16 @@ def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
 def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 
 @overload
+def log_softmax_pullback(t: V, z: Operand, /, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """The same of ``log_softmax``."""
+@overload
+def log_softmax_pullback(t: Plain, z: V, /, axis: int = -1, *, tape: Tape | None = None) -> V: ...
+@overload
+def log_softmax_pullback(
+    t: Plain, z: Plain, /, axis: int = -1, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
 def lp_pool1d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
     """The p-th root of the sum of p-th powers of each window over the last axis."""
 @overload
@@ -2225,6 +2237,16 @@ def softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Exponentials along ``axis`` divided by their sum."""
 @overload
 def softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
+@overload
+def softmax_pullback(t: V, s: Operand, /, axis: int = -1, *, tape: Tape | None = None) -> V:
+    """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
+@overload
+def softmax_pullback(t: Plain, s: V, /, axis: int = -1, *, tape: Tape | None = None) -> V: ...
+@overload
+def softmax_pullback(
+    t: Plain, s: Plain, /, axis: int = -1, *, tape: Tape | None = None
+) -> Array: ...
 
 @overload
 def softmin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:

@@ -14,6 +14,7 @@ from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.derived import derived
+from odyssey.table.operands import real_floating
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import along, floating
 
@@ -139,7 +140,7 @@ def log_softmax(x: Any, /, axis: int = -1) -> Any:
 
 _PULLBACK: dict[str, Any] = {
     "real": True,
-    "infer": lambda t, s, axis: Spec(s.shape, np.result_type(t.dtype, s.dtype)),
+    "infer": lambda t, s, axis: Spec(s.shape, np.result_type(floating(t.dtype), floating(s.dtype))),
     "canonical": lambda t, s, axis: folded(s, axis),
     "samples": [
         sample((2, 3), (2, 3)),
@@ -160,6 +161,7 @@ _PULLBACK: dict[str, Any] = {
 )
 def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
     """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
+    t, s = real_floating(t), real_floating(s)
     return s * (t - np.add.reduce(t * s, axis, keepdims=True))
 
 
@@ -175,6 +177,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 )
 def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
     """The same of ``log_softmax``."""
+    t, z = real_floating(t), real_floating(z)
     return t - np.exp(z) * np.add.reduce(t, axis, keepdims=True)
 
 

@@ -46,7 +46,7 @@ ROWS = {
     "odyssey.nn.recurrent": "recurrent_states recurrent_pullback",
     "odyssey.nn.sampling": "sampled",
     "odyssey.nn.shrinkage": "hard_shrink=hardshrink soft_shrink=softshrink threshold",
-    "odyssey.nn.softmaxes": "softmax log_softmax",
+    "odyssey.nn.softmaxes": "softmax log_softmax softmax_pullback log_softmax_pullback",
     "odyssey.nn.unfolding": "unfold fold",
     "odyssey.ops.draws.philox": "philox_uniform philox_normal philox_dropout",
     "odyssey.ops.elementwise.arithmetic": """

@@ -74,6 +74,7 @@ SORTS = [
     ([(2, 3)], [{"kind": k} for k in (None, "stable", "quicksort")] + [{"stable": True}]),
 ]
 SOFTMAXES = [([(2, 3)], [{}, *axes(1, -1, (1,), WHOLE(-1))])]
+PULLBACKS = [([(2, 3)] * 2, SOFTMAXES[0][1])]
 # For each row its operands, and options that mean the same.
 SPELLINGS = {
     **dict.fromkeys(["sum", "mean", "max", "min", "any", "all", "prod", "logsumexp"], FOLDS),
@@ -86,10 +87,7 @@ SPELLINGS = {
     **dict.fromkeys(["cumsum", "cumprod"], PLACE),
     **dict.fromkeys(["sort", "argsort"], SORTS),
     **dict.fromkeys(["softmax", "log_softmax"], SOFTMAXES),
-    **dict.fromkeys(
-        ["softmax_pullback", "log_softmax_pullback"],
-        [([*shapes, *shapes], spellings) for shapes, spellings in SOFTMAXES],
-    ),
+    **dict.fromkeys(["softmax_pullback", "log_softmax_pullback"], PULLBACKS),
     "linear_recurrence": [([(2, 3)] * 2, [{}, *axes(1, -1, WHOLE(1))])],
     "take": [
         ([(2, 3), ROWS], [{"axis": k} for k in (1, -1, WHOLE(-1))]),
