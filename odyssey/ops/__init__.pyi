@@ -218,6 +218,16 @@ def argsort(
 ) -> Array: ...
 
 @overload
+def argtopk(
+    x: V, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
+) -> V:
+    """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
+@overload
+def argtopk(
+    x: Plain, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
+) -> Array: ...
+
+@overload
 def array(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
     """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers."""
 @overload
@@ -1531,6 +1541,16 @@ prod: Fold
 """Product over ``axis``, by default of all elements; 1 of nothing."""
 
 @overload
+def prod_others(
+    x: V, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
+) -> V:
+    """For each element the product of the others over ``axis``: the slope of ``prod``."""
+@overload
+def prod_others(
+    x: Plain, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
+) -> Array: ...
+
+@overload
 def ptp(
     a: V,
     axis: int | tuple[int, ...] | None = None,
@@ -1702,6 +1722,12 @@ def resize(a: V, new_shape: Any, *, tape: Tape | None = None) -> V:
     """The elements in another shape, again from the first one where they do not suffice."""
 @overload
 def resize(a: Plain, new_shape: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def reverse_cumsum(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
+    """Running sum along ``axis`` from its end to its begin, by default of all elements."""
+@overload
+def reverse_cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
 rint: Unary
 """Elementwise nearest integer, ties to even."""
 

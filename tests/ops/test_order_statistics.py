@@ -5,7 +5,7 @@ import pytest
 
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError
-from odyssey.ops.folds.order_statistics import METHODS
+from odyssey.ops.folds.quantiles import METHODS
 
 NAN, INF = np.nan, np.inf
 
@@ -80,6 +80,13 @@ def test_truth_values_and_small_integers_have_medians_in_double_precision():
         for out in (ops.median(x), ops.quantile(x, 0.5)):
             assert out.dtype == np.float64
             assert out == 0.5
+
+
+def test_a_quantile_of_integers_that_is_one_of_them_is_an_integer():
+    x = np.array([4, 1, 3, 9])
+    for method in METHODS:
+        got, wanted = ops.quantile(x, 0.4, method=method), np.quantile(x, 0.4, method=method)
+        assert (got, np.asarray(got).dtype) == (wanted, wanted.dtype)
 
 
 def test_which_quantile_is_asked_for_is_static():

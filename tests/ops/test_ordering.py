@@ -20,6 +20,21 @@ def test_of_equal_elements_the_first_come_first():
     np.testing.assert_array_equal(ops.topk(np.array([False, True]), 1).indices, [1])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_few_of_many_are_those_of_a_stable_sort(axis, dtype):
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 30, (90, 80)).astype(dtype)
+    lines = np.moveaxis(x, axis, -1)
+    for k in (1, 5, 9):
+        for largest in (True, False):
+            keys = -lines.astype(float) if largest else lines
+            wanted = np.argsort(keys, -1, kind="stable")[..., :k]
+            got = ops.topk(x, k, axis, largest=largest)
+            np.testing.assert_array_equal(np.moveaxis(got.indices, axis, -1), wanted)
+            np.testing.assert_array_equal(got.values, np.take_along_axis(x, got.indices, axis))
+
+
 def test_nan_counts_as_the_largest():
     x = np.array([1.0, NAN, 5.0, NAN])
     np.testing.assert_array_equal(ops.topk(x, 3).indices, [1, 3, 2])

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.ops.structure.scatter import added_rows
+from odyssey.ops.structure.scatter import added_rows, in_range
 from odyssey.spec import Spec
 
 LIMITS = {"e": 1e-3, "f": 1e-6, "d": 1e-15, "F": 1e-6, "D": 1e-15}
@@ -157,3 +157,31 @@ def test_a_gathered_sum_is_differentiated_twice():
     times = np.array([1, 1, 3])
     np.testing.assert_allclose(od.grad(f)(x), 3 * times * x**2, rtol=1e-15)
     np.testing.assert_allclose(od.hessian(f)(x), np.diag(6 * times * x), rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "uint8", "uint64"])
+def test_negative_places_count_from_the_end_whatever_their_dtype(dtype):
+    places = np.array([0, 5, 120], dtype)
+    np.testing.assert_array_equal(in_range(places, 300), places)
+    if np.dtype(dtype).kind == "i":
+        np.testing.assert_array_equal(in_range(-places - 1, 300), [299, 294, 179])
+        with pytest.raises(IndexError, match="index -121"):
+            in_range(-places - 1, 100)
+    with pytest.raises(IndexError, match="index 120"):
+        in_range(places, 100)
+    x = np.arange(600.0).reshape(2, 300)
+    for given in (places, -places - 1) if np.dtype(dtype).kind == "i" else (places,):
+        both = np.stack([given, given])
+        wanted = np.take_along_axis(x, both, 1)
+        np.testing.assert_array_equal(ops.take_along_axis(x, both, 1), wanted)
+        np.testing.assert_array_equal(ops.take(x, given, 1), x[:, given])
+        leaf = Variable(x, requires_grad=True)
+        with GradientTape() as tape:
+            out = ops.take_along_axis(leaf, both, 1)
+        hits = np.zeros(x.shape)
+        np.put_along_axis(hits, both, 1.0, 1)
+        np.testing.assert_array_equal(tape.gradient(out, leaf, np.ones(out.shape)), hits)
+        for mode in ("wrap", "clip"):
+            np.testing.assert_array_equal(
+                ops.take(x, given, 1, mode=mode), x.take(given.astype(int), 1, None, mode)
+            )

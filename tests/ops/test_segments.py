@@ -62,3 +62,17 @@ def test_a_graph_must_be_told_how_many_segments_there_are():
 def test_means_of_halves_count_in_single_precision():
     x, ids = np.full(3000, 1.0, np.float16), np.zeros(3000, int)
     assert ops.segment_mean(x, ids) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64", "int32"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
+def test_numbers_of_segments_have_any_dtype_of_integers(name, dtype):
+    call, x = getattr(ops, f"segment_{name}"), np.array([1.0, 5.0, 2.0])
+    ids = np.array([0, 100, 0])
+    for count in (None, 101, 300):
+        wanted = call(x, ids, num_segments=count)
+        got = call(x, ids.astype(dtype), num_segments=count)
+        np.testing.assert_array_equal(got, wanted)
+    if dtype[0] == "i":
+        np.testing.assert_array_equal(call(x, np.array([-1, -7, 0], dtype)), [2.0])
+        np.testing.assert_array_equal(call(x, np.array([-1, -7, -1], dtype)), [])

@@ -51,3 +51,37 @@ def test_where_elements_stood_is_a_constant_also_while_a_graph_is_traced():
     assert_same(od.compile(median)(x), np.float64(2.0))
     assert_same(od.compile(od.grad(median))(x), np.array([0.0, 0.0, 1.0]))
     assert_same(od.grad(lambda v: ops.sum(ops.sort(v) * x))(x), np.array([2.0, 3.0, 1.0]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+@pytest.mark.parametrize(
+    "kind", ["numbers", "ties", "signed zeros", "NaN", "single", "integers", "unsigned", "small"]
+)
+def test_large_arrays_are_sorted_as_stably_as_small_ones(kind, axis):
+    rng = np.random.default_rng(0)
+    x = {
+        "numbers": rng.normal(size=(60, 50)),
+        "ties": rng.integers(0, 9, (60, 50)).astype(float),
+        "signed zeros": rng.choice([0.0, -0.0, 1.0], (60, 50)),
+        "NaN": rng.choice([0.0, np.nan, 1.0, -np.inf], (60, 50)),
+        "single": rng.integers(0, 99, (60, 50)).astype(np.float32),
+        "integers": rng.integers(-99, 99, (60, 50)),
+        "unsigned": rng.integers(0, 2**60, (60, 50)).astype(np.uint64) // 2**58,
+        "small": rng.integers(0, 99, (60, 50)).astype(np.int8),
+    }[kind]
+    for laid in (x, np.asfortranarray(x), x[::-1]):
+        wanted = np.argsort(laid, axis, kind="stable")
+        np.testing.assert_array_equal(ops.argsort(laid, axis), wanted)
+        if x.dtype.kind != "f":
+            continue
+        leaf = od.Variable(laid, requires_grad=True)
+        with od.GradientTape() as tape:
+            out = ops.sort(leaf, axis)
+        np.testing.assert_array_equal(out.numpy(), np.sort(laid, axis))
+        c = rng.normal(size=out.shape).astype(x.dtype)
+        slopes = np.zeros(laid.shape)
+        if axis is None:
+            slopes.reshape(-1)[wanted] = c
+        else:
+            np.put_along_axis(slopes, wanted, c, axis)
+        np.testing.assert_array_equal(tape.gradient(out, leaf, c), slopes)

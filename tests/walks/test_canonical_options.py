@@ -84,7 +84,7 @@ SPELLINGS = {
         ([(2, 3)], [{"ddof": 1}, {"correction": True}, {"ddof": WHOLE(1)}, {"ddof": 1.0}]),
     ],
     **dict.fromkeys(["argmax", "argmin"], PLACE),
-    **dict.fromkeys(["cumsum", "cumprod"], PLACE),
+    **dict.fromkeys(["cumsum", "reverse_cumsum", "cumprod"], PLACE),
     **dict.fromkeys(["sort", "argsort"], SORTS),
     **dict.fromkeys(["softmax", "log_softmax"], SOFTMAXES),
     **dict.fromkeys(["softmax_pullback", "log_softmax_pullback"], PULLBACKS),
@@ -221,6 +221,8 @@ SPELLINGS["put_along_axis"] = [
 SPELLINGS["dynamic_slice"] = [
     ([(2, 3), ROWS], [{"slice_sizes": s} for s in ((1, 2), [1, WHOLE(2)], np.array([1, 2]))]),
 ]
+SPELLINGS["prod_others"] = [FOLDS[k] for k in (0, 1, 3, 4)]
+SPELLINGS["argtopk"] = [([(2, 3)], [{"k": 2, "axis": a} for a in (1, -1, WHOLE(1))])]
 SPELLINGS["median"] = FOLDS[:-1]
 QUANTILES = [
     ([(2, 3)], [{"q": q} for q in (0.5, np.float32(0.5), np.array(0.5))]),

@@ -71,6 +71,10 @@ def prod(x):
     return [mpmath.fprod(x)]
 
 
+def others(x):
+    return [mpmath.fprod(x[:k] + x[k + 1 :]) for k in range(len(x))]
+
+
 def squared(x):
     return [mpmath.fsum((v - w) ** 2 for v, w in zip(x, TARGET, strict=True)) / 3]
 
@@ -137,6 +141,7 @@ FUNCTIONS = {
     "var": (ops.var, var),
     "std": (lambda x: ops.std(x, ddof=1), std),
     "prod": (ops.prod, prod),
+    "prod_others": (ops.prod_others, others),
     "squared_error_mean": (lambda x: ops.squared_error_mean(x, np.array(TARGET, x.dtype)), squared),
     "sum": (ops.sum, lambda x: [mpmath.fsum(x)]),
     "mean": (ops.mean, lambda x: [mpmath.fsum(x) / len(x)]),
@@ -387,6 +392,8 @@ MATRICES |= {"depthwise_conv2d", "depthwise_separable_conv2d"}
 # Attention and pooling, tested in their files.
 MATRICES |= {"attention_pullback", "scaled_dot_product_attention", "max_pool1d", "max_pool2d"}
 MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
+# Rotations, which are linear too, and gates, which are tested far out in test_recurrent.
+MATRICES |= {"convolve", "rope", "recurrent_pullback", "recurrent_states"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

@@ -37,7 +37,7 @@ def _known(who: str, name: str, x: Any) -> Array:
 def _counts(x: Any, places: Array, length: int) -> Any:
     """How many places there are of each number below ``length``; a Variable for a Variable."""
     if not isinstance(x, Value):
-        return np.bincount(places, minlength=length)
+        return np.bincount(places.astype(np.intp, copy=False), minlength=length)
     number = make_value(type(x), places, CONSTANT, free_id())
     return add_taken(np.ones(places.size, np.intp), number, spec=Spec((length,), _WHOLE))
 
@@ -83,7 +83,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = Non
     if places.size and places.min() < 0:
         raise ShapeError(f"bincount: x has {places.min()}; there are no negative bins")
     least = whole("bincount", "minlength", minlength, 0)
-    length = max(least, int(places.max(initial=-1)) + 1)
+    length = max(least, int(places.max()) + 1 if places.size else 0)
     if weights is None:
         return _counts(x, places, length)
     weights = operand("bincount", "weights", weights)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.kernels import scan
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import reshape
-from odyssey.spec import Spec
+from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import one_axis
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import made_by, normalize_axes, running
 
@@ -55,6 +56,11 @@ def _recurrence(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
     for k, step in enumerate(steps):
         lines[k + 1] += step * lines[k]
     return out
+
+
+def _recurrence_in_loops(x: Any, factors: Any, axis: int, reverse: bool) -> Any:
+    _recurrence_spec(spec_of(x), spec_of(factors), axis, reverse)
+    return scan.recurrence(x, factors, axis, reverse)
 
 
 def _on_numbers(x: list[float], factors: list[float], reverse: bool) -> list[float]:
@@ -98,6 +104,7 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
 @op(
     primitive="scan",
     kernel=_recurrence,
+    kernels=[Kernel("lines side by side", _recurrence_in_loops, when=scan.fits_recurrence)],
     prepare=_one_axis,
     canonical=lambda x, factors, axis, reverse: (axis % x.ndim, reverse),
     infer=_recurrence_spec,
@@ -169,11 +176,20 @@ def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
     return linear_recurrence(mul(reshape(t, line.shape), _before(line, k)), line, axis=k)
 
 
+_SPEC_OF_PRODUCTS = running("cumprod", made_by(np.multiply.reduce))
+
+
+def _products_in_loops(x: Any, axis: int | None) -> Any:
+    _SPEC_OF_PRODUCTS(spec_of(x), axis)
+    return scan.running_products(x, axis)
+
+
 @op(
     primitive="scan",
+    kernels=[Kernel("lines side by side", _products_in_loops, when=scan.fits)],
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
-    infer=running("cumprod", made_by(np.multiply.reduce)),
+    infer=_SPEC_OF_PRODUCTS,
     vjp={"x": _cumprod_rule},
     jvp={"x": _cumprod_forward},
     kinks="exact where elements are 0",

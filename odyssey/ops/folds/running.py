@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.kernels.extreme import latest
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp
@@ -18,7 +19,7 @@ from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.placing import operand
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
-from odyssey.table.declare import composite, op, publish
+from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import along, floating, normalize_axes
 
@@ -56,13 +57,13 @@ def _latest_spec(who: str) -> Callable[..., Spec]:
     return with_order
 
 
-def _latest(extreme: np.ufunc) -> Callable[..., Any]:
+def _latest(who: str, extreme: np.ufunc) -> Callable[..., Any]:
     """Where the extreme of the elements so far stands, the latest of equal ones; the first NaNs."""
 
     def run(x: Any, axis: int) -> Any:
         x = np.asarray(x)
         _check_order(x)
-        (k,) = normalize_axes("running_argmax", axis, x.ndim)
+        (k,) = normalize_axes(who, axis, x.ndim)
         found = (x == extreme.accumulate(x, k)) | (x != x)
         places = np.arange(x.shape[k]).reshape((-1,) + (1,) * (x.ndim - 1 - k))
         return np.maximum.accumulate(np.where(found, places, 0), k)
@@ -70,7 +71,16 @@ def _latest(extreme: np.ufunc) -> Callable[..., Any]:
     return run
 
 
-_latest_largest, _latest_smallest = _latest(np.maximum), _latest(np.minimum)
+_latest_largest = _latest("running_argmax", np.maximum)
+_latest_smallest = _latest("running_argmin", np.minimum)
+
+
+def _loop(who: str, largest: bool) -> Kernel:
+    def run(x: Any, axis: int) -> Any:
+        normalize_axes(who, axis, x.ndim)
+        return latest(x, axis, largest)
+
+    return Kernel("one pass", run, when=lambda x, axis: x.dtype.char in "fd" and x.ndim > 0)
 
 
 def _place(x: Any, axis: Any) -> tuple[Any]:
@@ -80,6 +90,7 @@ def _place(x: Any, axis: Any) -> tuple[Any]:
 @op(
     primitive="scan",
     kernel=_latest_largest,
+    kernels=[_loop("running_argmax", largest=True)],
     canonical=_place,
     infer=_latest_spec("running_argmax"),
     samples=[*_LINES, sample(np.array([1.0, 3.0, np.nan, 2.0, 3.0]))],
@@ -93,6 +104,7 @@ def running_argmax(x: Any, /, axis: int = -1) -> Any:
 @op(
     primitive="scan",
     kernel=_latest_smallest,
+    kernels=[_loop("running_argmin", largest=False)],
     canonical=_place,
     infer=_latest_spec("running_argmin"),
     samples=[*_LINES, sample(np.array([3.0, 1.0, np.nan, 2.0, 1.0]))],

@@ -2,64 +2,105 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.errors import OdysseyError
+from odyssey.kernels import scan
+from odyssey.kernels.product import others, products
+from odyssey.ops.elementwise.arithmetic import add, mul
+from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.folds.reductions import count, spread, sum
-from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import reshape, transpose
-from odyssey.spec import Spec
+from odyssey.ops.structure.shape import astype, reshape, transpose
+from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import folded, one_axis
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
+from odyssey.table.derived import derived
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import folded_axes, made_by, reduced, running
+from odyssey.table.shape_rules import folded_axes, made_by, reduced, reduced_shape, running
 
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 # ------------------------------------------------------------------ running sum
 
 
-def _sums_from_the_end(g: Any, axis: int) -> Any:
-    """The running sum along an axis of an array, from its end to its begin, without a copy."""
-    out = np.empty_like(g, order="C")
-    back = (slice(None),) * (axis % g.ndim) + (slice(None, None, -1),)
-    np.add.accumulate(g[back], axis, out=out[back])
+_SUMS = made_by(np.add.reduce)
+_SPEC_OF_SUMS = running("cumsum", _SUMS)
+_SPEC_OF_SUMS_BACK = running("reverse_cumsum", _SUMS)
+
+
+def _sums_back(x: Any, axis: int | None) -> Any:
+    """The running sum along an axis from its end to its begin, without a copy."""
+    x = np.asarray(x)
+    x = x.reshape(-1) if axis is None or not x.ndim else x
+    back = (slice(None),) * (axis % x.ndim if axis else 0) + (slice(None, None, -1),)
+    out = np.empty(x.shape, _SUMS(x.dtype))
+    np.add.accumulate(x[back], axis or 0, out=out[back])
     return out
 
 
-def _cumsum_rule(g: Any, x_spec: Spec, axis: int | None) -> Any:
-    along = 0 if axis is None else axis
-    if type(g) is np.ndarray:
-        back = _sums_from_the_end(g, along)
-    else:
-        back = flip(cumsum(flip(g, along), along), along)
-    return back if back.shape == x_spec.shape else reshape(back, x_spec.shape)
+def _sums_in_loops(x: Any, axis: int | None) -> Any:
+    _SPEC_OF_SUMS(spec_of(x), axis)
+    return scan.running_sums(x, axis)
+
+
+def _sums_back_in_loops(x: Any, axis: int | None) -> Any:
+    _SPEC_OF_SUMS_BACK(spec_of(x), axis)
+    return scan.running_sums_back(x, axis)
+
+
+def _place(x: Any, axis: int | None) -> tuple[Any]:
+    return (one_axis(axis, x.ndim),)
+
+
+_RUNS = [
+    sample((2, 3)),
+    sample((2, 3), axis=0),
+    sample((2, 3, 2), axis=-2),
+    sample(()),
+    sample((), axis=0),
+    sample((0, 3), axis=0),
+]
 
 
 @op(
     primitive="scan",
     linear=True,
+    kernels=[Kernel("lines side by side", _sums_in_loops, when=scan.fits)],
     numpy=[np.cumsum],
-    canonical=lambda x, axis: (one_axis(axis, x.ndim),),
-    infer=running("cumsum", made_by(np.add.reduce)),
-    vjp={"x": _cumsum_rule},
-    samples=[
-        sample((2, 3)),
-        sample((2, 3), axis=0),
-        sample((2, 3, 2), axis=-2),
-        sample(()),
-        sample((), axis=0),
-        sample((0, 3), axis=0),
-    ],
+    canonical=_place,
+    infer=_SPEC_OF_SUMS,
+    vjp={"x": lambda g, x_spec, axis: _as(reverse_cumsum(g, axis or 0), x_spec)},
+    samples=_RUNS,
     rejects=[_NO_AXIS],
 )
 def cumsum(x: Any, /, axis: int | None = None) -> Any:
     """Running sum along ``axis``, by default of all elements in row-major order."""
     return np.cumsum(x, axis)
+
+
+@op(
+    primitive="scan",
+    linear=True,
+    kernel=_sums_back,
+    kernels=[Kernel("lines side by side", _sums_back_in_loops, when=scan.fits)],
+    canonical=_place,
+    infer=_SPEC_OF_SUMS_BACK,
+    vjp={"x": lambda g, x_spec, axis: _as(cumsum(g, axis or 0), x_spec)},
+    samples=_RUNS,
+    rejects=[_NO_AXIS],
+)
+def reverse_cumsum(x: Any, /, axis: int | None = None) -> Any:
+    """Running sum along ``axis`` from its end to its begin, by default of all elements."""
+    return _sums_back(x, axis)
+
+
+def _as(x: Any, spec: Spec) -> Any:
+    return x if x.shape == spec.shape else reshape(x, spec.shape)
 
 
 # ------------------------------------------------------------------ product
@@ -73,8 +114,8 @@ def _others(x: Any) -> Any:
     Along the first axis halves are blocks of memory: three times as fast as along the last.
     """
     n = x.shape[0]
-    if n < 2:
-        return np.ones(x.shape, x.dtype)
+    if n < 2:  # of no element, whatever it is
+        return astype(add(keep_where(x, False), 1), x.dtype)
     if type(x) is np.ndarray:
         return _others_of_array(x)
     half, last = n // 2, slice(n - n % 2, n)
@@ -102,14 +143,71 @@ def _others_of_array(x: Any) -> Any:
     return out
 
 
-def _prod_slopes(x: Any, axis: Any) -> Any:
-    folded = folded_axes("prod", axis, len(x.shape))
+def _others_over(x: Any, axis: Any) -> Any:
+    folded = folded_axes("prod_others", axis, len(x.shape))
     kept = tuple(k for k in range(len(x.shape)) if k not in folded)
     order = (*folded, *kept)
     shape = tuple(x.shape[k] for k in order)
     flat = reshape(transpose(x, order), (count(x, folded), *shape[len(folded) :]))
     back = tuple(order.index(k) for k in range(len(order)))
     return transpose(reshape(_others(flat), shape), back)
+
+
+def _folds_together(x: Spec, axis: Any, *rest: Any) -> bool:
+    """Whether the axes that are folded follow each other, of single or double precision."""
+    if not scan.fits(x):
+        return False
+    try:
+        axes = folded_axes("prod", axis, x.ndim)
+    except OdysseyError:  # which the op reports, in its name
+        return False
+    return bool(axes) and axes == tuple(range(axes[0], axes[-1] + 1))
+
+
+def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
+    """Whether the last axes are folded: along others NumPy is as fast."""
+    return _folds_together(x, axis) and folded_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
+
+
+def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
+    shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
+    rows = x.reshape(math.prod(shape), count(spec_of(x), axis))
+    return products(rows).reshape(shape)[()]
+
+
+def _others_in_loops(x: Any, axis: Any) -> Any:
+    axes = folded_axes("prod_others", axis, x.ndim)
+    tail = math.prod(x.shape[axes[-1] + 1 :])
+    heads = math.prod(x.shape[: axes[0]])
+    return others(x.reshape(heads, count(spec_of(x), axis), tail)).reshape(x.shape)
+
+
+def _others_spec(x: Spec, axis: Any) -> Spec:
+    folded_axes("prod_others", axis, x.ndim)
+    return x
+
+
+@op(
+    kernel=lambda x, axis: np.array(_others_over(np.asarray(x), axis), order="C")[()],
+    kernels=[Kernel("eight lanes", _others_in_loops, when=_folds_together)],
+    equals=_others_over,
+    canonical=folded,
+    infer=_others_spec,
+    **derived(lambda x, /, axis: _others_over(x, axis)),
+    samples=[
+        sample((2, 3)),
+        sample((2, 9), axis=1),
+        sample((2, 3, 2), axis=(0, -1)),
+        sample((4, 2), axis=0),
+        sample((3, 2), axis=()),
+        sample(()),
+        sample((0, 3), axis=0),
+    ],
+    rejects=[_NO_AXIS],
+)
+def prod_others(x: Any, /, axis: Any = None) -> Any:
+    """For each element the product of the others over ``axis``: the slope of ``prod``."""
+    return _others_over(np.asarray(x), axis)
 
 
 def _prod_dtype(dtype: Any) -> Any:
@@ -119,18 +217,17 @@ def _prod_dtype(dtype: Any) -> Any:
 @op(
     primitive="reduce",
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
+    kernels=[Kernel("eight lanes", _product_in_loops, when=_folds_last)],
     numpy=[np.prod],
     canonical=folded,
     infer=reduced("prod", _prod_dtype),
     vjp={
         "x": lambda g, x, x_spec, axis, keepdims: mul(
-            spread(g, x_spec, axis, keepdims), _prod_slopes(x, axis)
+            spread(g, x_spec, axis, keepdims), prod_others(x, axis)
         )
     },
     jvp={
-        "x": lambda t, x, axis, keepdims: sum(
-            mul(t, _prod_slopes(x, axis)), axis, keepdims=keepdims
-        )
+        "x": lambda t, x, axis, keepdims: sum(mul(t, prod_others(x, axis)), axis, keepdims=keepdims)
     },
     kinks="exact where elements are 0",
     samples=[

@@ -10,12 +10,14 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.kernels import scatter
+from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import equal
 from odyssey.ops.structure.scatter import added_rows, in_range, put_under
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
-from odyssey.table.declare import composite, op, publish
+from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import given_spec, normalize_axes
 
@@ -55,7 +57,7 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     check_indices("take", indices)  # NumPy would round a float down
     if mode == "wrap":  # NumPy subtracts the length from an index again and again
         length = np.size(x) if axis is None else np.shape(x)[axis]
-        indices = np.remainder(indices, length or 1)
+        indices = np.remainder(np.asarray(indices, np.intp), length or 1)
     return np.take(x, indices, axis, mode=mode)
 
 
@@ -94,9 +96,15 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
     return np.take(x, indices, axis, mode=mode)
 
 
+def _add_taken_in_loops(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
+    check_indices("add_taken", indices)
+    return add_where_taken(np.asarray(x), indices, axis, mode, spec, loops=True)
+
+
 @op(
     primitive="scatter",
     moves=True,
+    kernels=[Kernel("numbers and rows added one by one", _add_taken_in_loops, when=of_floats)],
     prepare=_taking,
     canonical=_spelled_by_spec,
     infer=given_spec,
@@ -122,8 +130,10 @@ def add_taken(
     return add_where_taken(x, indices, axis, mode, spec)
 
 
-def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spec) -> Any:
-    """The kernel of ``add_taken``."""
+def add_where_taken(
+    x: Any, indices: Any, axis: int | None, mode: str, spec: Spec, loops: bool = False
+) -> Any:
+    """The kernel of ``add_taken``; with ``loops``, that which is compiled."""
     indices = np.asarray(indices, np.intp)
     k = 0 if axis is None else axis % spec.ndim
     shape = (spec.size,) if axis is None else spec.shape
@@ -133,6 +143,9 @@ def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
         indices = np.clip(indices, 0, shape[k] - 1)
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
     places = indices.reshape(-1)
+    if loops:
+        x = np.broadcast_to(x, (*shape[:k], *indices.shape, *shape[k + 1 :]))
+        return _in_loops(x, places, (head, length, tail), spec.shape)
     if head != 1:
         places = (np.arange(head)[:, None] * length + in_range(places, length)).reshape(-1)
     elif mode == "raise":
@@ -144,13 +157,23 @@ def add_where_taken(x: Any, indices: Any, axis: int | None, mode: str, spec: Spe
     return put_under(out, spec.shape)
 
 
-def add_at_key(x: Any, key: Sequence[Any], spec: Spec) -> Any:
+def _in_loops(x: Any, places: Any, lengths: tuple[int, int, int], shape: Any) -> Any:
+    """Slices added by compiled loops, under a shape; numbers as slices of one."""
+    head, length, tail = lengths
+    if head * tail == 1:
+        return scatter.add_numbers(x, places, length).reshape(shape)
+    return scatter.add_slices(x, places, head, length, tail).reshape(shape)
+
+
+def add_at_key(x: Any, key: Sequence[Any], spec: Spec, loops: bool = False) -> Any:
     """Zeros with ``x`` added at ``key``, which has an array of integers for each axis."""
     flat: Any = 0
     for places, length in zip(key, spec.shape, strict=True):
         flat = flat * length + in_range(np.asarray(places, np.intp), length)
     if np.shape(x) != flat.shape:
         x = np.broadcast_to(x, flat.shape)
+    if loops:
+        return _in_loops(x, flat.reshape(-1), (1, spec.size, 1), spec.shape)
     out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
     return put_under(out, spec.shape)
 
@@ -198,9 +221,30 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
     return x.reshape(-1).take(flat).reshape(indices.shape)
 
 
+def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None) -> bool:
+    """Whether each line, along the last axis, has indices of its own."""
+    whole = x if spec is None else spec
+    return (
+        of_floats(x)
+        and isinstance(indices, Spec)
+        and indices.dtype.kind in "iu"
+        and indices.ndim == whole.ndim
+        and axis in (-1, whole.ndim - 1)
+        and indices.shape[:-1] == whole.shape[:-1]
+        and (spec is None or x.shape == indices.shape)
+    )
+
+
 @op(
     primitive="gather",
     moves=True,
+    kernels=[
+        Kernel(
+            "numbers read line by line",
+            lambda x, indices, axis: scatter.take_lines(x, indices),
+            when=_lines_fit,
+        )
+    ],
     numpy=[np.take_along_axis],
     kernel=_take_along,
     canonical=lambda x, indices, axis: (one_axis(axis, x.ndim),),
@@ -211,6 +255,7 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
         sample((4, 3), _LARGEST, axis=1),
         sample((4, 3), np.array([[0, 3, 3]]), axis=0),
         sample((4, 3), np.array([[2, 2]]), axis=-1),
+        sample((2, 2, 3), np.array([[[2, 0], [1, 1]], [[-1, 2], [0, 0]]]), axis=-1),
         sample((4, 3), np.array([5, 0, 5]), axis=None),
     ],
     rejects=[
@@ -229,10 +274,18 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     moves=True,
     canonical=_spelled_by_spec,
     infer=given_spec,
+    kernels=[
+        Kernel(
+            "numbers added line by line",
+            lambda x, indices, axis, spec: scatter.add_lines(x, indices, spec.shape),
+            when=_lines_fit,
+        )
+    ],
     vjp={"x": lambda g, indices, axis: take_along_axis(g, indices, axis)},
     jvp={"x": lambda t, indices, axis, spec: add_along_axis(t, indices, axis=axis, spec=spec)},
     samples=[
         sample((4, 2), _LARGEST, axis=1, spec=_SPEC),
+        sample((1, 4, 2), _LARGEST[None], axis=-1, spec=Spec((1, 4, 3), _SPEC.dtype)),
         sample((3,), np.array([5, 0, 5]), axis=None, spec=_SPEC),
     ],
     rejects=[

@@ -13,11 +13,12 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
+from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure.gathering import add_at_key, add_where_taken
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Shape, Spec
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import given_spec
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -152,8 +153,10 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 )
 def getitem(x: Any, /, key: Any) -> Any:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
-    part = x[key] if hasattr(x, "dtype") else np.asarray(x)[key]
-    return apart(part)
+    x = x if hasattr(x, "dtype") else np.asarray(x)
+    if type(key) is np.ndarray and key.dtype.kind == "i" and x.ndim:
+        return apart(x.take(key, 0))  # whole rows, in seven eighths of the time
+    return apart(x[key])
 
 
 def _only_slices(key: Any) -> bool:
@@ -167,6 +170,13 @@ def _only_slices(key: Any) -> bool:
 @op(
     primitive="scatter",
     linear=True,
+    kernels=[
+        Kernel(
+            "numbers and rows added one by one",
+            lambda x, key, spec: _added_at(x, key, spec, loops=True),
+            when=of_floats,
+        )
+    ],
     prepare=_prepare,
     canonical=lambda x, key, spec: (spelled_key(spec.shape, key), spec),
     infer=given_spec,
@@ -178,18 +188,22 @@ def _only_slices(key: Any) -> bool:
 )
 def add_at(x: Any, /, key: Any, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
+    return _added_at(x, key, spec)
+
+
+def _added_at(x: Any, key: Any, spec: Spec, loops: bool = False) -> Any:
     x = np.asarray(x)
     if type(key) is np.ndarray and key.dtype.kind in "iu":
-        return add_where_taken(x, key, 0, "raise", spec)
+        return add_where_taken(x, key, 0, "raise", spec, loops)
     if _names_places_once(key):
         out = np.zeros(spec.shape, x.dtype)
         out[key] = x
         return out
     if _is_places(key, spec.ndim):
-        return add_at_key(x, key, spec)
+        return add_at_key(x, key, spec, loops)
     # For all else NumPy tells which places are named.
     places = np.arange(spec.size).reshape(spec.shape)[key]
-    return add_where_taken(np.broadcast_to(x, places.shape), places, None, "raise", spec)
+    return add_where_taken(np.broadcast_to(x, places.shape), places, None, "raise", spec, loops)
 
 
 def _names_places_once(key: Any) -> bool:

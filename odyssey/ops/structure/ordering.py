@@ -9,13 +9,13 @@ import numpy as np
 
 from odyssey.checks import whole, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.elementwise.arithmetic import sub
-from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.placing import operand
 from odyssey.ops.structure.shape import squeeze
-from odyssey.ops.structure.sorting import argsort, sort
-from odyssey.table.declare import composite, publish
+from odyssey.ops.structure.sorting import argsort, sort, stable_order
+from odyssey.spec import Spec, spec_of
+from odyssey.table.canonical import one_axis
+from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 
@@ -32,6 +32,73 @@ def _real(who: str, x: Any) -> Any:
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is {x.dtype}; which complex number is larger is not defined")
     return x
+
+
+# ------------------------------------------------------------------ the largest and the smallest
+
+
+def _places_spec(x: Spec, k: int, axis: int, largest: bool) -> Spec:
+    if x.is_complex:
+        raise DTypeError(f"argtopk: x is {x.dtype}; complex numbers have no order")
+    (along,) = normalize_axes("argtopk", axis, x.ndim)
+    count = _place("argtopk", k, 0, x.shape[along])
+    return Spec((*x.shape[:along], count, *x.shape[along + 1 :]), np.dtype(np.intp))
+
+
+def _places(x: Any, k: int, axis: int, largest: bool) -> Any:
+    x = np.asarray(x)
+    spec = _places_spec(spec_of(x), k, axis, largest)
+    lines = np.moveaxis(x, axis, -1)
+    n = lines.shape[-1]
+    few = 0 < k <= n // 8 and x.size >= 1000 and x.dtype.kind in "fiu"
+    if few and not np.isnan(x.min()):  # NaN would be neither above the last one nor equal to it
+        found = _places_of_few(lines, k, largest)
+    elif largest:
+        found = n - 1 - stable_order(lines[..., ::-1], -1)[..., ::-1][..., :k]
+    else:
+        found = stable_order(lines, -1)[..., :k]
+    assert found.shape[-1] == spec.shape[axis]
+    return np.array(np.moveaxis(found, -1, axis), np.intp, order="C")
+
+
+def _places_of_few(lines: Any, k: int, largest: bool) -> Any:
+    """Those beyond the ``k``-th, and the first that equal it; in order only at the end."""
+    n = lines.shape[-1]
+    at = n - k if largest else k - 1
+    last = np.partition(lines, at, -1)[..., at : at + 1]
+    beyond, equal = (lines > last if largest else lines < last), lines == last
+    wanted = k - np.count_nonzero(beyond, -1)[..., None]
+    if (np.count_nonzero(equal, -1)[..., None] > wanted).any():
+        equal &= np.cumsum(equal, -1) <= wanted
+    found = (beyond | equal).nonzero()[-1].reshape(*lines.shape[:-1], k)
+    values = np.take_along_axis(lines, found, -1)
+    if largest:
+        order = k - 1 - np.argsort(values[..., ::-1], -1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(values, -1, kind="stable")
+    return np.take_along_axis(found, order, -1)
+
+
+@op(
+    primitive="gather",
+    kernel=_places,
+    canonical=lambda x, k, axis, largest: (k, one_axis(axis, x.ndim), largest),
+    infer=_places_spec,
+    samples=[
+        sample((2, 5), k=3),
+        sample((4, 2), k=2, axis=0, largest=False),
+        sample(np.array([2, 3, 3, 1, 3]), k=4),
+        sample((2, 3), k=0),
+    ],
+    rejects=[
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k=1, axis=2, match="does not fit"),
+        reject((2, 3), k=1.5, error=DTypeError, match="pass an int"),
+    ],
+)
+def argtopk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True) -> Any:
+    """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
+    return _places(x, k, axis, largest)
 
 
 @composite(
@@ -71,15 +138,8 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = No
     x = _real("topk", x)
     (along,) = normalize_axes("topk", axis, len(x.shape))
     count = _place("topk", k, 0, x.shape[along])
-    order = falling_order(x, along, tape) if largest else argsort(x, along, tape=tape)
-    indices = take(order, np.arange(count), along, tape=tape)
+    indices = argtopk(x, count, along, largest=largest, tape=tape)
     return Ranked(take_along_axis(x, indices, along, tape=tape), indices)
-
-
-def falling_order(x: Any, axis: int, tape: Any = None) -> Any:
-    """What sorts elements in falling order, equal ones in the order in which they came."""
-    backwards = argsort(flip(x, axis, tape=tape), axis, tape=tape)
-    return sub(x.shape[axis] - 1, flip(backwards, axis, tape=tape), tape=tape)
 
 
 def _place(who: str, k: Any, low: int, high: int) -> int:

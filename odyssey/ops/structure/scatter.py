@@ -22,16 +22,20 @@ _BLOCK = 1 << 15
 
 
 def in_range(places: Array, length: int) -> Array:
-    """Places along an axis of ``length``, of which negative ones count from the end.
+    """Places along an axis of ``length``, of which negative ones count from the end, as intp.
 
     Raises:
         IndexError: for a place that the axis does not have.
     """
     if not places.size:
+        return places.astype(np.intp, copy=False)
+    # Read without a sign, negative ones are the largest of all: one search instead of two.
+    if places.dtype == np.intp and places.view(np.uintp).max() < length:
         return places
     low, high = places.min(), places.max()
     if low < -length or high >= length:
         raise IndexError(f"index {low if low < 0 else high} is out of bounds for {length}")
+    places = places.astype(np.intp, copy=False)  # in which the sum has room
     return np.where(places < 0, places + length, places) if low < 0 else places
 
 

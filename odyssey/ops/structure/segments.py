@@ -23,7 +23,7 @@ from odyssey.ops.structure.gathering import add_taken, check_indices, take
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.placing import operand
 from odyssey.ops.structure.shape import astype, reshape
-from odyssey.spec import Spec
+from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value
@@ -44,8 +44,13 @@ def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
             raise DTypeError(
                 f"{who}: segment_ids have no values while a graph is traced; pass num_segments"
             )
-        return data, ids, int(known.max(initial=-1)) + 1
+        return data, ids, _needed(known)
     return data, ids, _count(who, count)
+
+
+def _needed(ids: Array) -> int:
+    """How many segments the largest number asks for."""
+    return max(int(ids.max()) + 1, 0) if ids.size else 0
 
 
 def _check_ids(who: str, data: Any, ids: Any) -> None:
@@ -70,6 +75,7 @@ def _count(who: str, count: Any) -> int:
 
 def _kept(ids: Any, count: int, tape: Any = None) -> Any:
     """The ids, with ``count`` in the place of those that no segment has."""
+    ids = astype(ids, np.intp, tape=tape)  # in which the count has room
     own = logical_and(greater_equal(ids, 0, tape=tape), less(ids, count, tape=tape), tape=tape)
     return where(own, ids, count, tape=tape)
 
@@ -186,7 +192,8 @@ def _extremes(who: str, extreme: np.ufunc, largest: bool) -> Any:
     def run(data: Any, segment_ids: Any, num_segments: int | None) -> Any:
         data, ids = np.asarray(data), np.asarray(segment_ids)
         _check_ids(who, data, ids)
-        count = int(ids.max(initial=-1)) + 1 if num_segments is None else num_segments
+        ids = ids.astype(np.intp, copy=False)
+        count = _needed(ids) if num_segments is None else num_segments
         out = np.full((count, *data.shape[1:]), _start(largest, data.dtype), data.dtype)
         own = ((ids >= 0) & (ids < count)).nonzero()[0]
         if own.size and data.size:

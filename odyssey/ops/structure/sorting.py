@@ -50,9 +50,42 @@ _UNFIT = [
 ]
 
 
+def stable_order(x: Any, axis: int | None) -> Any:
+    """What sorts elements, equal ones in their order: ``np.argsort``, in a fifth of the time.
+
+    NumPy is the faster one where equal elements may change places; here they are put back, by
+    sorting the indices of each run of them.
+    """
+    x = np.asarray(x)
+    plain = x.size >= _MANY and x.dtype.char in "fdilqILQ"
+    if not plain or np.isnan(x.min()):  # NaN differs from itself, and so is in no run
+        return np.argsort(x, axis, kind="stable")
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    if axis % x.ndim != x.ndim - 1:
+        return np.moveaxis(stable_order(np.moveaxis(x, axis, -1), -1), -1, axis)
+    order = np.argsort(x, -1)
+    ordered = np.take_along_axis(x, order, -1)
+    before, after = ordered[..., :-1], ordered[..., 1:]
+    starts = np.ones(x.shape, bool)
+    np.not_equal(before, after, out=starts[..., 1:])
+    if starts.all():
+        return order
+    runs = np.cumsum(starts, -1) * x.shape[-1]
+    order += runs
+    order.sort(-1)
+    order -= runs
+    return order
+
+
+# From so many elements on; NumPy sorts few in a stable way as fast.
+_MANY = 2000
+
+
 @op(
     numpy=[np.argsort],
     primitive="gather",
+    kernel=lambda x, axis, *rest: stable_order(x, axis),
     prepare=_one_order("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=running("argsort", lambda dtype: np.dtype(np.intp)),
@@ -81,6 +114,23 @@ def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> S
     return x
 
 
+def _sorting(x: Any, axis: int | None, *rest: None) -> tuple[Any, Any] | None:
+    """The sorted elements, and their order, which the rules need: both from one sorting."""
+    if x.dtype.char not in "fd" or not x.ndim:
+        return None
+    order = stable_order(x, axis)
+    return np.take_along_axis(x, order, axis), order
+
+
+def _sort_rule(g: Any, x: Any, x_spec: Spec, axis: int | None, residual: Any = None) -> Any:
+    order = argsort(x, axis) if residual is None else residual
+    return add_along_axis(g, order, axis=axis, spec=x_spec)
+
+
+def _sort_forward(t: Any, x: Any, axis: int | None, residual: Any = None) -> Any:
+    return take_along_axis(t, argsort(x, axis) if residual is None else residual, axis)
+
+
 def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None) -> Any:
     if axis is None:
         x, axis = reshape(x, -1), 0
@@ -94,10 +144,9 @@ def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None
     prepare=_one_order("sort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=_sorted_spec,
-    vjp={
-        "x": lambda g, x, x_spec, axis: add_along_axis(g, argsort(x, axis), axis=axis, spec=x_spec)
-    },
-    jvp={"x": lambda t, x, axis: take_along_axis(t, argsort(x, axis), axis)},
+    with_residual=_sorting,
+    vjp={"x": _sort_rule},
+    jvp={"x": _sort_forward},
     kinks="equal elements keep their order, each with the gradient of the place that it took",
     samples=_AXES,
     rejects=[*_UNFIT, reject((), match="x is a number")],
