@@ -1,7 +1,8 @@
 """A scalar on arrays, by NumPy: its program, a step after the other, for some elements at a time.
 
 So an op that is written as a scalar has the same values in NumPy as in a compiled loop, but for
-the last place of what NumPy's functions and those of ``math`` round differently.
+the last place of what NumPy's functions and those of ``math`` round differently. What a choice
+needs for one of its answers alone is computed only where some element has that answer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ __all__ = ["on_arrays"]
 
 # Elements that go through all steps at a time: what they need stays in the processor's cache.
 _BLOCK = 8192
+# Steps of one answer alone, from which on it pays to ask whether any element has it.
+_WORTH = 3
 
 _FUNCTIONS = {
     "add": np.add,
@@ -80,60 +83,143 @@ def _compiled(
     options: tuple[Any, ...],
     text: str,
 ) -> Callable[..., Any]:
-    written = program(scalar, arity, options, dtype)
     names: dict[str, Any] = {}
-    exec(_source(written, names), names)
+    exec(_Source(program(scalar, arity, options, dtype), names).text(), names)
     run: Callable[..., Any] = names["run"]
     return run
 
 
-def _source(written: Program, names: dict[str, Any]) -> str:
-    """The program as a function of arrays; what it uses goes into ``names``."""
-    last = _last_uses(written)
-    lines = [f"def run({', '.join(f'v{k}' for k in range(written.arity))}):"]
-    # Numbers of the program that are arrays of its own, which it may write over.
-    own: set[int] = set()
-    varying = set(range(written.arity))
-    for k, (step, operands) in enumerate(written.steps, written.arity):
+class _Source:
+    """A program as the text of a function of arrays; what that uses goes into ``names``."""
+
+    def __init__(self, written: Program, names: dict[str, Any]) -> None:
+        self.written = written
+        self.names = names
+        self.steps = dict(enumerate(written.steps, written.arity))
+        self.users: dict[int, list[int]] = {}
+        for k, (_, operands) in self.steps.items():
+            for operand in operands:
+                if isinstance(operand, Term):
+                    self.users.setdefault(operand.id, []).append(k)
+        if isinstance(written.result, Term):
+            self.users.setdefault(written.result.id, []).append(written.arity + len(self.steps))
+        # Numbers that are arrays: those that depend on an operand.
+        self.varying = set(range(written.arity))
+        for k in self.steps:
+            if self.varying.intersection(self._terms(k)):
+                self.varying.add(k)
+
+    def text(self) -> str:
+        """The whole function."""
+        arguments = ", ".join(f"v{k}" for k in range(self.written.arity))
+        lines = [f"def run({arguments}):", *self._block(list(self.steps), "    ")]
+        return "\n".join([*lines, f"    return {self._shown(self.written.result)}"])
+
+    def _terms(self, k: int) -> list[int]:
+        return [o.id for o in self.steps[k][1] if isinstance(o, Term)]
+
+    def _block(self, steps: list[int], indent: str) -> list[str]:
+        """Lines for steps in order; those of one answer alone stand under its question."""
+        alone: dict[int, tuple[list[int], list[int]]] = {}
+        places = {k: k for k in steps}
+        for k in reversed(steps):
+            if self.steps[k][0] == "select" and places[k] == k:
+                parts = self._alone(k, 1, steps), self._alone(k, 2, steps)
+                if max(map(self._weight, parts)) >= _WORTH:
+                    alone[k] = parts
+                    places |= dict.fromkeys([*parts[0], *parts[1]], k)
+        ends = self._ends(places)
+        lines: list[str] = []
+        own: set[int] = set()
+        for k in steps:
+            if places[k] != k:
+                continue
+            done = ends.get(k, [])
+            if k in alone:
+                lines += self._choice(k, alone[k], indent)
+                own.difference_update(self._terms(k))  # the result may be an answer itself
+            else:
+                lines += self._line(k, indent, own.intersection(done))
+                if k in self.varying and self._makes_own(k):
+                    own.add(k)
+            if done:
+                lines.append(f"{indent}del {', '.join(f'v{t}' for t in done)}")
+        return lines
+
+    def _ends(self, places: dict[int, int]) -> dict[int, list[int]]:
+        """For steps of a block the numbers made there which nothing behind needs any more.
+
+        ``places`` says under which of the block's own steps a step stands.
+        """
+        ends: dict[int, list[int]] = {}
+        for term, place in places.items():
+            users = self.users.get(term, [])
+            if place == term and term in self.varying and all(u in places for u in users) and users:
+                ends.setdefault(max(places[u] for u in users), []).append(term)
+        return ends
+
+    def _makes_own(self, k: int) -> bool:
+        """Whether a step makes an array of its own, which may be written over."""
+        step = self.steps[k][0]
+        return step in _IN_PLACE or step.startswith("math.")
+
+    def _weight(self, part: list[int]) -> int:
+        return sum(k in self.varying for k in part)
+
+    def _alone(self, k: int, place: int, steps: list[int]) -> list[int]:
+        """The steps that only one answer of the choice ``k`` needs, in order."""
+        operand = self.steps[k][1][place]
+        if not isinstance(operand, Term) or operand.id not in self.varying:
+            return []
+        known, found = set(steps), {k}
+        for step in reversed(steps):
+            users = self.users.get(step, [])
+            if step == operand.id:
+                if users == [k] and self._once(operand, k):
+                    found.add(step)
+            elif step in known and users and k not in users and found.issuperset(users):
+                found.add(step)
+        return sorted(found - {k})
+
+    def _once(self, operand: Term, k: int) -> bool:
+        """Whether a choice uses a number as one answer, and not as its question besides."""
+        return sum(isinstance(o, Term) and o.id == operand.id for o in self.steps[k][1]) == 1
+
+    def _choice(self, k: int, parts: tuple[list[int], list[int]], indent: str) -> list[str]:
+        question, *answers = map(self._shown, self.steps[k][1])
+        self.names |= {"count": np.count_nonzero, "where": np.where}
+        lines = [f"{indent}n{k} = count({question})"]
+        for part, some in zip(parts, (f"n{k}", f"n{k} < {question}.size"), strict=True):
+            if part:
+                lines.append(f"{indent}if {some}:")
+                lines += self._block(part, indent + "    ")
+        yes, no = parts
+        chosen = f"where({question}, {', '.join(answers)})"
+        if no:
+            chosen = f"{answers[0]} if n{k} == {question}.size else {chosen}"
+        if yes:
+            chosen = f"{answers[1]} if not n{k} else {chosen}"
+        return [*lines, f"{indent}v{k} = {chosen}"]
+
+    def _line(self, k: int, indent: str, free: set[int]) -> list[str]:
+        """One step; it may write over ``free`` numbers."""
+        step, operands = self.steps[k]
         if step == "T" and not isinstance(operands[0], Term):
-            names[f"v{k}"] = written.dtype.type(operands[0])
-            continue
-        given = [_shown(o, names) for o in operands]
-        terms = [o.id for o in operands if isinstance(o, Term)]
-        if varying.intersection(terms):
-            varying.add(k)
+            # An array without axes: numbers of Python and of NumPy take calls twice as long.
+            self.names[f"v{k}"] = np.asarray(self.written.dtype.type(operands[0]))
+            return []
+        given = [self._shown(o) for o in operands]
         if step == "T":
-            names["dtype"] = written.dtype
-            lines.append(f"    v{k} = {given[0]}.astype(dtype)")
-        else:
-            name = f"np_{step.removeprefix('math.')}"
-            names[name] = _FUNCTIONS.get(step) or getattr(np, step.removeprefix("math."))
-            free = [t for t in terms if t in own and last[t] == k] if step in _IN_PLACE else []
-            lines.append(f"    v{k} = {name}({', '.join(given + [f'v{t}' for t in free[:1]])})")
-            if k in varying and (step in _IN_PLACE or step.startswith("math.")):
-                own.add(k)
-        done = [f"v{t}" for t in dict.fromkeys(terms) if t in varying and last[t] == k]
-        if done:
-            lines.append(f"    del {', '.join(done)}")
-    return "\n".join([*lines, f"    return {_shown(written.result, names)}"])
+            self.names["dtype"] = self.written.dtype
+            return [f"{indent}v{k} = {given[0]}.astype(dtype)"]
+        name = f"np_{step.removeprefix('math.')}"
+        self.names[name] = _FUNCTIONS.get(step) or getattr(np, step.removeprefix("math."))
+        over = [f"v{t}" for t in self._terms(k) if t in free and step in _IN_PLACE]
+        return [f"{indent}v{k} = {name}({', '.join(given + over[:1])})"]
 
-
-def _shown(operand: Any, names: dict[str, Any]) -> str:
-    if isinstance(operand, Term):
-        return repr(operand)
-    name = f"c{len(names)}"
-    names[name] = operand
-    return name
-
-
-def _last_uses(written: Program) -> dict[int, int]:
-    """For each number the step that uses it last; none is behind the result."""
-    last = {
-        operand.id: k
-        for k, (_, operands) in enumerate(written.steps, written.arity)
-        for operand in operands
-        if isinstance(operand, Term)
-    }
-    if isinstance(written.result, Term):
-        last[written.result.id] = written.arity + len(written.steps)
-    return last
+    def _shown(self, operand: Any) -> str:
+        if isinstance(operand, Term):
+            return repr(operand)
+        name = f"c{len(self.names)}"
+        self.names[name] = operand
+        return name

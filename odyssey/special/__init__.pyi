@@ -32,6 +32,12 @@ __all__ = [
     "i1",
     "i1e",
     "inverse_mills_ratio",
+    "j0",
+    "j1",
+    "k0",
+    "k0e",
+    "k1",
+    "k1e",
     "kl_div",
     "log_ndtr",
     "logit",
@@ -41,8 +47,11 @@ __all__ = [
     "polygamma",
     "rel_entr",
     "scaled_erfc_integral",
+    "weighted_logsumexp",
     "xlog1py",
     "xlogy",
+    "y0",
+    "y1",
     "zeta",
 ]
 
@@ -123,6 +132,18 @@ i1e: Unary
 """Elementwise ``e**-abs(x)`` times the modified Bessel function of order 1."""
 inverse_mills_ratio: Unary
 """Elementwise density of a standard normal number over the chance to be below ``x``."""
+j0: Unary
+"""Elementwise Bessel function of the first kind of order 0."""
+j1: Unary
+"""Elementwise Bessel function of the first kind of order 1."""
+k0: Unary
+"""Elementwise modified Bessel function of the second kind of order 0, for positive numbers."""
+k0e: Unary
+"""Elementwise ``e**x`` times the modified Bessel function ``k0``, for positive numbers."""
+k1: Unary
+"""Elementwise modified Bessel function of the second kind of order 1, for positive numbers."""
+k1e: Unary
+"""Elementwise ``e**x`` times the modified Bessel function ``k1``, for positive numbers."""
 kl_div: Binary
 """Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""
 log_ndtr: Unary
@@ -155,9 +176,45 @@ def scaled_erfc_integral(x: V, /, *, order: int, tape: Tape | None = None) -> V:
 def scaled_erfc_integral(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def scaled_erfc_integral(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
+
+@overload
+def weighted_logsumexp(
+    x: V,
+    b: Operand,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Logarithm of the sum of ``b * exp(x)`` over ``axis``, without overflow."""
+@overload
+def weighted_logsumexp(
+    x: Plain,
+    b: V,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def weighted_logsumexp(
+    x: Plain,
+    b: Plain,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 xlog1py: Binary
 """Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
 xlogy: Binary
 """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
+y0: Unary
+"""Elementwise Bessel function of the second kind of order 0, for positive numbers."""
+y1: Unary
+"""Elementwise Bessel function of the second kind of order 1, for positive numbers."""
 zeta: Binary
 """Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0."""

@@ -43,11 +43,28 @@ def _betaln_scalar(a: Any, b: Any) -> Any:
 
 
 def _beta_scalar(a: Any, b: Any) -> Any:
+    """A product, with the smaller operand below 2.5, as far as a few steps go; then e**betaln.
+
+    So the logarithm, whose rounding an exponential magnifies, is not needed where it is small.
+    """
     less, more = select(a < b, a, b), select(a < b, b, a)
-    quotient = gamma_scalar(more) / gamma_scalar(less + more) * gamma_scalar(less)
-    # From here on the rounding of the sum is magnified.
-    close = (less > T(1e-30)) & (more < T(4))
-    return select(close, quotient, math.exp(_betaln_scalar(a, b)))
+    steps, p = T(1), less
+    for _ in range(6):
+        big = (less < T(8.5)) & (p >= T(2.5))
+        below = p - T(1)
+        steps = steps * select(big, below / (below + more), T(1))
+        p = select(big, below, p)
+    near = gamma_scalar(more) / gamma_scalar(p + more) * gamma_scalar(p)
+    large = select(more < T(2.5), T(2.5), select(more > T(T.max), T(T.max), more))
+    fall = p - (large + p - T(0.5)) * math.log1p(p / large)
+    fall = fall + (stirling_rest(large) - stirling_rest(p + large))
+    far = gamma_scalar(p) * math.pow(large, -p) * math.exp(fall)
+    found = steps * select(more < T(2.5), near, far)
+    found = select(more < T(1e-30), T(1) / less + T(1) / more, found)
+    found = select(less < T(8.5), found, math.exp(_betaln_scalar(a, b)))
+    beyond = select(less == T(0), T(math.nan), T(0))
+    found = select(more > T(T.max), beyond, found)
+    return select((a >= T(0)) & (b >= T(0)), found, T(math.nan))
 
 
 def _slope(a: Any, b: Any, a_spec: Spec) -> Any:
@@ -58,7 +75,7 @@ def _slope(a: Any, b: Any, a_spec: Spec) -> Any:
 
 _PAIRS = [sample(*s.operands, low=0.3, high=5.0) for s in PAIRS]
 _REJECTS = [APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")]
-_POSITIVE = "a difference of digammas, exact to their rounding; at 0 infinite or NaN, below NaN"
+_POSITIVE = "a difference of digammas, exact to their rounding; also where the result is no number"
 
 
 @op(

@@ -14,8 +14,9 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log, log1p, precise, reciprocal
 from odyssey.ops.folds.statistics import over_length
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import promoted, real_floating
+from odyssey.table.operands import promoted, real_dtype, real_floating
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+from odyssey.table.value import NUMBERS
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
@@ -56,7 +57,11 @@ def xlogy(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
     x, y = promoted(x, y)
     nothing = np.equal(x, 0) & np.equal(y, y)
-    return x * np.log(np.where(nothing, 1, y).astype(np.result_type(y, np.float16)))
+    # Numbers of Python take the precision of the other operand, and double where they are alone.
+    weak = type(x) in NUMBERS and type(y) in NUMBERS
+    dtype = np.result_type(x, y, np.float64 if weak else np.float16)
+    safe = np.where(nothing, 1, y)
+    return x * np.log(safe.astype(dtype if safe.dtype.kind == "c" else real_dtype(dtype)))
 
 
 def _log1p_scalar(x: Any, y: Any) -> Any:

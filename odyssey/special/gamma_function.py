@@ -150,7 +150,7 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
         DTypeError: ``d`` is not an int.
         OdysseyError: ``d`` is less than 1.
 
-    >>> float(multigammaln(3.0, 1).round(6))  # log(2!)
+    >>> round(multigammaln(3.0, 1), 6)  # log(2!)
     0.693147
     """
     try:

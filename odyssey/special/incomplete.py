@@ -1,45 +1,27 @@
 """The incomplete gamma and beta functions, which SciPy computes; names and signatures are its own.
 
-They are the table's only ops that need SciPy, the extra ``odyssey[special]``, and load it at their
-first call: no short program of numbers is known that gives their values at every size.
+They need the extra ``odyssey[special]``, which they load at their first call: no short program of
+numbers is known that gives their values at every size.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError
 from odyssey.ops.elementwise.arithmetic import mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp
-from odyssey.spec import Array, Spec
+from odyssey.spec import Spec
 from odyssey.special.beta_function import betaln
 from odyssey.special.entropies import xlog1py, xlogy
 from odyssey.special.error_function import within
 from odyssey.special.gamma_function import gammaln
+from odyssey.special.library import by_scipy
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import floating
-
-
-def _by_scipy(name: str, *operands: Any) -> Array:
-    """SciPy's ufunc, in the floating dtype that NumPy's own functions would give."""
-    weak = all(type(v) in (int, float, bool) for v in operands)
-    dtype = np.result_type(*operands, np.float64 if weak else np.float16)
-    if dtype.kind != "f":
-        raise TypeError("needs real numbers")
-    try:
-        ufunc = getattr(import_module("scipy.special"), name)
-    except ImportError as error:
-        raise OdysseyError(
-            f"{name}: SciPy cannot be imported ({error}), and computes it; everything else works "
-            "without it; `pip install odyssey[special]`"
-        ) from error
-    # In double precision throughout: SciPy's single one errs by more than its last places.
-    out = ufunc(*[np.asarray(v).astype(np.float64) for v in operands])
-    return np.asarray(out).astype(dtype, copy=False)[()]
 
 
 def _density(a: Any, x: Any, x_spec: Spec) -> Any:
@@ -67,7 +49,7 @@ def gammainc(a: Any, x: Any, /) -> Any:
     The integral of ``t**(a - 1) * e**-t`` from 0 to x over ``gamma(a)`` (DLMF 8.2.4), for a > 0 and
     x >= 0, by SciPy. In ``a`` it has no derivative here: asking raises NotDifferentiableError.
     """
-    return _by_scipy("gammainc", a, x)
+    return by_scipy("gammainc", a, x)
 
 
 @op(
@@ -83,7 +65,7 @@ def gammaincc(a: Any, x: Any, /) -> Any:
 
     Without cancellation, by SciPy; see ``gammainc``.
     """
-    return _by_scipy("gammaincc", a, x)
+    return by_scipy("gammaincc", a, x)
 
 
 def _beta_density(a: Any, b: Any, x: Any) -> Any:
@@ -117,7 +99,7 @@ def betainc(a: Any, b: Any, x: Any, /) -> Any:
     for positive a and b and x from 0 to 1, by SciPy. In ``a`` and ``b`` it has no derivative here:
     asking raises NotDifferentiableError.
     """
-    return _by_scipy("betainc", a, b, x)
+    return by_scipy("betainc", a, b, x)
 
 
 publish(globals())

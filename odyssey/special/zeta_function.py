@@ -45,7 +45,7 @@ _POWERS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((3, 1), (1, 4)), ((), (2,)), ((), 
     elementwise=True,
     scalar=_zeta_scalar,
     vjp={"x": None, "q": lambda g, x, q: neg(mul(g, mul(x, zeta(add(x, 1), q))))},
-    kinks="none in x, which has no rule; infinite at q = 0, NaN below and at x < 1, as the value",
+    kinks="none in x, which has no rule; infinite at q = 0, NaN below, as the value is",
     samples=[sample(*shapes, low=1.5, high=6.0) for shapes in _POWERS],
     rejects=[APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")],
 )

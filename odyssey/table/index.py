@@ -96,6 +96,7 @@ ROWS = {
     """,
     "odyssey.ops.structure.sorting": "argsort sort",
     "odyssey.special.bessel": "i0 i1 i0e i1e bessel_quotient",
+    "odyssey.special.bessel_functions": "j0 j1 y0 y1 k0 k1 k0e k1e",
     "odyssey.special.beta_function": "betaln beta",
     "odyssey.special.digamma_function": "digamma=psi digamma_derivative",
     "odyssey.special.entropies": "logit xlogy xlog1py entr rel_entr kl_div",
@@ -175,6 +176,7 @@ COMPOSITES = {
     "odyssey.ops.structure.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
     "odyssey.special.digamma_function": "polygamma",
     "odyssey.special.gamma_function": "multigammaln",
+    "odyssey.special.log_sums": "weighted_logsumexp",
 }
 """Composites by family, likewise."""
 

@@ -187,4 +187,4 @@ def same_nodes_print(old: NodesPrint | None, new: NodesPrint | None) -> bool:
     usual = np.isfinite(old.slack)
     if (usual != np.isfinite(new.slack)).any():
         return False
-    return bool((abs(new.sums - old.sums) <= old.slack)[usual].all())
+    return bool((abs(new.sums[usual] - old.sums[usual]) <= old.slack[usual]).all())

@@ -1,7 +1,7 @@
 """What is made from the table says what the table says: pages, stubs, ``python -m odyssey ops``."""
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -32,6 +32,12 @@ every_entry = pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIE
 # ------------------------------------------------------------------ files made from the table
 
 
+needs_scipy = pytest.mark.skipif(
+    importlib.util.find_spec("scipy") is None, reason="SciPy, which computes some ops, is missing"
+)
+
+
+@needs_scipy
 @pytest.mark.skipif(not NEW_NUMPY, reason="before NumPy 2.1 what rounds made floats of integers")
 @pytest.mark.parametrize("kind", reference.FILES)
 def test_the_files_made_from_the_table_are_fresh(kind):
@@ -39,6 +45,7 @@ def test_the_files_made_from_the_table_are_fresh(kind):
     assert not stale, f"{', '.join(stale)}: refresh with 'python -m tools.reference'"
 
 
+@needs_scipy
 @pytest.mark.parametrize("kind", reference.FILES)
 def test_the_command_writes_the_files_and_then_none_is_stale(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tools.reference.files._root", lambda: tmp_path)

@@ -90,4 +90,25 @@ PAIRS = [
     ),
     pair("jax.scipy.special.betaln", "betaln", (3, 2), (2,), **UP),
     pair("jax.scipy.special.beta", "beta", (3, 2), (2,), **UP),
+    *(
+        # Beyond 3 the first four of torch err by up to 3e-7.
+        pair(f"torch.special.{theirs}", ours, (5,), low=0.5, high=3.0, values_only=True)
+        for theirs, ours in (
+            ("bessel_j0", "j0"),
+            ("bessel_j1", "j1"),
+            ("bessel_y0", "y0"),
+            ("bessel_y1", "y1"),
+            ("modified_bessel_k0", "k0"),
+            ("modified_bessel_k1", "k1"),
+            ("scaled_modified_bessel_k0", "k0e"),
+            ("scaled_modified_bessel_k1", "k1e"),
+        )
+    ),
+    pair(
+        "torch.special.spherical_bessel_j0",
+        "sine_quotient",
+        (5,),
+        ours={"order": 0},
+        values_only=True,
+    ),
 ]

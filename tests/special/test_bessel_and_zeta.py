@@ -93,3 +93,29 @@ def test_divergences_are_infinite_outside_and_nan_of_nan():
     np.testing.assert_allclose(ops.kl_div(x[:-1], y[:-1]), wanted, rtol=1e-15)
     most, least = 1.7e308, 5e-324
     np.testing.assert_array_equal(ops.kl_div([most, least], [most, least]), 0)
+
+
+def test_a_number_of_python_keeps_the_precision_of_the_other_operand():
+    two, log = np.array([2.0]), math.log(2)
+    assert ops.xlogy(1.0, 2.0) == log
+    assert ops.xlogy(np.ones(1), 2) == log
+    assert ops.xlogy(1, two) == log
+    assert ops.xlogy(np.ones(1, np.float32), 2.0) == np.float32(log)
+    assert ops.xlogy(1, np.array([2 + 0j])) == log
+
+
+@pytest.mark.parametrize("name", ["j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"])
+def test_bessel_functions_of_scipy_have_their_two_derivatives(name):
+    pytest.importorskip("scipy.special", reason="SciPy, which computes them, is missing")
+    check_gradients(getattr(ops, name), np.array([0.4, 1.0, 2.5, 7.0, 30.0]))
+
+
+def test_bessel_functions_of_scipy_at_0():
+    pytest.importorskip("scipy.special", reason="SciPy, which computes them, is missing")
+    zero = Variable(np.zeros(1), requires_grad=True)
+    for function, value, slope in ((ops.j0, 1, 0), (ops.j1, 0, 0.5), (ops.k0, INF, -INF)):
+        with GradientTape() as tape:
+            y = function(zero)
+        assert y.numpy() == value
+        with np.errstate(all="ignore"):
+            assert tape.gradient(y, zero, np.ones(1)) == slope

@@ -13,7 +13,7 @@ import mpmath
 
 INF, NAN = math.inf, math.nan
 RNG = np.random.default_rng(0)
-ABOVE = np.concatenate([RNG.uniform(0, 5, 200), 10 ** RNG.uniform(-30, 1.5, 200)])
+ABOVE = np.concatenate([RNG.uniform(0, 5, 100), 10 ** RNG.uniform(-30, 1.5, 100)])
 BELOW = -RNG.uniform(0, 20, 200)
 WIDE = np.concatenate([ABOVE, 10 ** RNG.uniform(1.5, 30, 50)])
 CLOSE = np.concatenate([c + 1e-5 * RNG.normal(size=20) for c in (1.0, 1.4616321449683622, 2.0)])
@@ -42,7 +42,7 @@ def test_below_zero_they_err_by_a_few_roundings_of_one(dtype):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20, 21, 60, 100])
 def test_derivatives_of_digamma_err_by_as_many_units_as_their_order(n):
-    x = [*ABOVE[:100], *BELOW[:50]]
+    x = [*ABOVE[::5], *BELOW[:20]]
     assert_exact(lambda x: ops.polygamma(n, x), order(n), x, "float64", ulps=4 + 2 * n)
 
 

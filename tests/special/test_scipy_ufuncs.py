@@ -38,6 +38,7 @@ OURS = {
     "i0e": ops.i0e,
     "i1": ops.i1,
     "i1e": ops.i1e,
+    **{name: getattr(ops, name) for name in ("j0", "j1", "k0", "k0e", "k1", "k1e", "y0", "y1")},
     "kl_div": ops.kl_div,
     "log_expit": ops.log_sigmoid,
     "log_ndtr": ops.log_ndtr,

@@ -38,4 +38,20 @@ def multigammaln(a, d):
     return by_mpmath(formula)(a if d == 1 else a - 0.0)
 
 
-FORMULAS = {"polygamma": by_mpmath(polygamma), "multigammaln": multigammaln}
+def weighted_logsumexp(x, b, axis=None, *, keepdims=False, return_sign=False):
+    """Of small numbers, where nothing can overflow."""
+    if np.iscomplexobj(x):
+        raise TypeError("weighs exponentials of real numbers")
+    dtype = np.float64 if x.dtype.kind in "biu" else x.dtype
+    x = x.astype(np.result_type(dtype, b))
+    total = np.sum(np.exp(x) * b, axis, keepdims=keepdims)
+    sign, size = np.sign(total), np.abs(total)
+    out = np.log(size if return_sign else total)[()]
+    return (out, sign) if return_sign else out
+
+
+FORMULAS = {
+    "weighted_logsumexp": weighted_logsumexp,
+    "polygamma": by_mpmath(polygamma),
+    "multigammaln": multigammaln,
+}

@@ -44,6 +44,8 @@ ELSEWHERE |= {"nanmax", "nanmin", "nanmean", "nansum", "nanprod", "nanvar", "nan
 ELSEWHERE |= {"nanquantile", "nanpercentile", "nancumsum", "nancumprod"}
 # What is made of special functions, each a row whose corners are walked.
 ELSEWHERE |= {"polygamma", "multigammaln"}
+# A sum, and the logarithm of it; tested beside the special functions.
+ELSEWHERE |= {"weighted_logsumexp"}
 # A row of products, and a sum.
 ELSEWHERE |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 # What normalizes is one row as well, of whose corners test_layer_norm tells.

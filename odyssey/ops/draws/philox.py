@@ -192,6 +192,7 @@ def _drop_in_ops(x: Any, state: Any, rate: float, shared: int) -> Any:
     jvp={
         "x": lambda t, state, rate, shared: philox_dropout(t, state, rate=rate, shared=shared),
     },
+    kinks="0 where it is left out, whatever the number and the cotangent",
     samples=[
         sample((3, 4), _STATE),
         sample((2, 3, 2), _STATE, rate=0.3, shared=1),
