@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,16 +10,21 @@ import numpy as np
 from odyssey.checks import number, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
-from odyssey.nn.attention_tiles import PASSES, Attention
+from odyssey.nn.attention_in_ops import (
+    dtype_of,
+    in_ops,
+    per_head,
+    pullback_in_ops,
+    scale_of,
+    softmax_moved,
+    weights_of,
+)
+from odyssey.nn.attention_tiles import PASSES, Attention, Passes
 from odyssey.nn.shared import Shared
-from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
-from odyssey.ops.elementwise.choice import equal, logical_and, where
-from odyssey.ops.elementwise.elementary import exp
-from odyssey.ops.folds.reductions import max, sum, sum_to
-from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
-from odyssey.spec import Shape, Spec, spec_of
-from odyssey.table.declare import op, publish
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.structure.shape import matrix_transpose, shape_of
+from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.derived import derived
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating
@@ -43,8 +47,8 @@ def _out_spec(q: Spec, k: Spec, v: Spec, mask: Any, causal: bool, scale: float |
     dtype = np.result_type(*(floating(x.dtype) for x in (q, k, v)))
     if mask is not None:
         lead = _masked_lead((*lead, shapes[0][-2], shapes[1][-2]), mask)
-        if _dtype_of(mask).kind == "f":
-            dtype = np.result_type(dtype, _dtype_of(mask))
+        if dtype_of(mask).kind == "f":
+            dtype = np.result_type(dtype, dtype_of(mask))
     return Spec((*lead, shapes[0][-2], shapes[2][-1]), dtype)
 
 
@@ -66,16 +70,11 @@ def _lead(shapes: list[Any], came: str) -> Shape:
         ) from None
 
 
-def _dtype_of(mask: Any) -> np.dtype[Any]:
-    """Of a spec, an array, or a number, which is an array without axes."""
-    return np.dtype(getattr(mask, "dtype", type(mask)))
-
-
 def _masked_lead(scores: Shape, mask: Any) -> Shape:
     shape = getattr(mask, "shape", ())
-    if _dtype_of(mask).kind not in "bf":
+    if dtype_of(mask).kind not in "bf":
         raise DTypeError(
-            f"{_WHO}: mask is of {_dtype_of(mask)}; pass truth values, True where a query may "
+            f"{_WHO}: mask is of {dtype_of(mask)}; pass truth values, True where a query may "
             "attend, or floating numbers, which are added to the scores"
         )
     try:
@@ -89,87 +88,6 @@ def _masked_lead(scores: Shape, mask: Any) -> Shape:
 
 def _options(causal: bool, scale: Any) -> tuple[bool, float | None]:
     return causal, None if scale is None else number(_WHO, "scale", scale)
-
-
-def _scale_of(q: Any, scale: float | None) -> float:
-    return 1 / math.sqrt(q.shape[-1] or 1) if scale is None else scale
-
-
-# ------------------------------------------------------------------ the same in other ops
-
-
-def _real(x: Any) -> Any:
-    return x if x.dtype.kind == "f" else astype(x, floating(x.dtype))
-
-
-def _per_head(x: Any, q: Any) -> Any:
-    """Keys or values with a copy for each query head, where these are grouped."""
-    if len(q.shape) < 3 or len(x.shape) < 3:
-        return x
-    heads, own = q.shape[-3], x.shape[-3]
-    if own == heads or 1 in (own, heads):
-        return x
-    return take(x, np.arange(heads) // (heads // own), axis=-3)
-
-
-def _onto(total: Any, x: Any) -> Any:
-    """The transpose of ``_per_head``: a cotangent summed over what ``x`` was repeated for."""
-    if len(x.shape) > 2 and 1 < x.shape[-3] < total.shape[-3]:
-        own, each = x.shape[-3], total.shape[-3] // x.shape[-3]
-        total = sum(reshape(total, (*total.shape[:-3], own, each, *total.shape[-2:])), -3)
-    return sum_to(total, x.shape)
-
-
-def _weights(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Any:
-    """The softmax of the scores; 0 where a row has no key to attend to."""
-    scores = mul(matmul(q, matrix_transpose(_per_head(k, q))), _scale_of(q, scale))
-    allowed = np.tri(q.shape[-2], k.shape[-2], dtype=bool) if causal else None
-    if mask is not None and _dtype_of(mask).kind == "b":
-        allowed = mask if allowed is None else logical_and(allowed, mask)
-    elif mask is not None:
-        scores = add(scores, mask)
-    if not k.shape[-2]:
-        return scores
-    if allowed is not None:
-        scores = where(allowed, scores, -np.inf)
-    top = max(scores, -1, keepdims=True)
-    powers = exp(sub(scores, where(equal(top, -np.inf), 0, top)))
-    total = sum(powers, -1, keepdims=True)
-    return div(powers, where(equal(total, 0), 1, total))
-
-
-def _in_ops(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
-    q, k, v = map(_real, (q, k, v))
-    return matmul(_weights(q, k, mask, causal, scale), _per_head(v, q))
-
-
-def _pullback_in_ops(
-    cotangent: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    causal: bool,
-    scale: float | None,
-    operand: str,
-) -> Any:
-    q, k, v = map(_real, (q, k, v))
-    weights = _weights(q, k, mask, causal, scale)
-    if operand == "v":
-        return _onto(matmul(matrix_transpose(weights), cotangent), v)
-    moved = _softmax_moved(matmul(cotangent, matrix_transpose(_per_head(v, q))), weights)
-    if operand == "mask":
-        return sum_to(moved, shape_of(mask))
-    if operand == "q":
-        made = sum_to(matmul(moved, _per_head(k, q)), q.shape)
-    else:
-        made = _onto(matmul(matrix_transpose(moved), q), k)
-    return mul(made, _scale_of(q, scale))
-
-
-def _softmax_moved(t: Any, weights: Any) -> Any:
-    """The derivative of the softmax, which is symmetric and so serves both modes."""
-    return mul(weights, sub(t, sum(mul(t, weights), -1, keepdims=True)))
 
 
 # ------------------------------------------------------------------ rules
@@ -186,7 +104,7 @@ def _rule(operand: str) -> Callable[..., Any]:
         scale: float | None,
         residual: Any = None,
     ) -> Any:
-        if operand == "mask" and _dtype_of(mask).kind == "b":
+        if operand == "mask" and dtype_of(mask).kind == "b":
             return np.zeros(shape_of(mask), g.dtype)
         if residual is None or operand == "mask":
             return attention_pullback(g, q, k, v, mask, causal=causal, scale=scale, operand=operand)
@@ -202,41 +120,75 @@ def _rule(operand: str) -> Callable[..., Any]:
 
 
 def _q_push(t: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
-    scores = mul(matmul(t, matrix_transpose(_per_head(k, q))), _scale_of(q, scale))
+    scores = mul(matmul(t, matrix_transpose(per_head(k, q))), scale_of(q, scale))
     return _pushed(scores, q, k, v, mask, causal, scale)
 
 
 def _k_push(t: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
-    scores = mul(matmul(q, matrix_transpose(_per_head(t, q))), _scale_of(q, scale))
+    scores = mul(matmul(q, matrix_transpose(per_head(t, q))), scale_of(q, scale))
     return _pushed(scores, q, k, v, mask, causal, scale)
 
 
 def _pushed(t: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
     """The tangent of the result for that of the scores."""
-    weights = _weights(q, k, mask, causal, scale)
-    return matmul(_softmax_moved(t, weights), _per_head(v, q))
+    weights = weights_of(q, k, mask, causal, scale)
+    return matmul(softmax_moved(t, weights), per_head(v, q))
 
 
 # ------------------------------------------------------------------ rows
 
 
 def _call(
-    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, passes: Any = PASSES
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, passes: Passes = PASSES
 ) -> Attention:
     """The call on arrays, checked."""
     q, k, v = map(np.asarray, (q, k, v))
     mask = None if mask is None else np.asarray(mask)
     _out_spec(spec_of(q), spec_of(k), spec_of(v), mask, causal, scale)
-    return Attention(q, k, v, mask, causal, _scale_of(q, scale), passes)
+    return Attention(q, k, v, mask, causal, scale_of(q, scale), passes)
 
 
-def _with_shared(
-    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
-) -> tuple[Any, Any]:
-    out, kept = _call(q, k, v, mask, causal, scale).forward(keep=True)
-    return out, (Shared(), PASSES, *kept)
+def _leaving(passes: Passes, *given: Any) -> tuple[Any, Any]:
+    """The result, and what the rules share."""
+    q, k, v, mask, causal, scale = given
+    out, kept = _call(q, k, v, mask, causal, scale, passes).forward(keep=True)
+    return out, (Shared(), passes, *kept)
 
 
+def _pulled(passes: Passes, cotangent: Any, *given: Any) -> Array:
+    q, k, v, mask, causal, scale, operand = given
+    call = _call(q, k, v, mask, causal, scale, passes)
+    cotangent = np.asarray(cotangent)
+    wanted = _pullback_spec(cotangent, q, k, v, mask, causal, scale, operand)
+    return call.backward(cotangent, (operand,))[operand].astype(wanted.dtype, copy=False)
+
+
+def _compiled() -> Passes:
+    from odyssey.kernels.attention import pull, weigh
+
+    return Passes(weigh, pull)
+
+
+def _many(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
+    """Whether compiled passes can take a call, and have several queries to take at once."""
+    floats = [getattr(x, "dtype", None) for x in (q, k, v)]
+    if mask is not None and dtype_of(mask).kind != "b":
+        floats.append(dtype_of(mask))
+    known = all(dtype in (np.float32, np.float64) for dtype in floats)
+    return known and q.ndim > 1 and q.shape[-2] > 1
+
+
+_KERNEL = Kernel(
+    "compiled passes over tiles",
+    lambda *given: _leaving(_compiled(), *given)[0],
+    when=_many,
+    with_residual=lambda *given: _leaving(_compiled(), *given),
+)
+_KERNEL_BACK = Kernel(
+    "compiled passes over tiles",
+    lambda *given: _pulled(_compiled(), *given),
+    when=lambda cotangent, *given: _many(*given) and _many(cotangent, *given[1:]),
+)
 _LOWER = np.tri(3, 4, dtype=bool)
 _VALUES = np.arange(16, dtype=np.float16).reshape(2, 4, 2)
 _NONE_IN_A_ROW = np.array([[True, False, True], [False, False, False]])
@@ -256,9 +208,10 @@ _REJECTS = (
     real=True,
     prepare=_options,
     infer=_out_spec,
-    equals=_in_ops,
-    canonical=lambda q, k, v, mask, causal, scale: (causal, _scale_of(q, scale)),
-    with_residual=_with_shared,
+    equals=in_ops,
+    canonical=lambda q, k, v, mask, causal, scale: (causal, scale_of(q, scale)),
+    with_residual=lambda *given: _leaving(PASSES, *given),
+    kernels=[_KERNEL],
     vjp={name: _rule(name) for name in ("q", "k", "v", "mask")},
     jvp={
         "q": _q_push,
@@ -337,22 +290,23 @@ def _pullback_spec(
     if came != out.shape:
         raise ShapeError(f"{_BACK}: cotangent {came}; the result is {out.shape}")
     x = {"q": q, "k": k, "v": v, "mask": mask}[operand]
-    if x is None or (x is mask and _dtype_of(mask).kind == "b"):
+    if x is None or (x is mask and dtype_of(mask).kind == "b"):
         raise DTypeError(f"{_BACK}: operand='mask', which is {mask}; it has no gradient")
-    return Spec(getattr(x, "shape", ()), np.result_type(out.dtype, floating(_dtype_of(cotangent))))
+    return Spec(getattr(x, "shape", ()), np.result_type(out.dtype, floating(dtype_of(cotangent))))
 
 
 @op(
     real=True,
     prepare=_operand,
     infer=_pullback_spec,
-    equals=_pullback_in_ops,
+    equals=pullback_in_ops,
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,
-        _scale_of(q, scale),
+        scale_of(q, scale),
         operand,
     ),
-    **derived(_pullback_in_ops, "cotangent", "q", "k", "v", "mask"),
+    kernels=[_KERNEL_BACK],
+    **derived(pullback_in_ops, "cotangent", "q", "k", "v", "mask"),
     kinks="as scaled_dot_product_attention",
     samples=[
         sample((2, 2), (2, 3), (4, 3), (4, 2), None, operand="q"),
@@ -382,10 +336,7 @@ def attention_pullback(
     operand: str,
 ) -> Any:
     """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
-    call = _call(q, k, v, mask, causal, scale)
-    cotangent = np.asarray(cotangent)
-    wanted = _pullback_spec(cotangent, q, k, v, mask, causal, scale, operand)
-    return call.backward(cotangent, (operand,))[operand].astype(wanted.dtype, copy=False)
+    return _pulled(PASSES, cotangent, q, k, v, mask, causal, scale, operand)
 
 
 publish(globals())

@@ -42,8 +42,9 @@ class Shared:
             answers: Makes the cotangents of all operands, by name.
         """
         last, self._last = self._last, None
-        # By value: who sees a cotangent, as functions given to on_gradient do, may write to it.
-        if last is None or name not in last[1] or not np.array_equal(last[0], g, equal_nan=True):
+        # By value: who sees a cotangent, as functions given to on_gradient do, may write to it. NaN
+        # is computed anew.
+        if last is None or name not in last[1] or not np.array_equal(last[0], g):
             last = g.copy(), answers()
         answer = last[1].pop(name)
         self._last = last if last[1] else None

@@ -1,0 +1,133 @@
+"""The passes between the products of attention, over stacks of matrices (keys, queries).
+
+Queries lie side by side, so that every inner loop takes several at once, in the order of the keys:
+no sum is taken in another order than it is written in. The exponential, of numbers that are not
+positive, is reduced as in W. J. Cody and W. Waite, Software Manual for the Elementary Functions,
+1980, and is a Taylor series then.
+"""
+
+from __future__ import annotations
+
+import math
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from odyssey.kernels.loops import Loop, loop
+
+__all__ = ["pull", "weigh"]
+
+# What the loop below calls by these names, it is given by dtype; ``LONG``: double precision.
+BOTTOM: Any = -math.inf
+ZERO: Any = 0.0
+HALF: Any = 0.5
+ONE: Any = 1.0
+LOG2E: Any = 1 / math.log(2)
+HIGH: Any = None
+LOW: Any = None
+LEAST: Any = None
+F: Any = None
+I: Any = None  # noqa: E741
+BITS: Any = None
+BIAS: Any = None
+SINGLE: Any = None
+LONG = False
+C2, C3, C4, C5, C6, C7, C8, C9, C10, C11, C12 = [1 / math.factorial(k) for k in range(2, 13)]
+
+
+def _weigh(out: Any, out_top: Any, out_inverse: Any) -> None:
+    for b in range(out.shape[0]):
+        for i in range(out.shape[2]):
+            out_top[i] = BOTTOM
+            out_inverse[b, i] = ZERO
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                x = out[b, j, i]
+                out_top[i] = out_top[i] if out_top[i] >= x else x
+        for i in range(out.shape[2]):
+            out_top[i] = ZERO if out_top[i] == BOTTOM else out_top[i]
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                x = out[b, j, i] - out_top[i]
+                c = LEAST if x < LEAST else x
+                n = I(c * LOG2E - HALF)
+                f = F(n)
+                r = (c - f * HIGH) - f * LOW
+                y = C7
+                if LONG:
+                    y = C10 + r * (C11 + r * C12)
+                    y = C7 + r * (C8 + r * (C9 + r * y))
+                y = C5 + r * (C6 + r * y)
+                y = C2 + r * (C3 + r * (C4 + r * y))
+                y = ONE + (r + (r * r) * y)
+                half = I(n >> SINGLE)  # a power of two in two factors, for it may be subnormal
+                y = y * I(I(half + BIAS) << BITS).view(F)
+                y = y * I(I(I(n - half) + BIAS) << BITS).view(F)
+                y = ZERO if x < LEAST else y
+                out[b, j, i] = y
+                out_inverse[b, i] += y
+        for i in range(out.shape[2]):
+            out_inverse[b, i] = ONE / (ONE if out_inverse[b, i] == ZERO else out_inverse[b, i])
+
+
+def _made(dtype: Any, whole: Any, bits: int, bias: int, **ends: float) -> Loop:
+    """The loop above for one dtype, and integers as long."""
+    names = globals() | ends
+    numbers = {k: dtype(v) for k, v in names.items() if type(v) is float and k.isupper()}
+    given = {"F": dtype, "I": whole, "BITS": whole(bits), "BIAS": whole(bias), "SINGLE": whole(1)}
+    scope = names | numbers | given | {"LONG": dtype is np.float64}
+    function = FunctionType(_weigh.__code__, scope, _weigh.__name__)
+    function.__qualname__, function.__module__ = f"_weigh_{dtype.__name__}", __name__
+    return Loop(function, contract=True)
+
+
+# Of ln 2 the first part has so few digits that whole multiples of it are exact.
+_LN2 = {"HIGH": 0.693359375, "LOW": -2.12194440e-4}
+_LN2_LONG = {"HIGH": 6.93145751953125e-1, "LOW": 1.42860682030941723212e-6}
+_WEIGH = {
+    "f": _made(np.float32, np.int32, 23, 127, LEAST=-104.0, **_LN2),
+    "d": _made(np.float64, np.int64, 52, 1023, LEAST=-746.0, **_LN2_LONG),
+}
+
+
+@loop
+def _pull(powers: Any, inverse: Any, out: Any, out_total: Any) -> None:
+    for b in range(out.shape[0]):
+        for i in range(out.shape[2]):
+            out_total[i] = out.dtype.type(0)
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                out_total[i] += powers[b, j, i] * out[b, j, i]
+        for i in range(out.shape[2]):
+            out_total[i] *= inverse[b, i]
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                out[b, j, i] = powers[b, j, i] * (out[b, j, i] - out_total[i])
+
+
+def weigh(scores: Any) -> Any:
+    """In place: the powers of each column of a stack of matrices, over that of the largest.
+
+    Returns:
+        (..., 1, columns), 1 over their sums; 1 for a column that is all -inf, of which all are 0.
+    """
+    *stack, keys, queries = scores.shape
+    inverse = np.empty((math.prod(stack), queries), scores.dtype)
+    top = np.empty(queries, scores.dtype)
+    _WEIGH[scores.dtype.char](scores.reshape(-1, keys, queries), top, inverse)
+    return inverse.reshape(*stack, 1, queries)
+
+
+def pull(powers: Any, inverse: Any, moved: Any) -> None:
+    """In place of the last: from the weights' cotangents those of scores, over ``inverse``."""
+    *stack, keys, queries = moved.shape
+    if powers.shape != moved.shape:
+        powers = np.broadcast_to(powers, moved.shape)
+        inverse = np.broadcast_to(inverse, (*stack, 1, queries))
+    _pull(
+        powers.reshape(-1, keys, queries),
+        inverse.reshape(-1, queries),
+        moved.reshape(-1, keys, queries),
+        np.empty(queries, moved.dtype),
+    )

@@ -1,0 +1,113 @@
+"""Attention written in other ops, with all scores at once: what its rows mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.linalg.products import matmul
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.choice import equal, logical_and, where
+from odyssey.ops.elementwise.elementary import exp
+from odyssey.ops.folds.reductions import max, sum, sum_to
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
+from odyssey.table.shape_rules import floating
+
+__all__ = [
+    "dtype_of",
+    "in_ops",
+    "per_head",
+    "pullback_in_ops",
+    "scale_of",
+    "softmax_moved",
+    "weights_of",
+]
+
+
+def dtype_of(mask: Any) -> np.dtype[Any]:
+    """Of a spec, an array, or a number, which is an array without axes."""
+    return np.dtype(getattr(mask, "dtype", type(mask)))
+
+
+def scale_of(q: Any, scale: float | None) -> float:
+    """What scores are multiplied by, where it is not said."""
+    return 1 / math.sqrt(q.shape[-1] or 1) if scale is None else scale
+
+
+def _real(x: Any) -> Any:
+    return x if x.dtype.kind == "f" else astype(x, floating(x.dtype))
+
+
+def per_head(x: Any, q: Any) -> Any:
+    """Keys or values with a copy for each query head, where these are grouped."""
+    if len(q.shape) < 3 or len(x.shape) < 3:
+        return x
+    heads, own = q.shape[-3], x.shape[-3]
+    if own == heads or 1 in (own, heads):
+        return x
+    return take(x, np.arange(heads) // (heads // own), axis=-3)
+
+
+def _onto(total: Any, x: Any) -> Any:
+    """The transpose of ``per_head``: a cotangent summed over what ``x`` was repeated for."""
+    if len(x.shape) > 2 and 1 < x.shape[-3] < total.shape[-3]:
+        own, each = x.shape[-3], total.shape[-3] // x.shape[-3]
+        total = sum(reshape(total, (*total.shape[:-3], own, each, *total.shape[-2:])), -3)
+    return sum_to(total, x.shape)
+
+
+def weights_of(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+    """The softmax of the scores; 0 where a row has no key to attend to."""
+    scores = mul(matmul(q, matrix_transpose(per_head(k, q))), scale_of(q, scale))
+    allowed = np.tri(q.shape[-2], k.shape[-2], dtype=bool) if causal else None
+    if mask is not None and dtype_of(mask).kind == "b":
+        allowed = mask if allowed is None else logical_and(allowed, mask)
+    elif mask is not None:
+        scores = add(scores, mask)
+    if not k.shape[-2]:
+        return scores
+    if allowed is not None:
+        scores = where(allowed, scores, -np.inf)
+    top = max(scores, -1, keepdims=True)
+    powers = exp(sub(scores, where(equal(top, -np.inf), 0, top)))
+    total = sum(powers, -1, keepdims=True)
+    return div(powers, where(equal(total, 0), 1, total))
+
+
+def in_ops(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+    """What ``scaled_dot_product_attention`` equals."""
+    q, k, v = map(_real, (q, k, v))
+    return matmul(weights_of(q, k, mask, causal, scale), per_head(v, q))
+
+
+def pullback_in_ops(
+    cotangent: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    causal: bool,
+    scale: float | None,
+    operand: str,
+) -> Any:
+    """What ``attention_pullback`` equals."""
+    q, k, v = map(_real, (q, k, v))
+    weights = weights_of(q, k, mask, causal, scale)
+    if operand == "v":
+        return _onto(matmul(matrix_transpose(weights), cotangent), v)
+    moved = softmax_moved(matmul(cotangent, matrix_transpose(per_head(v, q))), weights)
+    if operand == "mask":
+        return sum_to(moved, shape_of(mask))
+    if operand == "q":
+        made = sum_to(matmul(moved, per_head(k, q)), q.shape)
+    else:
+        made = _onto(matmul(matrix_transpose(moved), q), k)
+    return mul(made, scale_of(q, scale))
+
+
+def softmax_moved(t: Any, weights: Any) -> Any:
+    """The derivative of the softmax, which is symmetric and so serves both modes."""
+    return mul(weights, sub(t, sum(mul(t, weights), -1, keepdims=True)))
