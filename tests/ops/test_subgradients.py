@@ -8,6 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.ops import OPS
+from support import stated_arrays, stated_special
 from support.cases import assert_same
 
 INF, NAN = np.inf, np.nan
@@ -217,6 +218,7 @@ LIMITS = {
         ([[1, -1]], None),
     ),
 }
+TABLE |= stated_arrays.STATED | stated_special.STATED
 CASES = {f"kink: {k}": v for k, v in TABLE.items()}
 CASES |= {f"limit: {k}": v for k, v in LIMITS.items()}
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
