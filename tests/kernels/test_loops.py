@@ -10,6 +10,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
+from odyssey.cli.commands import main
 from odyssey.errors import DeviceError
 from odyssey.kernels import T, generated, loops
 from odyssey.kernels.loops import loop
@@ -225,3 +226,30 @@ def test_blocks_for_numpy_and_for_kernels_nest_in_any_order(monkeypatch):
             od.nn.softmax(x)
         od.nn.softmax(x)
     assert ran == [0, 1]
+
+
+# ------------------------------------------------------------------ python -m odyssey warmup
+
+
+@needs_numba
+def test_warmup_compiles_forward_and_backward_loops_of_both_dtypes(tmp_path):
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "odyssey", "warmup", "elu"],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stderr == ""
+        assert "1 of 1  elu" in done.stdout
+        found.append(sorted((tmp_path / "odyssey").glob("odyssey_loop_*.py")))
+    assert found[0] == found[1]
+    assert len(found[0]) >= 4
+
+
+def test_warmup_names_the_ops_that_run_loops(capsys):
+    with pytest.raises(SystemExit, match=r"add; the ops that run loops by themselves are .*gelu"):
+        main(["warmup", "add"])
