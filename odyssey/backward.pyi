@@ -316,6 +316,21 @@ def eigh(
 def eigvals(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def eigvalsh(g: ArrayLike, a: ArrayLike, UPLO: str = "L") -> _Array: ...
 def elu(g: ArrayLike, x: ArrayLike, alpha: float = 1.0) -> _Array: ...
+def embedding(
+    g: ArrayLike,
+    indices: ArrayLike,
+    weight_spec: Spec = ...,
+    padding_index: int | None = None,
+    *,
+    weight: ArrayLike = ...,
+) -> _Array: ...
+def embedding_pullback(
+    g: ArrayLike,
+    indices: ArrayLike,
+    padding_index: int | None = None,
+    *,
+    cotangent: ArrayLike = ...,
+) -> _Array: ...
 def entr(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def erf(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def erfc(g: ArrayLike, x: ArrayLike) -> _Array: ...
@@ -553,6 +568,26 @@ def ndtr(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def ndtri(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 neg = negative
+def norm_pullback(
+    g: ArrayLike,
+    cotangent: ArrayLike,
+    x: ArrayLike,
+    inverse: ArrayLike,
+    mean: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    axis: int | tuple[int, ...] | None = -1,
+) -> tuple[_Array, _Array, _Array, _Array | None, _Array | None]:
+    """The gradients in cotangent and x and inverse and mean and weight."""
+def norm_weight_pullback(
+    g: ArrayLike,
+    cotangent: ArrayLike,
+    x: ArrayLike,
+    inverse: ArrayLike,
+    mean: ArrayLike | None = None,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...] = ...,
+) -> tuple[_Array, _Array, _Array, _Array | None]:
+    """The gradients in cotangent and x and inverse and mean."""
 def over_length(
     g: ArrayLike, length: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:

@@ -62,6 +62,12 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "softmax_pullback": 1 << 14,
         "log_softmax_pullback": 1 << 14,
         "softmax_cross_entropy": 1 << 14,
+        # 0.3 to 0.5 of it; of embeddings 0.3 to 0.7.
+        "layer_norm": 1 << 15,
+        "rms_norm": 1 << 15,
+        "norm_pullback": 1 << 15,
+        "norm_weight_pullback": 1 << 15,
+        "embedding_pullback": 1 << 15,
     }
 )
 """By op."""

@@ -42,6 +42,9 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "elu",
+    "embedding",
+    "embedding_bag",
+    "embedding_pullback",
     "fold",
     "geglu",
     "gelu",
@@ -79,6 +82,8 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "multi_head_attention",
+    "norm_pullback",
+    "norm_weight_pullback",
     "normalize",
     "pairwise_distance",
     "pdist",
@@ -1062,6 +1067,66 @@ def elu(x: Scalar, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Any: .
 def elu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array: ...
 
 @overload
+def embedding(
+    indices: V, weight: Operand, /, *, padding_index: int | None = None, tape: Tape | None = None
+) -> V:
+    """The rows of ``weight`` that ``indices`` name."""
+@overload
+def embedding(
+    indices: Plain, weight: V, /, *, padding_index: int | None = None, tape: Tape | None = None
+) -> V: ...
+@overload
+def embedding(
+    indices: Plain, weight: Plain, /, *, padding_index: int | None = None, tape: Tape | None = None
+) -> Array: ...
+
+@overload
+def embedding_bag(
+    indices: V, weight: Operand, *, mode: str = "mean", tape: Tape | None = None
+) -> V:
+    """The mean, the sum or the largest, by element, of the rows that each bag of indices names."""
+@overload
+def embedding_bag(
+    indices: Plain, weight: V, *, mode: str = "mean", tape: Tape | None = None
+) -> V: ...
+@overload
+def embedding_bag(
+    indices: Plain, weight: Plain, *, mode: str = "mean", tape: Tape | None = None
+) -> ArrayOrScalar: ...
+
+@overload
+def embedding_pullback(
+    cotangent: V,
+    indices: Operand,
+    /,
+    *,
+    padding_index: int | None = None,
+    spec: Spec,
+    tape: Tape | None = None,
+) -> V:
+    """A cotangent of ``embedding``, added up in rows of a matrix like ``spec``, in its order."""
+@overload
+def embedding_pullback(
+    cotangent: Plain,
+    indices: V,
+    /,
+    *,
+    padding_index: int | None = None,
+    spec: Spec,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def embedding_pullback(
+    cotangent: Plain,
+    indices: Plain,
+    /,
+    *,
+    padding_index: int | None = None,
+    spec: Spec,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
 def fold(
     x: V,
     /,
@@ -1811,6 +1876,142 @@ def multi_head_attention(
     causal: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def norm_pullback(
+    cotangent: V,
+    x: Operand,
+    inverse: Operand,
+    mean: Operand | None = None,
+    weight: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> V:
+    """The cotangent of ``x`` for that of ``weight * (x - mean) * inverse``, by way of both."""
+@overload
+def norm_pullback(
+    cotangent: Plain,
+    x: V,
+    inverse: Operand,
+    mean: Operand | None = None,
+    weight: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: V,
+    mean: Operand | None = None,
+    weight: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: Plain,
+    mean: V,
+    weight: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: Plain,
+    mean: Plain | None,
+    weight: V,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: Plain,
+    mean: Plain | None = None,
+    weight: Plain | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    tape: Tape | None = None,
+) -> Array: ...
+
+@overload
+def norm_weight_pullback(
+    cotangent: V,
+    x: Operand,
+    inverse: Operand,
+    mean: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...],
+    tape: Tape | None = None,
+) -> V:
+    """The cotangent of ``weight``, of ``shape``, for that of ``weight * (x - mean) * inverse``."""
+@overload
+def norm_weight_pullback(
+    cotangent: Plain,
+    x: V,
+    inverse: Operand,
+    mean: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...],
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_weight_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: V,
+    mean: Operand | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...],
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_weight_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: Plain,
+    mean: V,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...],
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def norm_weight_pullback(
+    cotangent: Plain,
+    x: Plain,
+    inverse: Plain,
+    mean: Plain | None = None,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = -1,
+    shape: tuple[int, ...],
+    tape: Tape | None = None,
+) -> Array: ...
 
 @overload
 def normalize(

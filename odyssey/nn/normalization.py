@@ -9,14 +9,28 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import number
-from odyssey.errors import SettingError, ShapeError
+from odyssey.errors import SettingError
+from odyssey.nn.norm_kernels import (
+    LOOPED,
+    norm_fits,
+    norm_in_loops,
+    pulled,
+    pulled_in_loops,
+    rms_fits,
+    rms_in_loops,
+    scaled,
+    standardized,
+    weight_pulled_in_loops,
+)
+from odyssey.nn.norm_pullbacks import norm_pullback, norm_weight_pullback, normed
+from odyssey.nn.norm_shapes import check_fit, count_along, wide
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import astype
-from odyssey.spec import Array, Shape, Spec
+from odyssey.spec import Array, Spec
 from odyssey.table.canonical import folded
-from odyssey.table.declare import PASS, op, publish
+from odyssey.table.declare import PASS, Kernel, op, publish
 from odyssey.table.operands import real_floating, real_options
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import floating, normalize_axes
@@ -30,25 +44,9 @@ def _normed_spec(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
     dtype = floating(x.dtype)
     for name, array in beside.items():
         if array is not None:
-            _check_fit(who, name, x.shape, getattr(array, "shape", ()))
+            check_fit(who, name, x.shape, getattr(array, "shape", ()))
             dtype = np.result_type(dtype, floating(getattr(array, "dtype", dtype)))
     return Spec(x.shape, dtype)
-
-
-def _check_fit(who: str, name: str, shape: Shape, other: Shape) -> None:
-    try:
-        fits = np.broadcast_shapes(shape, other) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(
-            f"{who}: {name} {other} for x {shape}; it must broadcast to x, by its last axes"
-        )
-
-
-def count_along(x: Any, axis: Any) -> int:
-    """How many elements are normalized together; 1 where there are none."""
-    return max(math.prod(x.shape[k] for k in normalize_axes("count", axis, x.ndim)), 1)
 
 
 def _options(who: str) -> Callable[..., tuple[Any, float]]:
@@ -56,63 +54,61 @@ def _options(who: str) -> Callable[..., tuple[Any, float]]:
     plain = real_options(who, "eps")
 
     def prepare(axis: Any, eps: Any) -> tuple[Any, float]:
+        if type(eps) is float and 0.0 <= eps < math.inf:
+            return axis, eps
         (static,) = plain(eps)
         return axis, number(who, "eps", static, "[0, inf)")
 
     return prepare
 
 
-def wide(x: Any) -> Any:
-    """``x`` in a precision that can hold squares: half in single, all else as it is."""
-    return astype(x, np.float32) if x.dtype == np.float16 else x
-
-
 # ------------------------------------------------------------------ by the root mean square
 
 
-def _inverse(x: Any, axis: Any, eps: float) -> Any:
-    """One over the root of the mean square, which half precision could not hold."""
+def _rms_inverse(x: Any, axis: Any, eps: float) -> Any:
+    """One over the root of the mean square."""
     mean = div(sum(square(wide(x)), axis, keepdims=True), count_along(x, axis))
-    inverse = div(1.0, sqrt(add(mean, eps)))
-    return astype(inverse, x.dtype) if inverse.dtype != x.dtype else inverse
+    return div(1.0, sqrt(add(mean, eps)))
 
 
-def _rms_slope(t: Any, x: Any, axis: Any, eps: float) -> Any:
-    """The derivative of ``x`` over its size along ``t``: symmetric, so it serves both modes."""
-    inverse = _inverse(x, axis, eps)
-    unit = mul(x, inverse)
-    along = div(sum(mul(t, unit), axis, keepdims=True), count_along(x, axis))
-    return mul(inverse, sub(t, mul(unit, along)))
+def _rms_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+    if residual is not None:
+        return _pulled_by(residual, g, x, weight, axis)
+    return norm_pullback(g, x, _rms_inverse(x, axis, eps), None, weight, axis=axis)
 
 
-def _rms_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float) -> Any:
-    return _rms_slope(g if weight is None else mul(g, weight), x, axis, eps)
-
-
-def _rms_push(t: Any, x: Any, weight: Any, axis: Any, eps: float) -> Any:
-    moved = _rms_slope(t, x, axis, eps)
+def _rms_push(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+    moved = _rms_rule(t, x, None, axis, eps, residual)
     return moved if weight is None else mul(moved, weight)
 
 
-def _rms_weighted(t: Any, x: Any, axis: Any, eps: float) -> Any:
-    return mul(t, mul(x, _inverse(x, axis, eps)))
+def _rms_weighted(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+    if residual is not None:
+        return _weighted_by(residual, g, x, weight, axis)
+    inverse = _rms_inverse(x, axis, eps)
+    return norm_weight_pullback(g, x, inverse, None, axis=axis, shape=np.shape(weight))
+
+
+def _rms_weighted_push(t: Any, x: Any, axis: Any, eps: float) -> Any:
+    return mul(t, normed(x, _rms_inverse(x, axis, eps), None))
 
 
 def _rms_in_ops(x: Any, weight: Any, axis: Any, eps: float) -> Any:
-    normed = mul(x, _inverse(x, axis, eps))
-    return normed if weight is None else mul(normed, weight)
+    out = normed(x, _rms_inverse(x, axis, eps), None)
+    return _settled(out if weight is None else mul(out, weight), x, weight)
 
 
-def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> Array:
+def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[Any, ...]]:
     x = real_floating(x)
     axes = normalize_axes("rms_norm", axis, x.ndim)
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    mean = np.add.reduce(np.square(wide), axes, keepdims=True) / x.dtype.type(count_along(x, axis))
-    out = x * (1 / np.sqrt(mean + x.dtype.type(eps))).astype(x.dtype)
-    if weight is None:
-        return out
-    _check_fit("rms_norm", "weight", x.shape, np.shape(weight))
-    return out * real_floating(weight)
+    dtype = x.dtype
+    if weight is not None:
+        check_fit("rms_norm", "weight", x.shape, np.shape(weight))
+        dtype = np.result_type(dtype, real_floating(weight))
+    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    unit, inverse, _ = scaled(x, axes, eps)
+    out = unit if weight is None else unit * weight
+    return _in(dtype, out, unit), (inverse, None, unit if x.size <= _KEPT else None)
 
 
 @op(
@@ -121,8 +117,17 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> Array:
     infer=lambda x, weight, axis, eps: _normed_spec("rms_norm", axis, x, weight=weight),
     equals=_rms_in_ops,
     canonical=lambda x, weight, axis, eps: folded(x, axis, eps),
+    with_residual=_rms_norm,
+    kernels=[
+        Kernel(
+            "loops over rows",
+            lambda *given: rms_in_loops(*given)[0],
+            when=rms_fits,
+            with_residual=rms_in_loops,
+        )
+    ],
     vjp={"x": _rms_rule, "weight": _rms_weighted},
-    jvp={"x": _rms_push, "weight": _rms_weighted},
+    jvp={"x": _rms_push, "weight": _rms_weighted_push},
     samples=[
         sample((2, 3), None),
         sample((2, 3), None, axis=0),
@@ -145,47 +150,29 @@ def rms_norm(x: Any, weight: Any = None, /, *, axis: Any = -1, eps: float = 1e-6
     The mean of the squares, to which ``eps`` is added, must be a number: it is infinite from
     the root of the largest number on, and what is so large becomes 0.
     """
-    return _rms_norm(x, weight, axis, eps)
+    return _rms_norm(x, weight, axis, eps)[0]
 
 
 # ------------------------------------------------------------------ by mean and variance
 
 
-def standardized(x: Any, axis: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """``x`` less its mean, in units of its deviation; one over that; mean and variance.
+def _moments(x: Any, axis: Any, eps: float) -> tuple[Any, Any]:
+    """One over the deviation, and the mean.
 
     Two passes: the mean of the squares less the square of the mean would lose all digits where
     the mean is large.
     """
     x, n = wide(x), count_along(x, axis)
     mean = div(sum(x, axis, keepdims=True), n)
-    centred = sub(x, mean)
-    variance = div(sum(square(centred), axis, keepdims=True), n)
-    inverse = div(1.0, sqrt(add(variance, eps)))
-    return mul(centred, inverse), inverse, mean, variance
-
-
-def _slope(t: Any, normed: Any, inverse: Any, axis: Any) -> Any:
-    """The derivative of what is standardized along ``t``: symmetric, so it serves both modes.
-
-    What moves all elements alike, or scales them, is taken out of ``t``.
-    """
-    n = count_along(normed, axis)
-    mean = div(sum(t, axis, keepdims=True), n)
-    along = div(sum(mul(t, normed), axis, keepdims=True), n)
-    return mul(inverse, sub(sub(t, mean), mul(normed, along)))
-
-
-def _pulled(g: Any, x: Any, weight: Any, axis: Any, eps: float) -> Any:
-    normed, inverse, _, _ = standardized(x, axis, eps)
-    return _slope(wide(g if weight is None else mul(g, weight)), normed, inverse, axis)
+    variance = div(sum(square(sub(x, mean)), axis, keepdims=True), n)
+    return div(1.0, sqrt(add(variance, eps))), mean
 
 
 def _x_rule(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
-    if residual is None:
-        return _pulled(g, x, weight, axis, eps)
-    normed, inverse = residual
-    return _slope(wide(g if weight is None else mul(g, weight)), normed, inverse, axis)
+    if residual is not None:
+        return _pulled_by(residual, g, x, weight, axis)
+    inverse, mean = _moments(x, axis, eps)
+    return norm_pullback(g, x, inverse, mean, weight, axis=axis)
 
 
 def _x_push(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
@@ -193,15 +180,51 @@ def _x_push(t: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = 
     return moved if weight is None else mul(moved, weight)
 
 
-def _weighted(t: Any, x: Any, axis: Any, eps: float, residual: Any = None) -> Any:
-    return mul(t, standardized(x, axis, eps)[0] if residual is None else residual[0])
+def _weighted(g: Any, x: Any, weight: Any, axis: Any, eps: float, residual: Any = None) -> Any:
+    if residual is not None:
+        return _weighted_by(residual, g, x, weight, axis)
+    inverse, mean = _moments(x, axis, eps)
+    return norm_weight_pullback(g, x, inverse, mean, axis=axis, shape=np.shape(weight))
+
+
+def _weighted_push(t: Any, x: Any, axis: Any, eps: float) -> Any:
+    return mul(t, normed(x, *_moments(x, axis, eps)))
 
 
 def _layer_norm_in_ops(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> Any:
-    out = standardized(x, axis, eps)[0]
+    out = normed(x, *_moments(x, axis, eps))
     out = out if weight is None else mul(out, weight)
     out = out if bias is None else add(out, bias)
     return _settled(out, x, weight, bias)
+
+
+# Of so many elements what is standardized is kept for rules, which saves them to make it again.
+_KEPT = 1 << 14
+
+
+def _in(dtype: np.dtype[Any], out: Array, unit: Array) -> Array:
+    """A result in its dtype, and not in the memory of ``unit``."""
+    return out.astype(dtype, copy=out is unit)
+
+
+def _pulled_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
+    inverse, mean, unit = residual
+    if unit is LOOPED and g.dtype == x.dtype:
+        return pulled_in_loops(g, x, inverse, mean, weight, axis)
+    if unit is None or unit is LOOPED:
+        return norm_pullback(g, x, inverse, mean, weight, axis=axis)
+    g = g.astype(unit.dtype) if g.dtype == np.float16 else g
+    g = g if weight is None else g * weight
+    return pulled(g, unit, inverse, normalize_axes("axis", axis, x.ndim), mean is not None)
+
+
+def _weighted_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
+    inverse, mean, unit = residual
+    if unit is LOOPED and g.dtype == x.dtype:
+        return weight_pulled_in_loops(g, x, inverse, mean, axis, weight.shape)
+    if unit is None or unit is LOOPED:
+        return norm_weight_pullback(g, x, inverse, mean, axis=axis, shape=np.shape(weight))
+    return g * unit
 
 
 def _settled(out: Any, *operands: Any) -> Any:
@@ -214,42 +237,24 @@ def _layer_norm_spec(x: Spec, weight: Spec | None, bias: Spec | None, axis: Any,
     return _normed_spec("layer_norm", axis, x, weight=weight, bias=bias)
 
 
-# To keep what is standardized takes as much memory as x, and saves four passes over it.
-_KEPT = 1 << 14
-
-
-def _with_normed(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> Any:
-    """The result, and what its derivatives are made of; None where that would be large."""
-    if np.size(x) > _KEPT:
-        return None
-    normed, inverse, dtype = _standard("layer_norm", x, weight, bias, axis, eps)
-    return _affine(normed, weight, bias, dtype), (normed, inverse)
-
-
-def _standard(
-    who: str, x: Any, weight: Any, bias: Any, axis: Any, eps: float
-) -> tuple[Array, Array, np.dtype[Any]]:
-    """For kernels: ``x`` standardized, one over its deviation, and the dtype of the result."""
+def _layer_norm(
+    x: Any, weight: Any, bias: Any, axis: Any, eps: float
+) -> tuple[Array, tuple[Any, ...]]:
+    """The result, and the residual."""
     x = real_floating(x)
     dtype = x.dtype
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None:
-            if np.shape(array) != x.shape[-1:]:
-                _check_fit(who, name, x.shape, np.shape(array))
-            if np.asarray(array).dtype != dtype:
-                dtype = np.result_type(dtype, real_floating(array))
-    x, n = (x.astype(np.float32) if x.dtype == np.float16 else x), count_along(x, axis)
-    axes = normalize_axes(who, axis, x.ndim)
-    normed = x - np.add.reduce(x, axes, keepdims=True) / n
-    inverse = 1.0 / np.sqrt(np.add.reduce(np.square(normed), axes, keepdims=True) / n + eps)
-    normed *= inverse
-    return normed, inverse, dtype
-
-
-def _affine(normed: Array, weight: Any, bias: Any, dtype: np.dtype[Any]) -> Array:
-    out = normed if weight is None else normed * weight
+    for name, v in (("weight", weight), ("bias", bias)):
+        if v is not None:
+            if np.shape(v) != x.shape[-1:]:
+                check_fit("layer_norm", name, x.shape, np.shape(v))
+            if np.asarray(v).dtype != dtype:
+                dtype = np.result_type(dtype, real_floating(v))
+    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    axes = normalize_axes("layer_norm", axis, x.ndim)
+    unit, inverse, mean = standardized(x, axes, eps)
+    out = unit if weight is None else unit * weight
     out = out if bias is None else out + bias
-    return out.astype(dtype, copy=out is normed)
+    return _in(dtype, out, unit), (inverse, mean, unit if x.size <= _KEPT else None)
 
 
 _AFFINE = [
@@ -263,13 +268,21 @@ _AFFINE = [
 
 @op(
     real=True,
-    with_residual=_with_normed,
+    with_residual=_layer_norm,
+    kernels=[
+        Kernel(
+            "loops over rows or channels",
+            lambda *given: norm_in_loops(*given)[0],
+            when=norm_fits,
+            with_residual=norm_in_loops,
+        )
+    ],
     prepare=_options("layer_norm"),
     infer=_layer_norm_spec,
     equals=_layer_norm_in_ops,
     canonical=lambda x, weight, bias, axis, eps: folded(x, axis, eps),
     vjp={"x": _x_rule, "weight": _weighted, "bias": PASS},
-    jvp={"x": _x_push, "weight": _weighted, "bias": PASS},
+    jvp={"x": _x_push, "weight": _weighted_push, "bias": PASS},
     kinks="NaN, as the result, where all elements are equal and eps is 0",
     samples=[
         sample((2, 4), None, None),
@@ -303,8 +316,7 @@ def layer_norm(
     array([[-1.,  1.],
            [ 0.,  0.]])
     """
-    normed, _, dtype = _standard("layer_norm", x, weight, bias, axis, eps)
-    return _affine(normed, weight, bias, dtype)
+    return _layer_norm(x, weight, bias, axis, eps)[0]
 
 
 publish(globals())

@@ -18,7 +18,9 @@ from odyssey.nn.channels import (
     real_operands,
     refuse_lone,
 )
-from odyssey.nn.normalization import layer_norm, wide
+from odyssey.nn.norm_kernels import batch_moments
+from odyssey.nn.norm_shapes import wide
+from odyssey.nn.normalization import layer_norm
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.folds.reductions import mean
@@ -68,7 +70,8 @@ def _update(running: tuple[Any, Any], x: Any, momentum: float) -> None:
     if repeating() or not count:  # the first run did
         return
     # The unbiased variance, as PyTorch keeps it.
-    news = mean(x, _others(x)), mul(var(x, _others(x)), count / (count - 1))
+    middle, spread = batch_moments(x) or (mean(x, _others(x)), var(x, _others(x)))
+    news = middle, mul(spread, count / (count - 1))
     here: Any = store()
     plan: Plan = []
     with GUARD:
@@ -125,8 +128,7 @@ def batch_norm(
 
     In training the running statistics, if there are any, are moved towards those of the batch:
     both or, after an error or an interrupt, none; once, also where a checkpoint runs this again.
-    They are constants, and no gradient flows into them. What a checkpointed or differentiated
-    function gets as an argument is its own copy: let it close over the statistics.
+    They are constants, and no gradient flows into them.
 
     Args:
         x: Of shape (N, C, ...).

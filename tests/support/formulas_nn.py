@@ -63,6 +63,20 @@ def dropout(x, rate=0.5, training=True):
     return x
 
 
-_ALL = (batch_norm, group_norm, instance_norm, random_uniform, random_normal, dropout)
+def embedding_bag(indices, weight, mode="mean"):
+    if mode == "max" and weight.dtype.kind == "c":
+        raise TypeError("complex numbers")
+    return getattr(np, mode)(weight[indices], 1)
+
+
+_ALL = (
+    embedding_bag,
+    batch_norm,
+    group_norm,
+    instance_norm,
+    random_uniform,
+    random_normal,
+    dropout,
+)
 FORMULAS = {f.__name__: f for f in _ALL}
 FORMULAS |= dict.fromkeys(("dropout1d", "dropout2d", "dropout3d"), dropout)

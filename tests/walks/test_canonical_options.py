@@ -213,6 +213,17 @@ SPELLINGS["philox_dropout"] = [
     ([(2, 3), STATE], [{"rate": r} for r in (1, 1.0, np.float32(1))]),
     ([(2, 3), STATE], [{}, {"shared": WHOLE(0)}]),
 ]
+NORMED = [(2, 3), (2, 3), (2, 1)]
+SPELLINGS["norm_pullback"] = [([*NORMED, (2, 1), None], [{}, *axes(1, -1, WHOLE(1), (1,))])]
+SPELLINGS["norm_weight_pullback"] = [
+    ([*NORMED, None], [{"axis": k, "shape": (3,)} for k in (1, -1, (1,), [WHOLE(1)])])
+]
+SPELLINGS["embedding"] = [
+    ([np.array([0, 1]), (4, 3)], [{"padding_index": k} for k in (3, -1, WHOLE(3))])
+]
+SPELLINGS["embedding_pullback"] = [
+    ([(2, 3), np.array([0, 1])], [{"padding_index": k, "spec": SPEC} for k in (3, -1, WHOLE(3))])
+]
 SPELLINGS["layer_norm"] = [([*o, None], spellings) for o, spellings in SPELLINGS["rms_norm"]]
 SPELLINGS["put_along_axis"] = [
     ([(2, 3), np.zeros((2, 1), int), (2, 1)], [{}, *axes(1, -1, WHOLE(1))]),

@@ -394,6 +394,10 @@ MATRICES |= {"attention_pullback", "scaled_dot_product_attention", "max_pool1d",
 MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
 # Rotations, which are linear too, and gates, which are tested far out in test_recurrent.
 MATRICES |= {"convolve", "rope", "recurrent_pullback", "recurrent_states"}
+# What normalization calls; rows that are looked up and added, as those of ``take`` are.
+MATRICES |= {"norm_pullback", "norm_weight_pullback", "embedding", "embedding_pullback"}
+# What softmax calls: linear in the cotangent, tested with their rows.
+MATRICES |= {"log_softmax_pullback", "softmax_pullback"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():

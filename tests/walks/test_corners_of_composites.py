@@ -50,6 +50,8 @@ ELSEWHERE |= {"weighted_logsumexp"}
 ELSEWHERE |= {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 # What normalizes is one row as well, of whose corners test_layer_norm tells.
 ELSEWHERE |= {"batch_norm", "group_norm", "instance_norm"}
+# The largest is a choice: see the row.
+ELSEWHERE |= {"embedding_bag"}
 # What is dropped is 0 whatever it was: see test_dropout.
 ELSEWHERE |= {"dropout", "dropout1d", "dropout2d", "dropout3d"}
 # Lengths have tests in test_distances.

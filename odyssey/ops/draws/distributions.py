@@ -43,6 +43,12 @@ def _parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
     return value
 
 
+def _is_range(low: float, high: float, kind: np.dtype[Any]) -> bool:
+    """Whether a dtype has both numbers, and what lies between them."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(kind.type(high) - kind.type(low)))
+
+
 def _in(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
     return v if v.dtype == dtype else astype(v, dtype, tape=tape)
 
@@ -55,6 +61,8 @@ def _in(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
     ],
     rejects=[
         reject(2, low=1.0, high=0.0, error=SettingError, match="low=1.0 is above high=0.0"),
+        reject(2, low=-1e308, high=1e308, error=SettingError, match="is too far for float64"),
+        reject(2, high=1e6, dtype=np.float16, error=SettingError, match="is too far for float16"),
         reject(2, low=np.inf, error=SettingError, match="it must be finite"),
         reject(2, high=np.ones(3), match=r"high \(3,\) does not broadcast to shape \(2,\)"),
         reject(2, dtype=np.int64, error=DTypeError, match="choose float16"),
@@ -94,6 +102,8 @@ def random_uniform(
     plain = type(low) is float and type(high) is float
     if plain and low > high:
         raise SettingError(f"{who}: low={low} is above high={high}")
+    if plain and not _is_range(low, high, kind):
+        raise SettingError(f"{who}: from low={low} to high={high} is too far for {kind}")
     state = drawing(who, rng, math.prod(sizes))
     u = philox_uniform(state, shape=sizes, dtype=kind)
     if plain and (low, high) == (0.0, 1.0):

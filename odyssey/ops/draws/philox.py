@@ -175,6 +175,15 @@ def _factor(rate: float) -> float:
     return 1.0 / (1.0 - rate) if rate < 1.0 else 1.0
 
 
+def _below(state: Array, shape: Shape, rate: float) -> Array:
+    """Where ``philox_uniform`` is below ``rate``, told by its bits."""
+    count = math.prod(shape)
+    least = math.ceil(rate * 2.0**53) << 11
+    if least >= 1 << 64:
+        return np.ones(shape, bool)
+    return np.less(bits_of(state, count), np.uint64(least)).reshape(shape)
+
+
 def _drop_in_ops(x: Any, state: Any, rate: float, shared: int) -> Any:
     u = philox_uniform(state, shape=drawn_shape(x.shape, shared))
     return where(less(u, rate), 0, mul(x, _factor(rate)))
@@ -215,10 +224,9 @@ def philox_dropout(x: Any, state: Any, /, *, rate: float = 0.5, shared: int = 0)
     x = np.asarray(x)
     _check_state("philox_dropout", state)
     _check_shared(x.shape, shared)
-    u = uniform_of(state, drawn_shape(x.shape, shared), np.dtype(np.float64))
     dtype = floating(x.dtype)
     scaled = x.astype(dtype, copy=False) * dtype.type(_factor(rate))
-    return np.where(u < rate, dtype.type(0), scaled)
+    return np.where(_below(state, drawn_shape(x.shape, shared), rate), dtype.type(0), scaled)
 
 
 publish(globals())

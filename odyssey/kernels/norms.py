@@ -1,0 +1,224 @@
+"""Normalization of rows and of channels, and what pulls cotangents back through it, in loops.
+
+Numbers are summed in their own dtype in blocks, and these in float64: more exact than sums in
+pairs. Sums go in any order, all else is computed as it is written. Whether all sums were finite is
+what a function returns: by their order they may overflow. ``centred`` is 1 where the mean is taken
+off, else 0. Row r of a matrix has the weights ``weight[r % len(weight)]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.kernels.loops import loop
+
+__all__ = [
+    "channel_moments",
+    "channel_norm",
+    "channel_pullback",
+    "channel_weight_pullback",
+    "row_norm",
+    "row_pullback",
+    "row_weight_pullback",
+]
+
+_BLOCK = 512
+
+
+# NumPy sums fewer numbers in their order. As they are here, the bits are the same.
+_FEW = 8
+
+
+@loop
+def _total_of_few(x: Any) -> Any:
+    total = x.dtype.type(0)
+    for j in range(x.size):
+        total += x[j]
+    return np.float64(total)
+
+
+@loop
+def _spread_of_few(x: Any, mean: Any) -> Any:
+    total = x.dtype.type(0)
+    for j in range(x.size):
+        total += (x[j] - mean) * (x[j] - mean)
+    return np.float64(total)
+
+
+@loop(reassociate=True)
+def _total(x: Any) -> Any:
+    if x.size < _FEW:
+        return _total_of_few(x)
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        block, part = x[start : start + _BLOCK], x.dtype.type(0)
+        for j in range(block.size):
+            part += block[j]
+        total += part
+    return total
+
+
+@loop(reassociate=True)
+def _spread(x: Any, mean: Any) -> Any:
+    """The sum of the squares of what is left of ``x`` without its mean."""
+    if x.size < _FEW:
+        return _spread_of_few(x, mean)
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        block, part = x[start : start + _BLOCK], x.dtype.type(0)
+        for j in range(block.size):
+            part += (block[j] - mean) * (block[j] - mean)
+        total += part
+    return total
+
+
+@loop(reassociate=True)
+def _along(g: Any, x: Any, mean: Any, scale: Any) -> Any:
+    """The sum of ``g * (x - mean) * scale``."""
+    total = 0.0
+    for start in range(0, x.size, _BLOCK):
+        block, h, part = x[start : start + _BLOCK], g[start : start + _BLOCK], x.dtype.type(0)
+        for j in range(block.size):
+            part += h[j] * ((block[j] - mean) * scale)
+        total += part
+    return total
+
+
+@loop
+def row_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    centred: Any,
+    eps: Any,
+    out: Any,
+    out_mean: Any,
+    out_inverse: Any,
+) -> Any:
+    """Rows less their mean, over their deviation, times ``weight``, plus ``bias``."""
+    n, finite = max(x.shape[1], 1), True
+    for r in range(x.shape[0]):
+        row, to = x[r], out[r]
+        w, b = weight[r % weight.shape[0]], bias[r % bias.shape[0]]
+        mean = x.dtype.type(_total(row) / n if centred else 0.0)
+        spread = _spread(row, mean)
+        finite &= np.isfinite(mean) and np.isfinite(spread)
+        inverse = x.dtype.type(1.0 / np.sqrt(spread / n + eps))
+        for j in range(row.size):
+            to[j] = (row[j] - mean) * inverse * w[j] + b[j]
+        out_mean[r], out_inverse[r] = mean, inverse
+    return finite
+
+
+@loop(reassociate=True)
+def _weighted_sums(g: Any, x: Any, mean: Any, scale: Any, weight: Any, out: Any) -> Any:
+    """``g * weight``, its sum, and that of its products with ``(x - mean) * scale``."""
+    total = along = 0.0
+    for start in range(0, x.size, _BLOCK):
+        end = start + _BLOCK
+        block, of, w, to = x[start:end], g[start:end], weight[start:end], out[start:end]
+        part = slope = x.dtype.type(0)
+        for j in range(block.size):
+            h = of[j] * w[j]
+            to[j] = h
+            part += h
+            slope += h * ((block[j] - mean) * scale)
+        total += part
+        along += slope
+    return total, along
+
+
+@loop
+def row_pullback(
+    g: Any, x: Any, mean: Any, inverse: Any, weight: Any, centred: Any, out: Any
+) -> Any:
+    """What of a cotangent of ``row_norm`` comes to ``x``."""
+    n, finite = max(x.shape[1], 1), True
+    for r in range(x.shape[0]):
+        row, to, m, scale = x[r], out[r], mean[r], inverse[r]
+        total, along = _weighted_sums(g[r], row, m, scale, weight[r % weight.shape[0]], to)
+        shift, slope = x.dtype.type(centred * total / n), x.dtype.type(along / n)
+        for j in range(row.size):
+            to[j] = (to[j] - (row[j] - m) * scale * slope - shift) * scale
+        finite &= np.isfinite(total) and np.isfinite(along)
+    return finite
+
+
+@loop
+def row_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
+    """What comes to ``weight``; ``out`` is of float64, and zeros."""
+    for r in range(x.shape[0]):
+        row, of, to, m, scale = x[r], g[r], out[r % out.shape[0]], mean[r], inverse[r]
+        for j in range(row.size):
+            to[j] += of[j] * ((row[j] - m) * scale)
+
+
+@loop
+def _channel_sums(x: Any, c: Any, n: Any) -> Any:
+    """The mean of a channel, and the sum of the squares of what is left without it."""
+    total = squares = 0.0
+    for k in range(x.shape[0]):
+        total += _total(x[k, c])
+    mean = x.dtype.type(total / n)
+    for k in range(x.shape[0]):
+        squares += _spread(x[k, c], mean)
+    return mean, squares
+
+
+@loop
+def channel_moments(x: Any, out_mean: Any, out_variance: Any) -> None:
+    """Mean and variance of channels on axis 1 of three."""
+    n = max(x.shape[0] * x.shape[2], 1)
+    for c in range(x.shape[1]):
+        mean, squares = _channel_sums(x, c, n)
+        out_mean[c], out_variance[c] = mean, squares / n
+
+
+@loop
+def channel_norm(
+    x: Any, weight: Any, bias: Any, eps: Any, out: Any, out_mean: Any, out_inverse: Any
+) -> Any:
+    """Channels on axis 1 of three, each less its mean and over its deviation in the whole batch."""
+    n, finite = max(x.shape[0] * x.shape[2], 1), True
+    for c in range(x.shape[1]):
+        mean, squares = _channel_sums(x, c, n)
+        inverse = x.dtype.type(1.0 / np.sqrt(squares / n + eps))
+        scale = inverse * weight[c]
+        for k in range(x.shape[0]):
+            part, to = x[k, c], out[k, c]
+            for j in range(part.size):
+                to[j] = (part[j] - mean) * scale + bias[c]
+        out_mean[c], out_inverse[c] = mean, inverse
+        finite &= np.isfinite(mean) and np.isfinite(squares)
+    return finite
+
+
+@loop
+def channel_pullback(g: Any, x: Any, mean: Any, inverse: Any, weight: Any, out: Any) -> Any:
+    """What of a cotangent of ``channel_norm`` comes to ``x``."""
+    n, finite = max(x.shape[0] * x.shape[2], 1), True
+    for c in range(x.shape[1]):
+        total = along = 0.0
+        for k in range(x.shape[0]):
+            total += _total(g[k, c])
+            along += _along(g[k, c], x[k, c], mean[c], inverse[c])
+        scale = inverse[c] * weight[c]
+        shift, slope = x.dtype.type(total / n), x.dtype.type(along / n)
+        for k in range(x.shape[0]):
+            part, of, to = x[k, c], g[k, c], out[k, c]
+            for j in range(part.size):
+                to[j] = (of[j] - (part[j] - mean[c]) * inverse[c] * slope - shift) * scale
+        finite &= np.isfinite(total) and np.isfinite(along)
+    return finite
+
+
+@loop
+def channel_weight_pullback(g: Any, x: Any, mean: Any, inverse: Any, out: Any) -> None:
+    """What comes to ``weight``."""
+    for c in range(x.shape[1]):
+        along = 0.0
+        for k in range(x.shape[0]):
+            along += _along(g[k, c], x[k, c], mean[c], inverse[c])
+        out[c] = along

@@ -1,0 +1,19 @@
+"""Rows added where they belong, in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odyssey.kernels.loops import loop
+
+__all__ = ["add_rows"]
+
+
+@loop
+def add_rows(x: Any, places: Any, skipped: Any, out: Any) -> None:
+    """Add row i of ``x`` to row ``places[i]`` of ``out``, but to row ``skipped`` none."""
+    for i in range(x.shape[0]):
+        if places[i] != skipped:
+            row, to = x[i], out[places[i]]
+            for j in range(row.size):
+                to[j] += row[j]
