@@ -23,7 +23,7 @@ from odyssey.kernels import elementary, error_functions
 from odyssey.kernels.loops import Loop
 from odyssey.kernels.scalars import VECTORIZING, Program, Step, chained, program
 
-__all__ = ["loop_of", "loop_of_steps", "place"]
+__all__ = ["loop_of", "loop_of_steps", "module_of", "place"]
 
 _FILE = '''"""{name}, of {dtype}, element by element."""
 
@@ -110,7 +110,7 @@ def _loop(*programs: Program) -> Loop:
         outs=", ".join(f"out{k}" for k in range(len(programs))),
         lines="\n        ".join(lines),
     )
-    found: Loop = _module(text).elements
+    found: Loop = module_of(text).elements
     return found
 
 
@@ -130,7 +130,7 @@ def place() -> Path:
     return (Path(given) if given else Path.home() / ".cache") / "odyssey"
 
 
-def _module(text: str) -> ModuleType:
+def module_of(text: str) -> ModuleType:
     """The text as a module: of a file, so that machine code is kept; else of no file."""
     name = f"odyssey_loop_{sha256((text + _sources()).encode()).hexdigest()[:24]}"
     if name in sys.modules:

@@ -82,6 +82,14 @@ class Loop:
             entry = self._entries[tuple(key)] = self._compiled(given)
         return entry(*given)
 
+    def entry(self, *values: Any) -> Any:
+        """The machine code for values like these, without a look at what it is called with.
+
+        It is for calls that are made again and again: arrays must have the dtypes and the axes of
+        these, be C-contiguous and aligned, and live as long as they are used.
+        """
+        return self._compiled(list(values))
+
     def _compiled(self, values: list[Any]) -> Any:
         """The machine code for such values, from the disk if it lies there."""
         numba = numba_module()

@@ -57,6 +57,7 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "silu": 1 << 14,
         "softplus": 1 << 15,
         # 0.3 to 0.4 of NumPy's time.
+        "optimizer step": 1 << 15,  # of parameters that a step updates together
         "softmax": 1 << 14,
         "log_softmax": 1 << 14,
         "softmax_pullback": 1 << 14,

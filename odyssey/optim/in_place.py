@@ -13,7 +13,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array
 
-__all__ = ["Call", "Place", "Program", "Update"]
+__all__ = ["Call", "Place", "Program", "Update", "bound"]
 
 # NumPy warns where these get the array to write to as a third operand.
 _OUT_BY_NAME = frozenset({np.maximum, np.minimum})
@@ -83,8 +83,8 @@ class Update:
         }
         self._rate = numbers["rate"] = np.zeros(())
         numbers["steps"] = steps
-        self._settled = [_bound(call, numbers) for call in program.settled]
-        self.plan = [_bound(call, numbers) for call in program.counted]
+        self._settled = [bound(call, numbers) for call in program.settled]
+        self.plan = [bound(call, numbers) for call in program.counted]
         # Where gradients lie elsewhere each time: of each block, what the calls that read them are
         # made of, the gradient first, and how they are picked from it.
         self._open: list[tuple[slice, list[Any], list[tuple[int, Any]]]] = []
@@ -94,7 +94,7 @@ class Update:
             values = numbers | {name: array[here] for name, array in arrays.items()}
             values |= {k: array[: here.stop - first] for k, array in enumerate(scratch)}
             values.setdefault("g", _GAP)
-            calls = [_bound(call, values) for call in program.calls]
+            calls = [bound(call, values) for call in program.calls]
             if "g" not in arrays:
                 self._open.append((here, *_picking(calls, len(self.plan))))
             self.plan += calls
@@ -127,7 +127,8 @@ def _picking(calls: Plan, first: int) -> tuple[list[Any], list[tuple[int, Any]]]
     return cells, picks
 
 
-def _bound(call: Call, values: Mapping[Place, Any]) -> tuple[Any, ...]:
+def bound(call: Call, values: Mapping[Place, Any]) -> tuple[Any, ...]:
+    """A call on what lies at its places, as a plan has it."""
     function, operands, out = call
     target, taken = values[out], [values[place] for place in operands]
     if function is setitem:

@@ -12,6 +12,7 @@ from numpy import ndarray
 from odyssey.devices.arrays import aligned_zeros
 from odyssey.devices.commit import Plan
 from odyssey.devices.ownership import apart
+from odyssey.optim.compiled import CompiledUpdate, compiled_update
 from odyssey.optim.groups import Group
 from odyssey.optim.in_place import Program, Update
 from odyssey.optim.rule import Rule, State
@@ -65,7 +66,7 @@ class Pack:
         self.together = Together(params)
         # What updates in place, all (None) or a parameter, by a program; and the rule whose
         # learning rate they are settled for.
-        self._updates: dict[int | None, Update] = {}
+        self._updates: dict[int | None, Update | CompiledUpdate] = {}
         self._scratch: list[Array] = []
         self._program: Program | None = None
         self._settled: Rule | None = None
@@ -171,13 +172,14 @@ class Pack:
             ]
         self._program, self._settled = program, rule
 
-    def _update(self, j: int | None, program: Program) -> Update:
+    def _update(self, j: int | None, program: Program) -> Update | CompiledUpdate:
         here = slice(None) if j is None else self.slices[j]
         arrays = {"p": self.data[here]} | {n: flat[here] for n, flat in self.slots.items()}
         if len(self.params) > 1:
             arrays["g"] = self.grads[here]
         steps = self.steps[j or 0 :][:1].reshape(())
-        update = Update(program, arrays, self._scratch, steps, self.block)
+        made = compiled_update(program, arrays, steps)
+        update = made or Update(program, arrays, self._scratch, steps, self.block)
         update.settle(self.group._settings["learning_rate"])
         return update
 

@@ -1,5 +1,6 @@
 """Updates in place, derived from the pure rule: equal to it bit for bit, whatever comes."""
 
+import importlib.util
 import itertools
 import random
 from contextlib import suppress
@@ -420,3 +421,25 @@ def test_lifetimes_leave_out_what_nobody_reads_and_tell_the_last_use():
     live = needed(graph, [7])
     assert [one.ids for one in live] == [(2,), (4,), (5, 6), (7,)]
     assert last_uses(live, [7, 0]) == {0: 4, 1: 3, 2: 1, 4: 2, 6: 3, 7: 4}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba compiles the loops")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@cases
+def test_a_compiled_step_of_a_large_pack_has_the_bits_of_numpy(case, dtype):
+    cls, _, settings = CASES[case]
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=n).astype(dtype) for n in (40_000, 7, 20_000)]
+    steps = [[rng.normal(size=p.size).astype(dtype) for p in start] for _ in range(3)]
+    found = []
+    for device in ("numpy", "cpu"):
+        with ops.use_kernels(device):
+            leaves = [Variable(p, requires_grad=True) for p in start]
+            optimizer = cls(leaves, **settings)
+            for gradients in steps:
+                for p, g in zip(leaves, gradients, strict=True):
+                    p.grad = g
+                optimizer.step()
+        found.append([p.numpy() for p in leaves])
+    for got, wanted in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, wanted)
