@@ -25,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _run(arguments: argparse.Namespace) -> int:
     from odyssey.errors import OdysseyError
     from odyssey.kernels import numba_module
-    from odyssey.kernels.sizes import SIZES
+    from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
     from odyssey.ops import OPS, use_kernels
 
     try:
@@ -43,11 +43,33 @@ def _run(arguments: argparse.Namespace) -> int:
         for number, name in enumerate(names, 1):
             begun = time.perf_counter()
             for dtype in ("float32", "float64"):
-                _call(OPS[name], dtype)
+                if name == OPTIMIZER_STEP:
+                    _steps(dtype)
+                else:
+                    _call(OPS[name], dtype)
             taken = time.perf_counter() - begun
             print(f"{number:3d} of {len(names)}  {name:32s}{taken:6.1f} s", flush=True)
     print(f"done in {time.perf_counter() - start:.0f} s")
     return 0
+
+
+def _steps(dtype: str) -> None:
+    """Run a step of the commonest optimizers."""
+    import numpy as np
+
+    from odyssey import Variable, optim
+
+    for make in (
+        lambda p: optim.SGD(p, 0.1),
+        lambda p: optim.SGD(p, 0.1, momentum=0.9),
+        lambda p: optim.Adam(p),
+        lambda p: optim.AdamW(p),
+    ):
+        for count in (1, 2):  # one array is a pack of its own, whose gradient lies elsewhere
+            leaves = [Variable(np.ones(4, dtype), requires_grad=True) for _ in range(count)]
+            for leaf in leaves:
+                leaf.grad = np.ones(4, dtype)
+            make(leaves).step()
 
 
 def _call(row: Any, dtype: str) -> None:

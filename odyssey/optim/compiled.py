@@ -16,7 +16,7 @@ import numpy as np
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError
-from odyssey.kernels.sizes import SIZES
+from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
 from odyssey.optim.in_place import Call, Place, Program, bound
 from odyssey.spec import Array
 from odyssey.table.choosing import FACTOR
@@ -62,7 +62,7 @@ def compiled_update(
 ) -> CompiledUpdate | None:
     """The update of arrays by one loop, where they are large; None where NumPy is to do it."""
     p = arrays["p"]
-    if p.dtype.char not in "fd" or p.size < SIZES["optimizer step"] * FACTOR[0]:
+    if p.dtype.char not in "fd" or p.size < SIZES[OPTIMIZER_STEP] * FACTOR[0]:
         return None
     try:
         return CompiledUpdate(program, arrays, steps)

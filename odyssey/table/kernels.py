@@ -9,11 +9,11 @@ from typing import Any
 from odyssey.checks import word
 from odyssey.devices.guard import GUARD
 from odyssey.table.blocks import Block
-from odyssey.table.choosing import FACTOR, USUAL_FACTOR, by_scalar, first_fitting, first_leaving
+from odyssey.table.choosing import FACTOR, USUAL_FACTOR, first_fitting, first_leaving
 from odyssey.table.published import OPS
 from odyssey.table.row import Row
 
-__all__ = ["by_scalar", "use_kernels"]
+__all__ = ["use_kernels"]
 
 
 class use_kernels(Block):

@@ -115,8 +115,9 @@ def gradient(
     flat = leaves(sources)
     ids, specs = sources_of(tape, "gradient", flat, unused)
     asked = {i for i in ids if i is not None}
-    seeds = seeds_of(tape, "gradient", output, grad, graph, asked)
     r = recording_of(tape)
+    shown = graph or bool(tape._hooks) or r.barrier or store() is not MEMORY
+    seeds = seeds_of(tape, "gradient", output, grad, graph, asked, shown)
     since = ticket()
     r.verify(since)
     keep = tape.persistent or create_graph

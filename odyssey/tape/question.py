@@ -186,8 +186,12 @@ def seeds_of(
     grad: Any,
     graph: bool,
     sources: Collection[int] | None = None,
+    shown: bool = True,
 ) -> dict[int, Any]:
     """The cotangents that a sweep starts from, by id.
+
+    They are copies where they may be ``shown`` to somebody, or kept, as they came: their owner may
+    write to them later.
 
     An output may be a source itself; where no sources are named, every trainable leaf is one.
     """
@@ -200,7 +204,7 @@ def seeds_of(
         own = output._spec
         if grad is None and own.shape == ():
             return {id: _one(own.dtype)}
-        return {id: _seed(who, own, grad, graph)}
+        return {id: _seed(who, own, grad, graph, shown)}
     outputs = leaves(output)
     if not outputs:
         raise TapeError(f"{who}: the output is an empty tree")
@@ -210,7 +214,7 @@ def seeds_of(
     seeds: dict[int, Any] = {}
     for i, value, given in zip(ids, outputs, grads, strict=True):
         spec = value._spec if isinstance(value, Value) else r.spec_of_id(value)
-        g = _seed(who, spec, given, graph)
+        g = _seed(who, spec, given, graph, shown)
         seeds[i] = add(seeds[i], g) if i in seeds else g
     return seeds
 
@@ -219,12 +223,11 @@ def _among(sources: Collection[int] | None, value: Any) -> bool:
     return sources is None or (isinstance(value, Value) and value._id in sources)
 
 
-def _seed(who: str, spec: Spec | None, given: Any, graph: bool) -> Any:
+def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> Any:
     """The cotangent of one output: as given, or 1 for a single element."""
     if given is not None:
         g = checked(who, "cotangent", spec, given, graph)
-        # Its owner may write to it later, when Gradients or a gradient would show that.
-        return flip(duplicate(g) if isinstance(g, ARRAYS) else g)
+        return flip(duplicate(g) if shown and isinstance(g, ARRAYS) else g)
     if spec is not None and spec.shape == ():
         return _one(spec.dtype)
     if spec is None or spec.size != 1:

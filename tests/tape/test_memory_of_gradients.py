@@ -396,3 +396,22 @@ def test_a_constant_that_is_given_as_a_gradient_is_copied_and_cast():
     for wrong in (Variable(np.ones(6) * 1j), Variable(np.ones(6) * 1j, requires_grad=True)):
         with pytest.raises(DTypeError, match="grad: a gradient of dtype complex128 came"):
             w.grad = wrong
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda w: w + 1.0, lambda w: w.reshape(6), lambda w: w[:, ::-1], lambda w: w, lambda w: -w],
+    ids=["as it is", "reshaped", "turned", "the leaf", "negative"],
+)
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "leaf"])
+def test_a_gradient_shares_no_memory_with_the_cotangent_that_was_given(call, watched):
+    w = Variable(np.ones((2, 3)), requires_grad=True)
+    with GradientTape() as tape:
+        x = tape.watch(w) if watched else w
+        y = call(x)
+    given = np.arange(6.0).reshape(y.shape)
+    before = given.copy()
+    found = tape.gradient(y, x, given)
+    assert not np.shares_memory(found, given)
+    found += 1.0
+    np.testing.assert_array_equal(given, before)
