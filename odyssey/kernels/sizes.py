@@ -13,7 +13,7 @@ from types import MappingProxyType
 __all__ = ["OPTIMIZER_STEP", "SIZES"]
 
 OPTIMIZER_STEP = "optimizer step"
-"""What the table calls the steps of optimizers, which are no op."""
+"""What the table calls the steps of optimizers, which are not in it."""
 
 SIZES: Mapping[str, int] = MappingProxyType(
     {

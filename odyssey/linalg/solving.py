@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,9 @@ def _inverse_spec(a: Any) -> Spec:
 
 
 def _solve_or_nan(a: Any, b: Any) -> Any:
-    try:
+    with suppress(np.linalg.LinAlgError):
         return np.linalg.solve(a, b)
-    except np.linalg.LinAlgError:
-        spec = system("solve_or_nan", a, b)  # raises, where shapes do not fit
+    spec = system("solve_or_nan", a, b)  # raises, where shapes do not fit
     vector = np.ndim(b) == 1
     right = np.broadcast_to(b[:, None] if vector else b, (*spec.shape, 1) if vector else spec.shape)
     left = np.broadcast_to(a, (*right.shape[:-2], *np.shape(a)[-2:]))

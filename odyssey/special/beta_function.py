@@ -75,7 +75,7 @@ def _slope(a: Any, b: Any, a_spec: Spec) -> Any:
 
 _PAIRS = [sample(*s.operands, low=0.3, high=5.0) for s in PAIRS]
 _REJECTS = [APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")]
-_POSITIVE = "a difference of digammas, exact to their rounding; also where the result is no number"
+_POSITIVE = "a difference of digammas, exact to their rounding; also where the result is NaN"
 
 
 @op(

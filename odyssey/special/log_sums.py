@@ -75,10 +75,11 @@ def weighted_logsumexp(
         )
     dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_dtypes(b))
     x = x if x.dtype == dtype else astype(x, dtype, tape=tape)
+    of_x, of_b = shape_of(x), shape_of(b)
     try:
-        shape = np.broadcast_shapes(shape_of(x), shape_of(b))
+        shape = np.broadcast_shapes(of_x, of_b)
     except ValueError:
-        came = f"x {shape_of(x)}, b {shape_of(b)}"
+        came = f"x {of_x}, b {of_b}"
         raise ShapeError(f"weighted_logsumexp: shapes do not broadcast, {came}") from None
     nothing = equal(b, 0)
     counted = where(nothing, -np.inf, x, tape=tape)

@@ -74,8 +74,7 @@ REJECTS = [
 @pytest.mark.parametrize(("row", "reject"), REJECTS)
 @pytest.mark.parametrize("how", ["alone", "recorded", "disabled", "paused", "careful"])
 def test_a_refused_call_shows_one_error_only(row, reject, how):
-    rng = np.random.default_rng(0)
-    operands = [rng.uniform(0.5, 1, o) if isinstance(o, tuple) else o for o in reject.operands]
+    operands = [np.zeros(o) if isinstance(o, tuple) else o for o in reject.operands]
     if how != "alone":
         floating = [isinstance(o, np.ndarray) and o.dtype.kind == "f" for o in operands]
         operands = [
@@ -117,7 +116,7 @@ WORDS = {
     "log": r"od\.ops\.log\(v\)",
     "softmax": r"od\.ops\.softmax\(v\)",
     "view": r"v\.reshape\(shape\)",
-    "norm": r"ops\.sqrt\(ops\.sum\(v \* v\)\)",
+    "norm": r"od\.ops\.norm\(v\)",
     "cpu": r"v\.to\('cpu'\)",
     "requires_grad_": r"v\.requires_grad = True",
     "zero_": r"v\.assign\(0\)",
@@ -175,7 +174,7 @@ def test_a_keyword_of_other_libraries_is_answered_with_our_word(call, words):
         call(leaf())
 
 
-@pytest.mark.parametrize(("name", "words"), [("solve", "custom_vjp"), ("view", "write reshape")])
+@pytest.mark.parametrize(("name", "words"), [("mm", "write matmul"), ("view", "write reshape")])
 def test_a_missing_op_that_is_looked_for_is_answered_with_what_to_write(name, words):
     with pytest.raises(OdysseyError, match=f"there is no op '{name}'; .*{words}"):
         describe.find(name)
@@ -194,13 +193,12 @@ def test_an_optimizer_is_copied_and_pickled_as_before():
 
 special = pytest.importorskip("scipy.special")
 UNKNOWN = {
-    "np.linalg.norm": np.linalg.norm,
-    "np.fft.fft": np.fft.fft,
-    "np.heaviside": lambda v: np.heaviside(v, 0.5),
+    "np.setdiff1d": lambda v: np.setdiff1d(v, v),
+    "np.nextafter": lambda v: np.nextafter(v, 0.5),
     "np.savez": lambda v: np.savez("never written", v),
     "np.add.accumulate": np.add.accumulate,
-    "scipy.special.gammaln": special.gammaln,
-    "scipy.special.j0": special.j0,
+    "scipy.special.dawsn": special.dawsn,
+    "scipy.special.ellipk": special.ellipk,
 }
 
 
@@ -288,9 +286,9 @@ def test_the_list_of_ops_ends_quietly_when_its_reader_has_enough():
 
 
 def test_an_op_that_is_not_there_is_answered_on_the_command_line():
-    found = run(f"'{sys.executable}' -m odyssey ops solve")
+    found = run(f"'{sys.executable}' -m odyssey ops mm")
     assert found.returncode == 1
-    assert "custom_vjp" in found.stderr
+    assert "write matmul" in found.stderr
     assert len(found.stderr.splitlines()) == 1
 
 

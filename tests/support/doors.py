@@ -133,6 +133,11 @@ def array(rng):
     return rng.uniform(0.1, 0.9, (2, 3))
 
 
+def drawing(seed):
+    """A generator, whose seed is a stranger's."""
+    return ops.random_uniform((2,), rng=od.Generator(seed))
+
+
 def either(rng):
     return Variable(array(rng), True) if rng.random() < 0.5 else array(rng)
 
@@ -224,7 +229,7 @@ def user_square(x):
 
 
 def optim_doors():
-    doors = {}
+    doors = {"Generator": simple(drawing, 3)}
     for kind, settings in OPTIMIZERS.items():
         doors[f"optim.{kind}"] = simple(
             trained(kind), params, learning_rate=0.1, extra=settings, writes=True

@@ -132,7 +132,7 @@ def average(
         w = astype(w, dtype, tape=tape)
     total = sum(w, axis, keepdims=keepdims, tape=tape)
     if isinstance(total, (np.ndarray, np.generic)) and np.any(total == 0):
-        raise OdysseyError("average: the weights sum to 0, so there is no mean; pass others")
+        raise OdysseyError("average: the weights sum to 0, by which a mean divides; pass others")
     found = div(sum(mul(a, w, tape=tape), axis, keepdims=keepdims, tape=tape), total, tape=tape)
     if not returned:
         return found
