@@ -137,7 +137,6 @@ _LONG = Spec((4, 17), np.dtype(np.float64))
         )
     },
     jvp={"weight": lambda t, indices, padding_index: _moved(t, indices, padding_index)},
-    kinks="0 in the padding row, which is a constant",
     samples=[
         sample(_ROWS, (4, 3)),
         sample(np.array([3, 3, 1]), (4, 2), padding_index=2),

@@ -58,8 +58,10 @@ def _chance(x: Any, approximate: str) -> Any:
         if x.dtype != np.float32:
             return chance
         # What rounding z left out, to the left, where its square magnifies it a hundredfold.
-        left = (x.astype(np.float64) * -_SQRT_HALF - z).astype(np.float32)
-        return chance * (1 - 2 * np.clip(z, 0, _END) * np.where(np.isfinite(left), left, 0))
+        c = np.clip(x, -_END, _END)
+        z = c * -_SQRT_HALF
+        left = (c.astype(np.float64) * -_SQRT_HALF - z).astype(np.float32)
+        return chance * (1 - 2 * np.maximum(z, 0) * left)
     c = np.clip(x, -_END, _END)
     return logistic(_STEEP * (c * (1 + _CUBIC * (c * c))))
 

@@ -35,9 +35,11 @@ ELSEWHERE = {
     "checks.py": 1,  # below devices; for messages
     "tree.py": 1,  # below devices; the commonest leaves
     "compiler/__init__.py": 1,  # the signature of a call, asked at every call
+    "optim/compiled.py": 2,  # a gradient that a loop reads
     "optim/packs.py": 1,  # how a gradient came, asked for every parameter of a step
     "saving/contents.py": 3,  # files hold arrays of the host
     "table/choosing.py": 1,  # which operands are arrays, where rows have kernels of their own
+    "table/fused.py": 1,  # which operands a loop reads, where rules have one
     "table/store.py": 2,  # the store of the host's memory
     "tape/delivery.py": 6,  # shortcuts, for every leaf of a sweep
     "tape/keeping.py": 4,  # shortcuts, for every array that a node keeps

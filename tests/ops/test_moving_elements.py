@@ -179,9 +179,10 @@ def test_float32_stays(shape, call):
     assert gradient.dtype == np.float32
 
 
-def test_a_python_number_raises_no_precision_in_a_product():
+def test_a_python_number_in_a_product_counts_as_an_array_as_in_numpy():
     x = whole((2, 3), np.float32)
-    assert ops.dot(2.0, x).dtype == ops.inner(x, 2.0).dtype == np.float32
+    assert ops.dot(2.0, x).dtype == np.dot(2.0, x).dtype == np.float64
+    assert ops.inner(x, 2.0).dtype == np.inner(x, 2.0).dtype == np.float64
 
 
 LAYOUTS = {

@@ -86,8 +86,6 @@ ARRAYS = {
     "interp": lambda v: np.interp(0.5, [0, 1], [0, v]),
     "polyval": lambda v: np.polyval([1.0, v], 2.0),
     "r_": lambda v: np.r_[1.0, v],
-    "insert": lambda v: np.insert(np.zeros(3), 0, v),
-    "select": lambda v: np.select([np.zeros(3) > 0], [v]),
     "dlpack": np.from_dlpack,
 }
 

@@ -22,7 +22,7 @@ from odyssey.table.samples import APART, PAIRS
     ufunc=np.copysign,
     scalar=lambda x1, x2: math.copysign(x1, x2),
     vjp={
-        "x1": lambda g, x1, x2: mul(g, mul(sign(x1), copysign(1.0, x2))),
+        "x1": lambda g, x1, x2: mul(g, mul(sign(x1), copysign(sign(x1), x2))),
         "x2": lambda g: zeros_like(g),
     },
     kinks="0 in the first at 0, as that of the absolute value, and 0 in the second everywhere",
