@@ -19,12 +19,9 @@ _Array: TypeAlias = NDArray[Any]
 TABLE: Mapping[str, Callable[..., Any]]
 
 def absolute(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 abs = absolute
-
 def add(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def add_along_axis(
     g: ArrayLike, indices: ArrayLike, axis: int | None = -1, *, x: ArrayLike = ...
 ) -> _Array: ...
@@ -39,34 +36,20 @@ def add_taken(
 ) -> _Array: ...
 def angle(g: ArrayLike, x: ArrayLike, deg: bool = False) -> _Array: ...
 def arccos(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 acos = arccos
-
 def arccosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 acosh = arccosh
-
 def arcsin(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 asin = arcsin
-
 def arcsinh(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 asinh = arcsinh
-
 def arctan(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 atan = arctan
-
 def arctan2(g: ArrayLike, y: ArrayLike, x: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in y and x."""
-
 atan2 = arctan2
-
 def arctanh(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 atanh = arctanh
-
 def astype(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def attention_pullback(
     g: ArrayLike,
@@ -80,7 +63,6 @@ def attention_pullback(
     operand: str = ...,
 ) -> tuple[_Array, _Array, _Array, _Array, _Array | None]:
     """The gradients in cotangent and q and k and v and mask."""
-
 def avg_pool1d(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -101,9 +83,7 @@ def avg_pool2d(
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
-
 avgpool2d = avg_pool2d
-
 def avg_pool3d(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -135,19 +115,15 @@ def beta(
     g: ArrayLike, a: ArrayLike, b: ArrayLike, out: ArrayLike, a_spec: Spec = ..., b_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 def betainc(g: ArrayLike, a: ArrayLike, b: ArrayLike, x: ArrayLike) -> _Array: ...
 def betaln(
     g: ArrayLike, a: ArrayLike, b: ArrayLike, a_spec: Spec = ..., b_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 def binary_entropy(g: ArrayLike, p: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in p and y."""
-
 def binary_entropy_with_logits(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def broadcast_to(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def cbrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def ceil(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
@@ -158,7 +134,6 @@ def cholesky(
 def clip(g: ArrayLike, x: ArrayLike, a_min: Any = None, a_max: Any = None) -> _Array: ...
 def cofactor_slope(g: ArrayLike, t: ArrayLike, a: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in t and a."""
-
 def cofactors(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def concatenate(
     g: ArrayLike,
@@ -170,11 +145,9 @@ def concatenate(
     x1: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x0 and x1."""
-
 def conj(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def contract(g: ArrayLike, x: ArrayLike, y: ArrayLike, subscripts: str) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def conv1d(
     g: ArrayLike,
     x: ArrayLike,
@@ -188,7 +161,6 @@ def conv1d(
     groups: int = 1,
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def conv2d(
     g: ArrayLike,
     x: ArrayLike,
@@ -202,7 +174,6 @@ def conv2d(
     groups: int = 1,
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def conv3d(
     g: ArrayLike,
     x: ArrayLike,
@@ -216,7 +187,6 @@ def conv3d(
     groups: int = 1,
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def convolution_input(
     g: ArrayLike,
     y: ArrayLike,
@@ -228,7 +198,6 @@ def convolution_input(
     groups: int = 1,
 ) -> tuple[_Array, _Array]:
     """The gradients in y and weight."""
-
 def convolution_weight(
     g: ArrayLike,
     y: ArrayLike,
@@ -240,7 +209,6 @@ def convolution_weight(
     groups: int = 1,
 ) -> tuple[_Array, _Array]:
     """The gradients in y and x."""
-
 def convolve(
     g: ArrayLike,
     a: ArrayLike,
@@ -251,10 +219,8 @@ def convolve(
     method: str = "auto",
 ) -> tuple[_Array, _Array]:
     """The gradients in a and v."""
-
 def copysign(g: ArrayLike, x1: ArrayLike, x2: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x1 and x2."""
-
 def cos(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cosh(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def cross(
@@ -268,15 +234,12 @@ def cross(
     axisc: int = -1,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def cumprod(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = None) -> _Array: ...
 def cumsum(
     g: ArrayLike, x_spec: Spec = ..., axis: int | None = None, *, x: ArrayLike = ...
 ) -> _Array: ...
 def deg2rad(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
-
 radians = deg2rad
-
 def depthwise_conv2d(
     g: ArrayLike,
     x: ArrayLike,
@@ -289,7 +252,6 @@ def depthwise_conv2d(
     dilation: Any = 1,
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def depthwise_separable_conv2d(
     g: ArrayLike,
     x: ArrayLike,
@@ -303,7 +265,6 @@ def depthwise_separable_conv2d(
     dilation: Any = 1,
 ) -> tuple[_Array, _Array, _Array, _Array | None]:
     """The gradients in x and depthwise and pointwise and bias."""
-
 def det(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def dft(
     g: ArrayLike,
@@ -314,20 +275,15 @@ def dft(
     x: ArrayLike = ...,
 ) -> _Array: ...
 def digamma(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 psi = digamma
-
 def digamma_derivative(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
 def direction(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def divide(
     g: ArrayLike, y: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 div = divide
-
 def dynamic_slice(
     g: ArrayLike, start_indices: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...
 ) -> _Array: ...
@@ -340,7 +296,6 @@ def dynamic_update_slice(
     update: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and update."""
-
 def eig(
     g_eigenvalues: ArrayLike | None,
     g_eigenvectors: ArrayLike | None,
@@ -401,13 +356,10 @@ def fix(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def floor(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def floor_divide(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def fmax(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def fmin(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def fold(
     g: ArrayLike,
     window: Any,
@@ -421,39 +373,25 @@ def gamma(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
 def gammainc(g: ArrayLike, a: ArrayLike, x: ArrayLike, x_spec: Spec = ...) -> _Array: ...
 def gammaincc(g: ArrayLike, a: ArrayLike, x: ArrayLike, x_spec: Spec = ...) -> _Array: ...
 def gammaln(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 lgamma = gammaln
-
 def gelu(g: ArrayLike, x: ArrayLike, approximate: str = "none") -> _Array: ...
 def getitem(g: ArrayLike, x_spec: Spec = ..., key: Any = ..., *, x: ArrayLike = ...) -> _Array: ...
 def global_avg_pool2d(g: ArrayLike, x_spec: Spec = ..., *, x: ArrayLike = ...) -> _Array: ...
-
 global_avgpool2d = global_avg_pool2d
-
 def hard_shrink(g: ArrayLike, x: ArrayLike, lambd: float = 0.5) -> _Array: ...
-
 hardshrink = hard_shrink
-
 def hard_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 hardsigmoid = hard_sigmoid
-
 def hard_swish(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 hardswish = hard_swish
-
 def hard_tanh(
     g: ArrayLike, x: ArrayLike, min_val: float = -1.0, max_val: float = 1.0
 ) -> _Array: ...
-
 hardtanh = hard_tanh
-
 def heaviside(g: ArrayLike, x1: ArrayLike, *, x2: ArrayLike = ...) -> tuple[_Array, _Array]:
     """The gradients in x1 and x2."""
-
 def hypot(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def i0(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def i0e(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
 def i1(g: ArrayLike, x: ArrayLike) -> _Array: ...
@@ -476,7 +414,6 @@ def k1e(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
 def keep_where(g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def kl_div(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def layer_norm(
     g: ArrayLike,
     x: ArrayLike,
@@ -486,7 +423,6 @@ def layer_norm(
     eps: float = 1e-05,
 ) -> tuple[_Array, _Array | None, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def leaky_relu(g: ArrayLike, x: ArrayLike, negative_slope: float = 0.01) -> _Array: ...
 def least_squares(
     g: ArrayLike,
@@ -497,12 +433,10 @@ def least_squares(
     rcond: float | None = None,
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 def linear(
     g: ArrayLike, x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None
 ) -> tuple[_Array, _Array, _Array | None]:
     """The gradients in x and weight and bias."""
-
 def linear_recurrence(
     g: ArrayLike,
     factors: ArrayLike,
@@ -513,29 +447,23 @@ def linear_recurrence(
     x: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and factors."""
-
 def log(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log10(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log1p(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log2(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log_ndtr(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def log_sigmoid(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 logsigmoid = log_sigmoid
 log_expit = log_sigmoid
-
 def log_softmax(g: ArrayLike, out: ArrayLike, axis: int = -1, *, x: ArrayLike = ...) -> _Array: ...
 def log_softmax_pullback(
     g: ArrayLike, t: ArrayLike, z: ArrayLike, axis: int = -1
 ) -> tuple[_Array, _Array]:
     """The gradients in t and z."""
-
 def logaddexp(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def logaddexp2(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def logcumsumexp(g: ArrayLike, x: ArrayLike, out: ArrayLike, axis: int = -1) -> _Array: ...
 def logit(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def logsumexp(
@@ -560,7 +488,6 @@ def matmul(
     g: ArrayLike, x: ArrayLike, y: ArrayLike, x_spec: Spec = ..., y_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def matrix_transpose(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def max(
     g: ArrayLike,
@@ -576,9 +503,7 @@ def max_pool1d(
 def max_pool2d(
     g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
 ) -> _Array: ...
-
 maxpool2d = max_pool2d
-
 def max_pool3d(
     g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
 ) -> _Array: ...
@@ -593,7 +518,6 @@ def max_pool_pullback(
     cotangent: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in cotangent and x."""
-
 def max_pool_pushforward(
     g: ArrayLike,
     x: ArrayLike,
@@ -605,10 +529,8 @@ def max_pool_pushforward(
     t: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in t and x."""
-
 def maximum(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def mean(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -634,25 +556,18 @@ def min(
 ) -> _Array: ...
 def minimum(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def mish(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def mod(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 remainder = mod
-
 def multiply(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 mul = multiply
-
 def nan_to_num(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def ndtr(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def ndtri(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def negative(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
-
 neg = negative
-
 def norm_pullback(
     g: ArrayLike,
     cotangent: ArrayLike,
@@ -663,7 +578,6 @@ def norm_pullback(
     axis: int | tuple[int, ...] | None = -1,
 ) -> tuple[_Array, _Array, _Array, _Array | None, _Array | None]:
     """The gradients in cotangent and x and inverse and mean and weight."""
-
 def norm_weight_pullback(
     g: ArrayLike,
     cotangent: ArrayLike,
@@ -674,12 +588,10 @@ def norm_weight_pullback(
     shape: tuple[int, ...] = ...,
 ) -> tuple[_Array, _Array, _Array, _Array | None]:
     """The gradients in cotangent and x and inverse and mean."""
-
 def over_length(
     g: ArrayLike, length: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and length."""
-
 def percentile(
     g: ArrayLike,
     x: ArrayLike,
@@ -702,29 +614,22 @@ def piecewise_linear(
     right: float | None = None,
 ) -> tuple[_Array, _Array, _Array]:
     """The gradients in x and xp and fp."""
-
 def pinv(g: ArrayLike, a: ArrayLike, out: ArrayLike, hermitian: bool = False) -> _Array: ...
 def power(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 pow = power
-
 def power_log(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def power_share(
     g: ArrayLike, x: ArrayLike, y: ArrayLike, base: float = 2.718281828459045
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def power_slope(g: ArrayLike, x: ArrayLike, y: ArrayLike, out: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def prelu(
     g: ArrayLike, x: ArrayLike, weight: ArrayLike, weight_spec: Spec = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and weight."""
-
 def prod(
     g: ArrayLike,
     x: ArrayLike,
@@ -744,7 +649,6 @@ def put_along_axis(
     values: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and values."""
-
 def qr_factors(
     g_Q: ArrayLike | None, g_R: ArrayLike | None, Q: ArrayLike, R: ArrayLike, *, a: ArrayLike = ...
 ) -> _Array: ...
@@ -757,9 +661,7 @@ def quantile(
     method: str = "linear",
 ) -> _Array: ...
 def rad2deg(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
-
 degrees = rad2deg
-
 def real(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def real_dft(
     g: ArrayLike, x_spec: Spec = ..., axis: int = -1, norm: str = "backward", *, x: ArrayLike = ...
@@ -776,7 +678,6 @@ def recurrent_pullback(
     operand: str = ...,
 ) -> tuple[_Array, _Array, _Array, _Array, _Array | None]:
     """The gradients in cotangent and x and state and w and b."""
-
 def recurrent_states(
     g: ArrayLike,
     x: ArrayLike,
@@ -787,10 +688,8 @@ def recurrent_states(
     cell: str = ...,
 ) -> tuple[_Array, _Array, _Array, _Array | None]:
     """The gradients in x and state and w and b."""
-
 def rel_entr(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def relu(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def relu6(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def reshape(
@@ -808,7 +707,6 @@ def rms_norm(
     eps: float = 1e-06,
 ) -> tuple[_Array, _Array | None]:
     """The gradients in x and weight."""
-
 def roll(
     g: ArrayLike, shift: Any, axis: int | tuple[int, ...] | None = None, *, x: ArrayLike = ...
 ) -> _Array: ...
@@ -838,7 +736,6 @@ def scaled_dot_product_attention(
     scale: float | None = None,
 ) -> tuple[_Array, _Array, _Array, _Array | None]:
     """The gradients in q and k and v and mask."""
-
 def scaled_erfc_integral(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
 def segment_max(
     g: ArrayLike, data: ArrayLike, segment_ids: ArrayLike, out: ArrayLike
@@ -857,16 +754,11 @@ def setitem(
     v: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in x and v."""
-
 def sigmoid(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
-
 expit = sigmoid
-
 def sign(g: ArrayLike, x: ArrayLike, out: ArrayLike) -> _Array: ...
 def silu(g: ArrayLike, x: ArrayLike) -> _Array: ...
-
 swish = silu
-
 def sin(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def sinc(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def sine_quotient(g: ArrayLike, x: ArrayLike, order: int) -> _Array: ...
@@ -875,9 +767,7 @@ def slogdet(
     g_sign: ArrayLike | None, g_logabsdet: ArrayLike | None, a: ArrayLike, sign: ArrayLike
 ) -> _Array: ...
 def soft_shrink(g: ArrayLike, x: ArrayLike, lambd: float = 0.5) -> _Array: ...
-
 softshrink = soft_shrink
-
 def softmax(g: ArrayLike, out: ArrayLike, axis: int = -1, *, x: ArrayLike = ...) -> _Array: ...
 def softmax_cross_entropy(
     g: ArrayLike,
@@ -903,26 +793,22 @@ def softmax_pullback(
     g: ArrayLike, t: ArrayLike, s: ArrayLike, axis: int = -1
 ) -> tuple[_Array, _Array]:
     """The gradients in t and s."""
-
 def softplus(g: ArrayLike, x: ArrayLike, beta: float = 1.0) -> _Array: ...
 def softsign(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def solve(
     g: ArrayLike, a: ArrayLike, out: ArrayLike, b_spec: Spec = ..., *, b: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 def solve_or_nan(
     g: ArrayLike, a: ArrayLike, out: ArrayLike, b_spec: Spec = ..., *, b: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 def sort(g: ArrayLike, x: ArrayLike, x_spec: Spec = ..., axis: int | None = -1) -> _Array: ...
 def sqrt(g: ArrayLike, out: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def sqrtm(g: ArrayLike, a: ArrayLike) -> _Array: ...
 def square(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def squared_error_mean(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def std(
     g: ArrayLike,
     x: ArrayLike,
@@ -934,9 +820,7 @@ def std(
 ) -> _Array: ...
 def subtract(g: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 sub = subtract
-
 def sum(
     g: ArrayLike,
     x_spec: Spec = ...,
@@ -992,9 +876,7 @@ def triangular_solve(
     b: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
     """The gradients in a and b."""
-
 solve_triangular = triangular_solve
-
 def trunc(g: ArrayLike, *, x: ArrayLike = ...) -> _Array: ...
 def unfold(
     g: ArrayLike,
@@ -1018,13 +900,10 @@ def where(
     g: ArrayLike, condition: ArrayLike, *, x: ArrayLike = ..., y: ArrayLike = ...
 ) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def xlog1py(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def xlogy(g: ArrayLike, x: ArrayLike, y: ArrayLike) -> tuple[_Array, _Array]:
     """The gradients in x and y."""
-
 def y0(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def y1(g: ArrayLike, x: ArrayLike) -> _Array: ...
 def zeta(g: ArrayLike, x: ArrayLike, q: ArrayLike) -> _Array: ...

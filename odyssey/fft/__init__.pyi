@@ -45,7 +45,6 @@ def dft(
     tape: Tape | None = None,
 ) -> V:
     """The discrete Fourier transform along an axis, or its inverse, of complex numbers."""
-
 @overload
 def dft(
     x: Plain,
@@ -56,12 +55,12 @@ def dft(
     norm: str = "backward",
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def fft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """Discrete Fourier transform along an axis: ``sum(a[j] exp(-2 pi i j k / n))`` over ``j``."""
-
 @overload
 def fft(
     a: Plain,
@@ -71,6 +70,7 @@ def fft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def fft2(
     a: V,
@@ -81,7 +81,6 @@ def fft2(
     tape: Tape | None = None,
 ) -> V:
     """``fftn`` along the last two axes."""
-
 @overload
 def fft2(
     a: Plain,
@@ -91,6 +90,7 @@ def fft2(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def fftconvolve(
     a: V,
@@ -101,7 +101,6 @@ def fftconvolve(
     tape: Tape | None = None,
 ) -> V:
     """Convolution along several axes, by Fourier transforms: for two large arrays."""
-
 @overload
 def fftconvolve(
     a: Plain,
@@ -120,12 +119,13 @@ def fftconvolve(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def fftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
     """The frequencies of an ``fft`` of ``n`` samples, in its order."""
-
 @overload
 def fftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def fftn(
     a: V,
@@ -136,7 +136,6 @@ def fftn(
     tape: Tape | None = None,
 ) -> V:
     """Discrete Fourier transform along several axes, by default along all."""
-
 @overload
 def fftn(
     a: Plain,
@@ -146,20 +145,20 @@ def fftn(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def fftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
     """The frequency 0 moved from the front to the middle of its axis."""
-
 @overload
 def fftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def hfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """Transform of a signal whose second half is the conjugate of the first: a real spectrum."""
-
 @overload
 def hfft(
     a: Plain,
@@ -169,12 +168,12 @@ def hfft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ifft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """Inverse of ``fft``: ``sum(a[k] exp(2 pi i j k / n)) / n`` for each ``j``."""
-
 @overload
 def ifft(
     a: Plain,
@@ -184,6 +183,7 @@ def ifft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ifft2(
     a: V,
@@ -194,7 +194,6 @@ def ifft2(
     tape: Tape | None = None,
 ) -> V:
     """``ifftn`` along the last two axes."""
-
 @overload
 def ifft2(
     a: Plain,
@@ -204,6 +203,7 @@ def ifft2(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ifftn(
     a: V,
@@ -214,7 +214,6 @@ def ifftn(
     tape: Tape | None = None,
 ) -> V:
     """Inverse of ``fftn``."""
-
 @overload
 def ifftn(
     a: Plain,
@@ -224,20 +223,20 @@ def ifftn(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ifftshift(x: V, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
     """Inverse of ``fftshift``, from which it differs along axes of odd length."""
-
 @overload
 def ifftshift(
     x: Plain, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def ihfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """Inverse of ``hfft``: the first half of the signal that has a real spectrum."""
-
 @overload
 def ihfft(
     a: Plain,
@@ -247,22 +246,22 @@ def ihfft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def inverse_real_dft(
     x: V, /, n: int, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> V:
     """``n`` real numbers from the first half of their discrete Fourier transform."""
-
 @overload
 def inverse_real_dft(
     x: Plain, /, n: int, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def irfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """Inverse of ``rfft``: real numbers from half of their transform."""
-
 @overload
 def irfft(
     a: Plain,
@@ -272,6 +271,7 @@ def irfft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def irfft2(
     a: V,
@@ -282,7 +282,6 @@ def irfft2(
     tape: Tape | None = None,
 ) -> V:
     """``irfftn`` along the last two axes."""
-
 @overload
 def irfft2(
     a: Plain,
@@ -292,6 +291,7 @@ def irfft2(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def irfftn(
     a: V,
@@ -302,7 +302,6 @@ def irfftn(
     tape: Tape | None = None,
 ) -> V:
     """Inverse of ``rfftn``: real numbers."""
-
 @overload
 def irfftn(
     a: Plain,
@@ -312,20 +311,20 @@ def irfftn(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def real_dft(x: V, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None) -> V:
     """The first half of the discrete Fourier transform of real numbers, which says all of it."""
-
 @overload
 def real_dft(
     x: Plain, /, axis: int = -1, *, norm: str = "backward", tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def rfft(
     a: V, n: int | None = None, axis: int = -1, norm: str | None = None, *, tape: Tape | None = None
 ) -> V:
     """First half of the ``fft`` of real numbers; the rest is its conjugate, in reverse."""
-
 @overload
 def rfft(
     a: Plain,
@@ -335,6 +334,7 @@ def rfft(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def rfft2(
     a: V,
@@ -345,7 +345,6 @@ def rfft2(
     tape: Tape | None = None,
 ) -> V:
     """``rfftn`` along the last two axes."""
-
 @overload
 def rfft2(
     a: Plain,
@@ -355,12 +354,13 @@ def rfft2(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def rfftfreq(n: int, d: V, *, tape: Tape | None = None) -> V:
     """The frequencies of an ``rfft`` of ``n`` samples."""
-
 @overload
 def rfftfreq(n: int, d: Plain = 1.0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def rfftn(
     a: V,
@@ -371,7 +371,6 @@ def rfftn(
     tape: Tape | None = None,
 ) -> V:
     """The ``fftn`` of real numbers, of which half along the last of the axes says all."""
-
 @overload
 def rfftn(
     a: Plain,

@@ -58,7 +58,6 @@ def binary_cross_entropy(
     weights: Operand | None = None,
 ) -> V:
     """Cross entropy of yes-or-no targets."""
-
 @overload
 def binary_cross_entropy(
     predictions: Plain,
@@ -86,6 +85,7 @@ def binary_cross_entropy(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def cosine_embedding(
     x1: V,
@@ -97,7 +97,6 @@ def cosine_embedding(
     weights: Operand | None = None,
 ) -> V:
     """Mean of ``1 - cos`` of vectors that are alike, and ``max(0, cos - margin)`` of others."""
-
 @overload
 def cosine_embedding(
     x1: Plain,
@@ -138,6 +137,7 @@ def cosine_embedding(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def cross_entropy(
     logits: V,
@@ -150,7 +150,6 @@ def cross_entropy(
     weights: Operand | None = None,
 ) -> V:
     """Cross entropy of targets against the softmax of ``logits``."""
-
 @overload
 def cross_entropy(
     logits: Plain,
@@ -184,6 +183,7 @@ def cross_entropy(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def focal(
     logits: V,
@@ -195,7 +195,6 @@ def focal(
     weights: Operand | None = None,
 ) -> V:
     """Binary cross entropy that pays less heed to what is already right."""
-
 @overload
 def focal(
     logits: Plain,
@@ -226,6 +225,7 @@ def focal(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def gaussian_nll(
     predictions: V,
@@ -238,7 +238,6 @@ def gaussian_nll(
     weights: Operand | None = None,
 ) -> V:
     """Mean of ``(log v + (predictions - targets)**2 / v) / 2``: of errors of variance ``v``."""
-
 @overload
 def gaussian_nll(
     predictions: Plain,
@@ -283,7 +282,6 @@ def gaussian_nll(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
-
 hinge: Loss
 """Mean of ``max(0, 1 - targets * predictions)``, for targets -1 and 1."""
 
@@ -297,7 +295,6 @@ def hinge_embedding(
     weights: Operand | None = None,
 ) -> V:
     """Mean of distances that should be small, for targets 1, or above a margin, for -1."""
-
 @overload
 def hinge_embedding(
     predictions: Plain,
@@ -320,6 +317,7 @@ def hinge_embedding(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def huber(
     predictions: V,
@@ -330,7 +328,6 @@ def huber(
     weights: Operand | None = None,
 ) -> V:
     """Mean of half the squared differences, made straight beyond ``delta`` (Huber 1964)."""
-
 @overload
 def huber(
     predictions: Plain,
@@ -353,6 +350,7 @@ def huber(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def kl_divergence(
     log_probabilities: V,
@@ -363,7 +361,6 @@ def kl_divergence(
     weights: Operand | None = None,
 ) -> V:
     """Elementwise ``t (log t - x)`` of targets ``t`` and predicted log-probabilities ``x``."""
-
 @overload
 def kl_divergence(
     log_probabilities: Plain,
@@ -391,7 +388,6 @@ def kl_divergence(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
-
 log_cosh: Loss
 """Mean of ``log(cosh(d))``: like ``d**2 / 2`` where small, like ``|d| - log 2`` far out."""
 
@@ -406,7 +402,6 @@ def margin_ranking(
     weights: Operand | None = None,
 ) -> V:
     """Mean of ``max(0, margin - targets * (x1 - x2))``: which of two should be the larger."""
-
 @overload
 def margin_ranking(
     x1: Plain,
@@ -447,7 +442,6 @@ def margin_ranking(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
-
 mean_absolute_error: Loss
 """Mean of the absolute differences, ``mean(|predictions - targets|)``."""
 mean_squared_error: Loss
@@ -465,7 +459,6 @@ def multi_margin(
     weights: Operand | None = None,
 ) -> V:
     """Mean of how far other classes come within a margin of the right one."""
-
 @overload
 def multi_margin(
     predictions: Plain,
@@ -499,6 +492,7 @@ def multi_margin(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def multilabel_soft_margin(
     logits: V,
@@ -509,7 +503,6 @@ def multilabel_soft_margin(
     weights: Operand | None = None,
 ) -> V:
     """Mean over classes, of which several may be right, of the cross entropy of yes or no."""
-
 @overload
 def multilabel_soft_margin(
     logits: Plain,
@@ -532,6 +525,7 @@ def multilabel_soft_margin(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nll(
     log_probabilities: V,
@@ -543,7 +537,6 @@ def nll(
     weights: Operand | None = None,
 ) -> V:
     """Negative logarithm of the probability that each target was given."""
-
 @overload
 def nll(
     log_probabilities: Plain,
@@ -574,6 +567,7 @@ def nll(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def poisson_nll(
     predictions: V,
@@ -586,7 +580,6 @@ def poisson_nll(
     weights: Operand | None = None,
 ) -> V:
     """Mean of ``rate - targets * log(rate)``: of counts that follow a Poisson distribution."""
-
 @overload
 def poisson_nll(
     predictions: Plain,
@@ -620,6 +613,7 @@ def poisson_nll(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def smooth_l1(
     predictions: V,
@@ -630,7 +624,6 @@ def smooth_l1(
     weights: Operand | None = None,
 ) -> V:
     """Mean of the absolute differences, rounded off below ``beta``."""
-
 @overload
 def smooth_l1(
     predictions: Plain,
@@ -653,7 +646,6 @@ def smooth_l1(
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...
-
 soft_margin: Loss
 """Mean of ``log(1 + exp(-targets * predictions))``, for targets -1 and 1."""
 
@@ -671,7 +663,6 @@ def triplet_margin(
     weights: Operand | None = None,
 ) -> V:
     """Mean of ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` of distances ``d``."""
-
 @overload
 def triplet_margin(
     anchor: Plain,

@@ -118,51 +118,51 @@ __all__ = [
 @overload
 def adaptive_avg_pool1d(x: V, *, size: Any, tape: Tape | None = None) -> V:
     """Mean of each window over the last axis, of which there are a given number."""
-
 @overload
 def adaptive_avg_pool1d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def adaptive_avg_pool2d(x: V, *, size: Any, tape: Tape | None = None) -> V:
     """Mean of each window over the last axes, of which there are a given number."""
-
 @overload
 def adaptive_avg_pool2d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def adaptive_avg_pool3d(x: V, *, size: Any, tape: Tape | None = None) -> V:
     """Mean of each window over the last axes, of which there are a given number."""
-
 @overload
 def adaptive_avg_pool3d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def adaptive_max_pool1d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
     """Largest element of each window over the last axis, of which there are a given number."""
-
 @overload
 def adaptive_max_pool1d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def adaptive_max_pool2d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
     """Largest element of each window over the last axes, of which there are a given number."""
-
 @overload
 def adaptive_max_pool2d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def adaptive_max_pool3d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
     """Largest element of each window over the last axes, of which there are a given number."""
-
 @overload
 def adaptive_max_pool3d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def attention_pullback(
     cotangent: V,
@@ -178,7 +178,6 @@ def attention_pullback(
     tape: Tape | None = None,
 ) -> V:
     """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
-
 @overload
 def attention_pullback(
     cotangent: Plain,
@@ -249,6 +248,7 @@ def attention_pullback(
     operand: str,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def avg_pool1d(
     x: V,
@@ -261,7 +261,6 @@ def avg_pool1d(
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last axis."""
-
 @overload
 def avg_pool1d(
     x: Plain,
@@ -273,6 +272,7 @@ def avg_pool1d(
     count_include_pad: bool = True,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def avg_pool2d(
     x: V,
@@ -285,7 +285,6 @@ def avg_pool2d(
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last two axes."""
-
 @overload
 def avg_pool2d(
     x: Plain,
@@ -297,6 +296,7 @@ def avg_pool2d(
     count_include_pad: bool = True,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def avg_pool3d(
     x: V,
@@ -309,7 +309,6 @@ def avg_pool3d(
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last three axes."""
-
 @overload
 def avg_pool3d(
     x: Plain,
@@ -321,6 +320,7 @@ def avg_pool3d(
     count_include_pad: bool = True,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def avg_pool_pullback(
     cotangent: V,
@@ -334,7 +334,6 @@ def avg_pool_pullback(
     tape: Tape | None = None,
 ) -> V:
     """Gradient of means over windows of an array of ``spec``: each spread over its window."""
-
 @overload
 def avg_pool_pullback(
     cotangent: Plain,
@@ -347,6 +346,7 @@ def avg_pool_pullback(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def batch_norm(
     x: V,
@@ -361,7 +361,6 @@ def batch_norm(
     tape: Tape | None = None,
 ) -> V:
     """Standardize each channel: in training by its batch, else by the running statistics."""
-
 @overload
 def batch_norm(
     x: Plain,
@@ -427,12 +426,12 @@ def batch_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def bilinear(
     x1: V, x2: Operand, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
 ) -> V:
     """Products of the elements of two vectors, pair by pair, summed with weights."""
-
 @overload
 def bilinear(
     x1: Plain, x2: V, weight: Operand, bias: Operand | None = None, *, tape: Tape | None = None
@@ -447,28 +446,29 @@ def bilinear(x1: Plain, x2: Plain, weight: Plain, bias: V, *, tape: Tape | None 
 def bilinear(
     x1: Plain, x2: Plain, weight: Plain, bias: Plain | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def cdist(x1: V, x2: Operand, *, p: float = 2.0, tape: Tape | None = None) -> V:
     """Distance of each vector of one set from each of another."""
-
 @overload
 def cdist(x1: Plain, x2: V, *, p: float = 2.0, tape: Tape | None = None) -> V: ...
 @overload
 def cdist(x1: Plain, x2: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def celu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
     """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
-
 @overload
 def celu(x: Scalar, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Any: ...
 @overload
 def celu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array: ...
+
 @overload
 def channel_shuffle(x: V, *, groups: int, tape: Tape | None = None) -> V:
     """Channels dealt out: the first of each group, then the second of each, and so on."""
-
 @overload
 def channel_shuffle(x: Plain, *, groups: int, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def conv1d(
     x: V,
@@ -483,7 +483,6 @@ def conv1d(
     tape: Tape | None = None,
 ) -> V:
     """Convolution along one axis; see ``conv2d``."""
-
 @overload
 def conv1d(
     x: Plain,
@@ -523,6 +522,7 @@ def conv1d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def conv2d(
     x: V,
@@ -537,7 +537,6 @@ def conv2d(
     tape: Tape | None = None,
 ) -> V:
     """Convolution of images: at each place the sum of a window of all channels times a weight."""
-
 @overload
 def conv2d(
     x: Plain,
@@ -577,6 +576,7 @@ def conv2d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def conv3d(
     x: V,
@@ -591,7 +591,6 @@ def conv3d(
     tape: Tape | None = None,
 ) -> V:
     """Convolution along three axes; see ``conv2d``."""
-
 @overload
 def conv3d(
     x: Plain,
@@ -631,6 +630,7 @@ def conv3d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def conv_transpose1d(
     x: V,
@@ -646,7 +646,6 @@ def conv_transpose1d(
     tape: Tape | None = None,
 ) -> V:
     """Transposed convolution along one axis; see ``conv_transpose2d``."""
-
 @overload
 def conv_transpose1d(
     x: Plain,
@@ -689,6 +688,7 @@ def conv_transpose1d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def conv_transpose2d(
     x: V,
@@ -704,7 +704,6 @@ def conv_transpose2d(
     tape: Tape | None = None,
 ) -> V:
     """Transposed convolution: each element adds a window, times itself, to the result."""
-
 @overload
 def conv_transpose2d(
     x: Plain,
@@ -747,6 +746,7 @@ def conv_transpose2d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def conv_transpose3d(
     x: V,
@@ -762,7 +762,6 @@ def conv_transpose3d(
     tape: Tape | None = None,
 ) -> V:
     """Transposed convolution along three axes; see ``conv_transpose2d``."""
-
 @overload
 def conv_transpose3d(
     x: Plain,
@@ -805,6 +804,7 @@ def conv_transpose3d(
     groups: int = 1,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def convolution_input(
     y: V,
@@ -819,7 +819,6 @@ def convolution_input(
     tape: Tape | None = None,
 ) -> V:
     """Cotangent of the images of a convolution, from that of its result and its weight."""
-
 @overload
 def convolution_input(
     y: Plain,
@@ -846,6 +845,7 @@ def convolution_input(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def convolution_weight(
     y: V,
@@ -860,7 +860,6 @@ def convolution_weight(
     tape: Tape | None = None,
 ) -> V:
     """Cotangent of the weight of a convolution, from that of its result and its images."""
-
 @overload
 def convolution_weight(
     y: Plain,
@@ -887,12 +886,12 @@ def convolution_weight(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def cosine_similarity(
     x1: V, x2: Operand, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
 ) -> V:
     """Cosine of the angle between vectors: their product over the product of their lengths."""
-
 @overload
 def cosine_similarity(
     x1: Plain, x2: V, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
@@ -901,6 +900,7 @@ def cosine_similarity(
 def cosine_similarity(
     x1: Plain, x2: Plain, *, axis: int = -1, eps: float = 1e-08, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def depthwise_conv2d(
     x: V,
@@ -914,7 +914,6 @@ def depthwise_conv2d(
     tape: Tape | None = None,
 ) -> V:
     """Convolution of each channel with windows of its own: ``conv2d`` with a group for each."""
-
 @overload
 def depthwise_conv2d(
     x: Plain,
@@ -951,6 +950,7 @@ def depthwise_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def depthwise_separable_conv2d(
     x: V,
@@ -965,7 +965,6 @@ def depthwise_separable_conv2d(
     tape: Tape | None = None,
 ) -> V:
     """Convolution in two steps: of each channel alone, and then of all channels at each place."""
-
 @overload
 def depthwise_separable_conv2d(
     x: Plain,
@@ -1018,60 +1017,60 @@ def depthwise_separable_conv2d(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def dropout(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
     """In training each number of ``x`` becomes 0 by a chance of ``rate``, else grows to make up."""
-
 @overload
 def dropout(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def dropout1d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
     """``dropout`` of whole channels of ``x``, of shape (N, C, L)."""
-
 @overload
 def dropout1d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def dropout2d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
     """``dropout`` of whole channels of ``x``, of shape (N, C, H, W)."""
-
 @overload
 def dropout2d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def dropout3d(
     x: V, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> V:
     """``dropout`` of whole channels of ``x``, of shape (N, C, D, H, W)."""
-
 @overload
 def dropout3d(
     x: Plain, *, rate: float = 0.5, rng: Any = None, training: bool = True, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def elu(x: V, /, *, alpha: float = 1.0, tape: Tape | None = None) -> V:
     """Elementwise ``x`` where positive, ``alpha * (e**x - 1)`` elsewhere."""
-
 @overload
 def elu(x: Scalar, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Any: ...
 @overload
 def elu(x: Plain, /, *, alpha: float = 1.0, tape: Tape | None = None) -> Array: ...
+
 @overload
 def embedding(
     indices: V, weight: Operand, /, *, padding_index: int | None = None, tape: Tape | None = None
 ) -> V:
     """The rows of ``weight`` that ``indices`` name."""
-
 @overload
 def embedding(
     indices: Plain, weight: V, /, *, padding_index: int | None = None, tape: Tape | None = None
@@ -1080,12 +1079,12 @@ def embedding(
 def embedding(
     indices: Plain, weight: Plain, /, *, padding_index: int | None = None, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def embedding_bag(
     indices: V, weight: Operand, *, mode: str = "mean", tape: Tape | None = None
 ) -> V:
     """The mean, the sum or the largest, by element, of the rows that each bag of indices names."""
-
 @overload
 def embedding_bag(
     indices: Plain, weight: V, *, mode: str = "mean", tape: Tape | None = None
@@ -1094,6 +1093,7 @@ def embedding_bag(
 def embedding_bag(
     indices: Plain, weight: Plain, *, mode: str = "mean", tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def embedding_pullback(
     cotangent: V,
@@ -1105,7 +1105,6 @@ def embedding_pullback(
     tape: Tape | None = None,
 ) -> V:
     """A cotangent of ``embedding``, added up in rows of a matrix like ``spec``, in its order."""
-
 @overload
 def embedding_pullback(
     cotangent: Plain,
@@ -1126,6 +1125,7 @@ def embedding_pullback(
     spec: Spec,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def fold(
     x: V,
@@ -1139,7 +1139,6 @@ def fold(
     tape: Tape | None = None,
 ) -> V:
     """Images in which windows are summed, each given as a column: the transpose of ``unfold``."""
-
 @overload
 def fold(
     x: Plain,
@@ -1152,32 +1151,33 @@ def fold(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def geglu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
     """Gated linear unit: the first half of ``x`` times the gelu of the second."""
-
 @overload
 def geglu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def gelu(x: V, /, *, approximate: str = "none", tape: Tape | None = None) -> V:
     """Elementwise ``x`` times the chance that a standard normal number is below ``x``."""
-
 @overload
 def gelu(x: Scalar, /, *, approximate: str = "none", tape: Tape | None = None) -> Any: ...
 @overload
 def gelu(x: Plain, /, *, approximate: str = "none", tape: Tape | None = None) -> Array: ...
+
 @overload
 def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
     """Mean of each image over its last two axes, which stay, at length 1."""
-
 @overload
 def global_avg_pool2d(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def glu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
     """Gated linear unit: the first half of ``x`` times the sigmoid of the second."""
-
 @overload
 def glu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def group_norm(
     x: V,
@@ -1189,7 +1189,6 @@ def group_norm(
     tape: Tape | None = None,
 ) -> V:
     """Standardize each group of channels of each image; times ``weight``, plus ``bias``."""
-
 @overload
 def group_norm(
     x: Plain,
@@ -1220,12 +1219,12 @@ def group_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def gru(
     x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
 ) -> tuple[V, V]:
     """A gated recurrent unit over a sequence: ``gru_cell`` at each time."""
-
 @overload
 def gru(
     x: Plain,
@@ -1237,12 +1236,12 @@ def gru(
     *,
     tape: Tape | None = None,
 ) -> tuple[Array, Array]: ...
+
 @overload
 def gru_cell(
     x: V, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any = None, *, tape: Tape | None = None
 ) -> V:
     """One step of a gated recurrent unit."""
-
 @overload
 def gru_cell(
     x: Plain,
@@ -1254,15 +1253,14 @@ def gru_cell(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def hard_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
     """Elementwise ``x``, but 0 between ``-lambd`` and ``lambd``."""
-
 @overload
 def hard_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
 def hard_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
-
 hard_sigmoid: Unary
 """Elementwise ``relu6(x + 3) / 6``."""
 hard_swish: Unary
@@ -1273,7 +1271,6 @@ def hard_tanh(
     x: V, /, *, min_val: float = -1.0, max_val: float = 1.0, tape: Tape | None = None
 ) -> V:
     """Elementwise ``x`` between ``min_val`` and ``max_val``, and these beyond."""
-
 @overload
 def hard_tanh(
     x: Scalar, /, *, min_val: float = -1.0, max_val: float = 1.0, tape: Tape | None = None
@@ -1282,6 +1279,7 @@ def hard_tanh(
 def hard_tanh(
     x: Plain, /, *, min_val: float = -1.0, max_val: float = 1.0, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def instance_norm(
     x: V,
@@ -1292,7 +1290,6 @@ def instance_norm(
     tape: Tape | None = None,
 ) -> V:
     """Standardize each channel of each image; times ``weight``, plus ``bias``."""
-
 @overload
 def instance_norm(
     x: Plain,
@@ -1315,6 +1312,7 @@ def instance_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def interpolate(
     x: V,
@@ -1326,7 +1324,6 @@ def interpolate(
     tape: Tape | None = None,
 ) -> V:
     """Images of another size, each element made of those that lie around its place."""
-
 @overload
 def interpolate(
     x: Plain,
@@ -1337,6 +1334,7 @@ def interpolate(
     align_corners: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def layer_norm(
     x: V,
@@ -1349,7 +1347,6 @@ def layer_norm(
     tape: Tape | None = None,
 ) -> V:
     """``x`` less its mean, over its deviation along ``axis``; times ``weight``, plus ``bias``."""
-
 @overload
 def layer_norm(
     x: Plain,
@@ -1383,18 +1380,18 @@ def layer_norm(
     eps: float = 1e-05,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def leaky_relu(x: V, /, *, negative_slope: float = 0.01, tape: Tape | None = None) -> V:
     """Elementwise ``x`` where positive, ``negative_slope * x`` elsewhere."""
-
 @overload
 def leaky_relu(x: Scalar, /, *, negative_slope: float = 0.01, tape: Tape | None = None) -> Any: ...
 @overload
 def leaky_relu(x: Plain, /, *, negative_slope: float = 0.01, tape: Tape | None = None) -> Array: ...
+
 @overload
 def linear(x: V, weight: Operand, bias: Operand | None = None, /, *, tape: Tape | None = None) -> V:
     """Linear layer, ``x @ weight.T + bias``, for ``weight`` of shape (out, in)."""
-
 @overload
 def linear(
     x: Plain, weight: V, bias: Operand | None = None, /, *, tape: Tape | None = None
@@ -1405,6 +1402,7 @@ def linear(x: Plain, weight: Plain, bias: V, /, *, tape: Tape | None = None) -> 
 def linear(
     x: Plain, weight: Plain, bias: Plain | None = None, /, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def local_response_norm(
     x: V,
@@ -1416,7 +1414,6 @@ def local_response_norm(
     tape: Tape | None = None,
 ) -> V:
     """``x`` over ``(k + alpha * m)**beta``, with m the mean square over the channels around."""
-
 @overload
 def local_response_norm(
     x: Plain,
@@ -1427,56 +1424,54 @@ def local_response_norm(
     k: float = 1.0,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 log_sigmoid: Unary
 """Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
 
 @overload
 def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Logarithm of the softmax, without rounding small probabilities to zero."""
-
 @overload
 def log_softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def log_softmax_pullback(t: V, z: Operand, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """The same of ``log_softmax``."""
-
 @overload
 def log_softmax_pullback(t: Plain, z: V, /, axis: int = -1, *, tape: Tape | None = None) -> V: ...
 @overload
 def log_softmax_pullback(
     t: Plain, z: Plain, /, axis: int = -1, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def lp_pool1d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
     """The p-th root of the sum of p-th powers of each window over the last axis."""
-
 @overload
 def lp_pool1d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def lp_pool2d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
     """The p-th root of the sum of p-th powers of each window over the last axes."""
-
 @overload
 def lp_pool2d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def lp_pool3d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
     """The p-th root of the sum of p-th powers of each window over the last axes."""
-
 @overload
 def lp_pool3d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def lstm(
     x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
 ) -> tuple[V, tuple[V, V]]:
     """A long short-term memory over a sequence: ``lstm_cell`` at each time."""
-
 @overload
 def lstm(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
@@ -1485,12 +1480,12 @@ def lstm(
 def lstm(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: Plain | None = None, *, tape: Tape | None = None
 ) -> tuple[Array, tuple[Array, Array]]: ...
+
 @overload
 def lstm_cell(
     x: V, state: Any, w_x: Any, w_h: Any, b: Operand | None = None, *, tape: Tape | None = None
 ) -> tuple[V, V]:
     """One step of a long short-term memory."""
-
 @overload
 def lstm_cell(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: V, *, tape: Tape | None = None
@@ -1499,6 +1494,7 @@ def lstm_cell(
 def lstm_cell(
     x: Plain, state: Any, w_x: Any, w_h: Any, b: Plain | None = None, *, tape: Tape | None = None
 ) -> tuple[Array, Array]: ...
+
 @overload
 def max_pool1d(
     x: V,
@@ -1512,7 +1508,6 @@ def max_pool1d(
     tape: Tape | None = None,
 ) -> V:
     """Largest element of each window over the last axis; NaN if one is NaN."""
-
 @overload
 def max_pool1d(
     x: Plain,
@@ -1525,6 +1520,7 @@ def max_pool1d(
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_pool2d(
     x: V,
@@ -1538,7 +1534,6 @@ def max_pool2d(
     tape: Tape | None = None,
 ) -> V:
     """Largest element of each window over the last two axes; NaN if one is NaN."""
-
 @overload
 def max_pool2d(
     x: Plain,
@@ -1551,6 +1546,7 @@ def max_pool2d(
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_pool3d(
     x: V,
@@ -1564,7 +1560,6 @@ def max_pool3d(
     tape: Tape | None = None,
 ) -> V:
     """Largest element of each window over the last three axes; NaN if one is NaN."""
-
 @overload
 def max_pool3d(
     x: Plain,
@@ -1577,6 +1572,7 @@ def max_pool3d(
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_pool_indices(
     x: V,
@@ -1589,7 +1585,6 @@ def max_pool_indices(
     tape: Tape | None = None,
 ) -> V:
     """Number, among all elements of an image, of the first maximum of each window; a constant."""
-
 @overload
 def max_pool_indices(
     x: Plain,
@@ -1601,6 +1596,7 @@ def max_pool_indices(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_pool_pullback(
     cotangent: V,
@@ -1614,7 +1610,6 @@ def max_pool_pullback(
     tape: Tape | None = None,
 ) -> V:
     """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
-
 @overload
 def max_pool_pullback(
     cotangent: Plain,
@@ -1639,6 +1634,7 @@ def max_pool_pullback(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_pool_pushforward(
     t: V,
@@ -1652,7 +1648,6 @@ def max_pool_pushforward(
     tape: Tape | None = None,
 ) -> V:
     """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
-
 @overload
 def max_pool_pushforward(
     t: Plain,
@@ -1677,6 +1672,7 @@ def max_pool_pushforward(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def max_unpool1d(
     x: V,
@@ -1689,7 +1685,6 @@ def max_unpool1d(
     tape: Tape | None = None,
 ) -> V:
     """Signals of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool1d``."""
-
 @overload
 def max_unpool1d(
     x: Plain,
@@ -1712,6 +1707,7 @@ def max_unpool1d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def max_unpool2d(
     x: V,
@@ -1724,7 +1720,6 @@ def max_unpool2d(
     tape: Tape | None = None,
 ) -> V:
     """Images of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool2d``."""
-
 @overload
 def max_unpool2d(
     x: Plain,
@@ -1747,6 +1742,7 @@ def max_unpool2d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def max_unpool3d(
     x: V,
@@ -1759,7 +1755,6 @@ def max_unpool3d(
     tape: Tape | None = None,
 ) -> V:
     """Volumes of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool3d``."""
-
 @overload
 def max_unpool3d(
     x: Plain,
@@ -1782,7 +1777,6 @@ def max_unpool3d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
 
@@ -1806,7 +1800,6 @@ def multi_head_attention(
     tape: Tape | None = None,
 ) -> V:
     """Attention of several heads between projections, as in a transformer."""
-
 @overload
 def multi_head_attention(
     q: Plain,
@@ -1883,6 +1876,7 @@ def multi_head_attention(
     causal: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def norm_pullback(
     cotangent: V,
@@ -1896,7 +1890,6 @@ def norm_pullback(
     tape: Tape | None = None,
 ) -> V:
     """The cotangent of ``x`` for that of ``weight * (x - mean) * inverse``, by way of both."""
-
 @overload
 def norm_pullback(
     cotangent: Plain,
@@ -1957,6 +1950,7 @@ def norm_pullback(
     axis: int | tuple[int, ...] | None = -1,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def norm_weight_pullback(
     cotangent: V,
@@ -1970,7 +1964,6 @@ def norm_weight_pullback(
     tape: Tape | None = None,
 ) -> V:
     """The cotangent of ``weight``, of ``shape``, for that of ``weight * (x - mean) * inverse``."""
-
 @overload
 def norm_weight_pullback(
     cotangent: Plain,
@@ -2019,16 +2012,17 @@ def norm_weight_pullback(
     shape: tuple[int, ...],
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def normalize(
     x: V, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
 ) -> V:
     """Vectors over their p-norms, which they have at length 1 then."""
-
 @overload
 def normalize(
     x: Plain, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def pairwise_distance(
     x1: V,
@@ -2040,7 +2034,6 @@ def pairwise_distance(
     tape: Tape | None = None,
 ) -> V:
     """Distance of vectors along the last axis: ``sum(|x1 - x2 + eps|**p)**(1 / p)``."""
-
 @overload
 def pairwise_distance(
     x1: Plain,
@@ -2061,34 +2054,35 @@ def pairwise_distance(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def pdist(x: V, *, p: float = 2.0, tape: Tape | None = None) -> V:
     """Distance of each row of a matrix from each one behind it, pair by pair."""
-
 @overload
 def pdist(x: Plain, *, p: float = 2.0, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def pixel_shuffle(x: V, *, upscale_factor: int, tape: Tape | None = None) -> V:
     """Channels laid out as pixels: (..., C r², H, W) becomes (..., C, H r, W r)."""
-
 @overload
 def pixel_shuffle(x: Plain, *, upscale_factor: int, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def pixel_unshuffle(x: V, *, downscale_factor: int, tape: Tape | None = None) -> V:
     """Pixels put into channels: (..., C, H r, W r) becomes (..., C r², H, W)."""
-
 @overload
 def pixel_unshuffle(
     x: Plain, *, downscale_factor: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def prelu(x: V, weight: Operand, /, *, tape: Tape | None = None) -> V:
     """Elementwise ``x`` where positive, ``weight * x`` elsewhere; a weight for each channel."""
-
 @overload
 def prelu(x: Plain, weight: V, /, *, tape: Tape | None = None) -> V: ...
 @overload
 def prelu(x: Plain, weight: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def recurrent_pullback(
     cotangent: V,
@@ -2103,7 +2097,6 @@ def recurrent_pullback(
     tape: Tape | None = None,
 ) -> V:
     """The cotangent of one operand of ``recurrent_states``, for that of its result."""
-
 @overload
 def recurrent_pullback(
     cotangent: Plain,
@@ -2169,6 +2162,7 @@ def recurrent_pullback(
     operand: str,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def recurrent_states(
     x: V,
@@ -2181,7 +2175,6 @@ def recurrent_states(
     tape: Tape | None = None,
 ) -> V:
     """The states of a recurrent cell after each step, (times, states, ..., width)."""
-
 @overload
 def recurrent_states(
     x: Plain,
@@ -2219,7 +2212,6 @@ def recurrent_states(
     cell: str,
     tape: Tape | None = None,
 ) -> Array: ...
-
 relu: Unary
 """Elementwise rectifier, ``max(x, 0)``."""
 relu6: Unary
@@ -2236,7 +2228,6 @@ def rms_norm(
     tape: Tape | None = None,
 ) -> V:
     """``x`` over the root of its mean square along ``axis``, times ``weight`` if there is one."""
-
 @overload
 def rms_norm(
     x: Plain,
@@ -2257,6 +2248,7 @@ def rms_norm(
     eps: float = 1e-06,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def rnn(
     x: V,
@@ -2269,7 +2261,6 @@ def rnn(
     tape: Tape | None = None,
 ) -> tuple[V, V]:
     """A simple recurrent layer over a sequence: ``rnn_cell`` at each time."""
-
 @overload
 def rnn(
     x: Plain,
@@ -2292,6 +2283,7 @@ def rnn(
     activation: str = "tanh",
     tape: Tape | None = None,
 ) -> tuple[Array, Array]: ...
+
 @overload
 def rnn_cell(
     x: V,
@@ -2304,7 +2296,6 @@ def rnn_cell(
     tape: Tape | None = None,
 ) -> V:
     """One step of a simple recurrent layer, ``tanh(x @ w_x.T + h @ w_h.T + b)``."""
-
 @overload
 def rnn_cell(
     x: Plain,
@@ -2327,16 +2318,17 @@ def rnn_cell(
     activation: str = "tanh",
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def rope(x: V, positions: Operand, /, *, base: float = 10000.0, tape: Tape | None = None) -> V:
     """Pairs of elements turned by angles that grow with the position: rotary embedding."""
-
 @overload
 def rope(x: Plain, positions: V, /, *, base: float = 10000.0, tape: Tape | None = None) -> V: ...
 @overload
 def rope(
     x: Plain, positions: Plain, /, *, base: float = 10000.0, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def sampled(
     x: V,
@@ -2351,7 +2343,6 @@ def sampled(
     tape: Tape | None = None,
 ) -> V:
     """Elements along an axis between, or beside, those of ``x``; ``interpolate`` is made of it."""
-
 @overload
 def sampled(
     x: Plain,
@@ -2365,6 +2356,7 @@ def sampled(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def scaled_dot_product_attention(
     q: V,
@@ -2378,7 +2370,6 @@ def scaled_dot_product_attention(
     tape: Tape | None = None,
 ) -> V:
     """Values averaged by how well keys fit queries, ``softmax(scale * q @ k.T + mask) @ v``."""
-
 @overload
 def scaled_dot_product_attention(
     q: Plain,
@@ -2427,7 +2418,6 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
-
 selu: Unary
 """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
 sigmoid: Unary
@@ -2438,67 +2428,65 @@ silu: Unary
 @overload
 def soft_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
     """Elementwise ``x`` brought nearer to 0 by ``lambd``, and 0 where it was as near as that."""
-
 @overload
 def soft_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
 def soft_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
+
 @overload
 def softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Exponentials along ``axis`` divided by their sum."""
-
 @overload
 def softmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def softmax_pullback(t: V, s: Operand, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
-
 @overload
 def softmax_pullback(t: Plain, s: V, /, axis: int = -1, *, tape: Tape | None = None) -> V: ...
 @overload
 def softmax_pullback(
     t: Plain, s: Plain, /, axis: int = -1, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def softmin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Exponentials of ``-x`` along ``axis`` divided by their sum."""
-
 @overload
 def softmin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def softplus(x: V, /, *, beta: float = 1.0, tape: Tape | None = None) -> V:
     """Elementwise ``log(1 + e**(beta x)) / beta``, exact at every size: there is no threshold."""
-
 @overload
 def softplus(x: Scalar, /, *, beta: float = 1.0, tape: Tape | None = None) -> Any: ...
 @overload
 def softplus(x: Plain, /, *, beta: float = 1.0, tape: Tape | None = None) -> Array: ...
-
 softsign: Unary
 """Elementwise ``x / (1 + |x|)``."""
 
 @overload
 def swiglu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
     """Gated linear unit: the first half of ``x`` times the silu, or swish, of the second."""
-
 @overload
 def swiglu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def tanh_shrink(x: V, *, tape: Tape | None = None) -> V:
     """Elementwise ``x - tanh(x)``."""
-
 @overload
 def tanh_shrink(x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def threshold(x: V, /, *, threshold: float, value: float, tape: Tape | None = None) -> V:
     """Elementwise ``x`` above ``threshold``, and ``value`` elsewhere."""
-
 @overload
 def threshold(x: Scalar, /, *, threshold: float, value: float, tape: Tape | None = None) -> Any: ...
 @overload
 def threshold(
     x: Plain, /, *, threshold: float, value: float, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def unfold(
     x: V,
@@ -2511,7 +2499,6 @@ def unfold(
     tape: Tape | None = None,
 ) -> V:
     """The windows that slide over images, each as a column."""
-
 @overload
 def unfold(
     x: Plain,

@@ -58,7 +58,6 @@ def add_along_axis(
     x: V, indices: Operand, /, *, axis: int | None = -1, spec: Spec, tape: Tape | None = None
 ) -> V:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take_along_axis`` reads."""
-
 @overload
 def add_along_axis(
     x: Plain, indices: V, /, *, axis: int | None = -1, spec: Spec, tape: Tape | None = None
@@ -67,12 +66,13 @@ def add_along_axis(
 def add_along_axis(
     x: Plain, indices: Plain, /, *, axis: int | None = -1, spec: Spec, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def add_at(x: V, /, key: Any, spec: Spec, *, tape: Tape | None = None) -> V:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
-
 @overload
 def add_at(x: Plain, /, key: Any, spec: Spec, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def add_taken(
     x: V,
@@ -85,7 +85,6 @@ def add_taken(
     tape: Tape | None = None,
 ) -> V:
     """Zeros of the shape of ``spec`` with ``x`` added where ``take`` reads; repeats add up."""
-
 @overload
 def add_taken(
     x: Plain,
@@ -108,33 +107,28 @@ def add_taken(
     spec: Spec,
     tape: Tape | None = None,
 ) -> Array: ...
-
 all: Fold
 """Whether every element over ``axis`` is not 0; True of nothing; a constant."""
 
 @overload
 def angle(x: V, /, deg: bool = False, *, tape: Tape | None = None) -> V:
     """Elementwise angle of complex numbers, in radians from -pi to pi, or in degrees."""
-
 @overload
 def angle(x: Scalar, /, deg: bool = False, *, tape: Tape | None = None) -> Any: ...
 @overload
 def angle(x: Plain, /, deg: bool = False, *, tape: Tape | None = None) -> Array: ...
-
 any: Fold
 """Whether an element over ``axis`` is not 0; False of nothing; a constant."""
 
 @overload
 def append(arr: V, values: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """An array with values behind it."""
-
 @overload
 def append(arr: Plain, values: V, axis: int | None = None, *, tape: Tape | None = None) -> V: ...
 @overload
 def append(
     arr: Plain, values: Plain, axis: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 arccos: Unary
 """Elementwise angle whose cosine is ``x``, in radians."""
 acos = arccos
@@ -162,21 +156,21 @@ def argmax(
     x: V, /, axis: int | None = None, *, keepdims: bool = False, tape: Tape | None = None
 ) -> V:
     """Index of the first largest element over ``axis``, in row-major order by default."""
-
 @overload
 def argmax(
     x: Plain, /, axis: int | None = None, *, keepdims: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def argmin(
     x: V, /, axis: int | None = None, *, keepdims: bool = False, tape: Tape | None = None
 ) -> V:
     """Index of the first smallest element over ``axis``, in row-major order by default."""
-
 @overload
 def argmin(
     x: Plain, /, axis: int | None = None, *, keepdims: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def argpartition(
     a: V,
@@ -188,7 +182,6 @@ def argpartition(
     tape: Tape | None = None,
 ) -> V:
     """Where the elements of ``partition`` stood; a constant."""
-
 @overload
 def argpartition(
     a: Plain,
@@ -199,6 +192,7 @@ def argpartition(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def argsort(
     x: V,
@@ -211,7 +205,6 @@ def argsort(
     tape: Tape | None = None,
 ) -> V:
     """Where the elements of a sorted array stood; equal ones in their order; a constant."""
-
 @overload
 def argsort(
     x: Plain,
@@ -223,64 +216,65 @@ def argsort(
     stable: bool | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def argtopk(
     x: V, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
 ) -> V:
     """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
-
 @overload
 def argtopk(
     x: Plain, /, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def array(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
     """Variables, arrays and numbers in nested lists, joined as ``np.array`` joins numbers."""
-
 @overload
 def array(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def array(arrays: Operand | Sequence[object], *, tape: Tape | None = None) -> Any: ...
+
 @overload
 def array_split(
     ary: V, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
 ) -> list[V]:
     """The array in parts along an axis, the first ones longer where they cannot be equal."""
-
 @overload
 def array_split(
     ary: Plain, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
 ) -> list[Array]: ...
+
 @overload
 def astype(x: V, /, dtype: DTypeLike, *, tape: Tape | None = None) -> V:
     """The same numbers in another ``dtype``; complex to real keeps the real part."""
-
 @overload
 def astype(x: Plain, /, dtype: DTypeLike, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def atleast_1d(*arrays: V, tape: Tape | None = None) -> V:
     """The same elements, a number on one axis."""
-
 @overload
 def atleast_1d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def atleast_1d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
+
 @overload
 def atleast_2d(*arrays: V, tape: Tape | None = None) -> V:
     """The same elements on two axes or more; vectors as rows."""
-
 @overload
 def atleast_2d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def atleast_2d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
+
 @overload
 def atleast_3d(*arrays: V, tape: Tape | None = None) -> V:
     """The same elements on three axes or more; vectors along the second, matrices the first two."""
-
 @overload
 def atleast_3d(*arrays: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def atleast_3d(*arrays: Operand, tape: Tape | None = None) -> Any: ...
+
 @overload
 def average(
     a: V,
@@ -292,7 +286,6 @@ def average(
     tape: Tape | None = None,
 ) -> V:
     """Weighted mean over axes: ``sum(a * weights) / sum(weights)``."""
-
 @overload
 def average(
     a: Plain,
@@ -313,7 +306,6 @@ def average(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 binary_entropy: Binary
 """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
 binary_entropy_with_logits: Binary
@@ -324,14 +316,12 @@ def bincount(
     x: V, weights: Operand | None = None, minlength: int = 0, *, tape: Tape | None = None
 ) -> V:
     """How often each number comes, or what weighs all that bears it."""
-
 @overload
 def bincount(x: Plain, weights: V, minlength: int = 0, *, tape: Tape | None = None) -> V: ...
 @overload
 def bincount(
     x: Plain, weights: Plain | None = None, minlength: int = 0, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 bitwise_and: Binary
 """Elementwise ``x & y``: and of booleans, or of the bits of integers; a constant."""
 bitwise_or: Binary
@@ -342,26 +332,24 @@ bitwise_xor: Binary
 @overload
 def block(arrays: V | Sequence[V], *, tape: Tape | None = None) -> V:
     """Arrays in nested lists joined: the innermost along the last axis, and so on outwards."""
-
 @overload
 def block(arrays: Array | Sequence[Array], *, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def block(arrays: Operand | Sequence[object], *, tape: Tape | None = None) -> Any: ...
+
 @overload
 def broadcast_arrays(*args: V, tape: Tape | None = None) -> V:
     """Arrays repeated to their common shape."""
-
 @overload
 def broadcast_arrays(*args: Array, tape: Tape | None = None) -> ArrayOrScalar: ...
 @overload
 def broadcast_arrays(*args: Operand, tape: Tape | None = None) -> Any: ...
+
 @overload
 def broadcast_to(x: V, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> V:
     """The value repeated along new axes and axes of length 1, without copying."""
-
 @overload
 def broadcast_to(x: Plain, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> Array: ...
-
 cbrt: Unary
 """Elementwise cube root; of a negative number the negative one."""
 ceil: Unary
@@ -370,7 +358,6 @@ ceil: Unary
 @overload
 def choose(a: V, choices: V | Sequence[V], mode: str = "raise", *, tape: Tape | None = None) -> V:
     """Elementwise the number of that array whose place in a list is given."""
-
 @overload
 def choose(
     a: Plain, choices: Array | Sequence[Array], mode: str = "raise", *, tape: Tape | None = None
@@ -383,6 +370,7 @@ def choose(
     *,
     tape: Tape | None = None,
 ) -> Any: ...
+
 @overload
 def clip(
     x: V,
@@ -395,7 +383,6 @@ def clip(
     tape: Tape | None = None,
 ) -> V:
     """Elementwise ``x``, but ``a_min`` below it and ``a_max`` above it; bounds are static."""
-
 @overload
 def clip(
     x: Scalar,
@@ -418,24 +405,22 @@ def clip(
     max: Any = None,
     tape: Tape | None = None,
 ) -> Array: ...
-
 column_stack: Stacking
 """Vectors beside one another as the columns of a matrix; matrices as they are."""
 
 @overload
 def compress(condition: V, a: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """The slices along an axis for which a condition holds."""
-
 @overload
 def compress(condition: Plain, a: V, axis: int | None = None, *, tape: Tape | None = None) -> V: ...
 @overload
 def compress(
     condition: Plain, a: Plain, axis: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def concatenate(arrays: V | Sequence[V], /, axis: int | None = 0, *, tape: Tape | None = None) -> V:
     """Arrays one after the other along an axis."""
-
 @overload
 def concatenate(
     arrays: Array | Sequence[Array], /, axis: int | None = 0, *, tape: Tape | None = None
@@ -444,7 +429,6 @@ def concatenate(
 def concatenate(
     arrays: Operand | Sequence[object], /, axis: int | None = 0, *, tape: Tape | None = None
 ) -> Any: ...
-
 conj: Unary
 """Elementwise complex conjugate; real numbers pass through."""
 
@@ -453,7 +437,6 @@ def convolve(
     a: V, v: Operand, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> V:
     """Sums of products of two sequences, one of them in reverse: ``sum(a[k] v[n - k])`` over k."""
-
 @overload
 def convolve(
     a: Plain, v: V, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
@@ -462,7 +445,6 @@ def convolve(
 def convolve(
     a: Plain, v: Plain, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> Array: ...
-
 copysign: Binary
 """Elementwise ``|x1|`` with the sign of ``x2``, that of zeros too."""
 
@@ -471,7 +453,6 @@ def correlate(
     a: V, v: Operand, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
 ) -> V:
     """Sums of products of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k."""
-
 @overload
 def correlate(
     a: Plain, v: V, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
@@ -480,7 +461,6 @@ def correlate(
 def correlate(
     a: Plain, v: Plain, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 cos: Unary
 """Elementwise cosine of an angle in radians."""
 cosh: Unary
@@ -489,28 +469,26 @@ cosh: Unary
 @overload
 def cummax(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
     """The largest element so far along an axis, and where it stands, as ``torch.cummax``."""
-
 @overload
 def cummax(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def cummin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
     """The smallest element so far along an axis, and where it stands, as ``torch.cummin``."""
-
 @overload
 def cummin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def cumprod(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running product along ``axis``, by default of all elements in row-major order."""
-
 @overload
 def cumprod(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def cumsum(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running sum along ``axis``, by default of all elements in row-major order."""
-
 @overload
 def cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
-
 deg2rad: Unary
 """Elementwise angle in radians, of one in degrees."""
 radians = deg2rad
@@ -518,27 +496,27 @@ radians = deg2rad
 @overload
 def delete(arr: V, obj: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """The array without some slices."""
-
 @overload
 def delete(
     arr: Plain, obj: Any, axis: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def diag(v: V, k: int = 0, *, tape: Tape | None = None) -> V:
     """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal."""
-
 @overload
 def diag(v: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def diagonal(
     a: V, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Tape | None = None
 ) -> V:
     """A diagonal of each matrix that two axes make, on the last axis of the result."""
-
 @overload
 def diagonal(
     a: Plain, offset: int = 0, axis1: int = 0, axis2: int = 1, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def diff(
     a: V,
@@ -550,7 +528,6 @@ def diff(
     tape: Tape | None = None,
 ) -> V:
     """Differences of neighbours along an axis, taken ``n`` times."""
-
 @overload
 def diff(
     a: Plain,
@@ -561,15 +538,14 @@ def diff(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def digitize(x: V, bins: Any, right: bool = False, *, tape: Tape | None = None) -> V:
     """The number of the bin into which each element falls; a constant."""
-
 @overload
 def digitize(
     x: Plain, bins: Any, right: bool = False, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 direction: Binary
 """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
 divide: Binary
@@ -579,10 +555,8 @@ div = divide
 @overload
 def dsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
     """The array in parts along the third axis."""
-
 @overload
 def dsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
-
 dstack: Stacking
 """Arrays behind one another along the third axis, which matrices and vectors are given."""
 
@@ -591,7 +565,6 @@ def dynamic_slice(
     x: V, start_indices: Operand, /, slice_sizes: Any, *, tape: Tape | None = None
 ) -> V:
     """The slice of given sizes that begins at ``start_indices``, moved so that it fits."""
-
 @overload
 def dynamic_slice(
     x: Plain, start_indices: V, /, slice_sizes: Any, *, tape: Tape | None = None
@@ -600,12 +573,12 @@ def dynamic_slice(
 def dynamic_slice(
     x: Plain, start_indices: Plain, /, slice_sizes: Any, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def dynamic_update_slice(
     x: V, update: Operand, start_indices: Operand, /, *, tape: Tape | None = None
 ) -> V:
     """A copy of ``x`` with ``update`` where ``dynamic_slice`` reads, as JAX has it."""
-
 @overload
 def dynamic_update_slice(
     x: Plain, update: V, start_indices: Operand, /, *, tape: Tape | None = None
@@ -618,15 +591,14 @@ def dynamic_update_slice(
 def dynamic_update_slice(
     x: Plain, update: Plain, start_indices: Plain, /, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def ediff1d(ary: V, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None) -> V:
     """Differences of neighbours among all elements, on one axis."""
-
 @overload
 def ediff1d(
     ary: Plain, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 equal: Binary
 """Elementwise ``x == y``; a constant."""
 exp: Unary
@@ -637,24 +609,20 @@ exp2: Unary
 @overload
 def expand_dims(a: V, axis: int | tuple[int, ...], *, tape: Tape | None = None) -> V:
     """New axes of length 1."""
-
 @overload
 def expand_dims(
     a: Plain, axis: int | tuple[int, ...], *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 expm1: Unary
 """Elementwise ``e ** x - 1``, exact near 0."""
 
 @overload
 def extract(condition: V, arr: Operand, *, tape: Tape | None = None) -> V:
     """The elements where a condition holds, both read in row-major order."""
-
 @overload
 def extract(condition: Plain, arr: V, *, tape: Tape | None = None) -> V: ...
 @overload
 def extract(condition: Plain, arr: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 fabs: Unary
 """Elementwise absolute value of real numbers, as floating numbers."""
 fix: Unary
@@ -663,24 +631,22 @@ fix: Unary
 @overload
 def flip(m: V, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
     """Elements in reverse order."""
-
 @overload
 def flip(
     m: Plain, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def fliplr(m: V, *, tape: Tape | None = None) -> V:
     """Columns in reverse order: the second axis."""
-
 @overload
 def fliplr(m: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def flipud(m: V, *, tape: Tape | None = None) -> V:
     """Rows in reverse order: the first axis."""
-
 @overload
 def flipud(m: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 floor: Unary
 """Elementwise largest integer that is not above ``x``."""
 floor_divide: Binary
@@ -700,7 +666,6 @@ def full_like(
     tape: Tape | None = None,
 ) -> V:
     """A number repeated, in the shape and dtype of another array."""
-
 @overload
 def full_like(
     a: Plain,
@@ -719,20 +684,21 @@ def full_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def gather(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
     """The elements at ``indices`` along an axis, each from its own line, as ``torch.gather``."""
-
 @overload
 def gather(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
 def gather(x: Plain, indices: Plain, *, axis: int, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def getitem(x: V, /, key: Any, *, tape: Tape | None = None) -> V:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
-
 @overload
 def getitem(x: Plain, /, key: Any, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def gradient(
     f: V,
@@ -742,7 +708,6 @@ def gradient(
     tape: Tape | None = None,
 ) -> V:
     """Slopes of sampled values, by central differences inside and one-sided ones at the ends."""
-
 @overload
 def gradient(
     f: Plain,
@@ -751,7 +716,6 @@ def gradient(
     edge_order: int = 1,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 greater: Binary
 """Elementwise ``x > y``; a constant."""
 greater_equal: Binary
@@ -770,7 +734,6 @@ def histogram(
     tape: Tape | None = None,
 ) -> V:
     """What falls into each of some bins: counted, or weighed."""
-
 @overload
 def histogram(
     a: Plain,
@@ -781,13 +744,12 @@ def histogram(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def hsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
     """The array in parts along the second axis; a vector along its only one."""
-
 @overload
 def hsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
-
 hstack: Stacking
 """Arrays beside one another: along the second axis, vectors along their only one."""
 hypot: Binary
@@ -796,10 +758,8 @@ hypot: Binary
 @overload
 def identity(x: V, /, *, tape: Tape | None = None) -> V:
     """The same value, under a name of its own."""
-
 @overload
 def identity(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
-
 imag: Unary
 """Elementwise imaginary part; 0 for real numbers."""
 
@@ -808,7 +768,6 @@ def index_add(
     x: V, indices: Operand, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> V:
     """``x`` plus the slices of ``source`` at ``indices`` along an axis, as ``torch.index_add``."""
-
 @overload
 def index_add(
     x: Plain, indices: V, source: Operand, *, axis: int, alpha: Any = 1, tape: Tape | None = None
@@ -821,12 +780,12 @@ def index_add(
 def index_add(
     x: Plain, indices: Plain, source: Plain, *, axis: int, alpha: Any = 1, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def index_copy(
     x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
 ) -> V:
     """A copy of ``x`` with the slices of ``source`` at ``indices``, as ``torch.index_copy``."""
-
 @overload
 def index_copy(
     x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
@@ -839,22 +798,22 @@ def index_copy(
 def index_copy(
     x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def index_select(x: V, indices: Operand, *, axis: int, tape: Tape | None = None) -> V:
     """The slices at ``indices`` along an axis, as ``torch.index_select``; ``take`` is the same."""
-
 @overload
 def index_select(x: Plain, indices: V, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
 def index_select(
     x: Plain, indices: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def insert(
     arr: V, obj: Any, values: Operand, axis: int | None = None, *, tape: Tape | None = None
 ) -> V:
     """The array with values put in before some places."""
-
 @overload
 def insert(
     arr: Plain, obj: Any, values: V, axis: int | None = None, *, tape: Tape | None = None
@@ -863,6 +822,7 @@ def insert(
 def insert(
     arr: Plain, obj: Any, values: Plain, axis: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def interp(
     x: V,
@@ -875,7 +835,6 @@ def interp(
     tape: Tape | None = None,
 ) -> V:
     """The straight lines between given points, in double precision as ``np.interp`` has them."""
-
 @overload
 def interp(
     x: Plain,
@@ -909,7 +868,6 @@ def interp(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 invert: Unary
 """Elementwise ``~x``: not of booleans, or of the bits of integers; a constant."""
 isfinite: Unary
@@ -926,12 +884,10 @@ def kthvalue(
     x: V, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
 ) -> V:
     """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``."""
-
 @overload
 def kthvalue(
     x: Plain, k: int, axis: int = -1, *, keepdims: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 less: Binary
 """Elementwise ``x < y``; a constant."""
 less_equal: Binary
@@ -942,7 +898,6 @@ def linear_recurrence(
     x: V, factors: Operand, /, *, axis: int = -1, reverse: bool = False, tape: Tape | None = None
 ) -> V:
     """Each number plus a factor times the result before it: ``out[k] = x[k] + f[k] out[k - 1]``."""
-
 @overload
 def linear_recurrence(
     x: Plain, factors: V, /, *, axis: int = -1, reverse: bool = False, tape: Tape | None = None
@@ -951,6 +906,7 @@ def linear_recurrence(
 def linear_recurrence(
     x: Plain, factors: Plain, /, *, axis: int = -1, reverse: bool = False, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def linspace(
     start: V,
@@ -964,7 +920,6 @@ def linspace(
     tape: Tape | None = None,
 ) -> V:
     """Evenly spaced numbers between two, with gradients in both."""
-
 @overload
 def linspace(
     start: Plain,
@@ -989,7 +944,6 @@ def linspace(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 log: Unary
 """Elementwise natural logarithm."""
 log10: Unary
@@ -1006,10 +960,8 @@ logaddexp2: Binary
 @overload
 def logcumsumexp(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Logarithm of the sum of the exponentials so far along ``axis``, without overflow."""
-
 @overload
 def logcumsumexp(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
-
 logical_and: Binary
 """Elementwise logical and; a constant."""
 logical_not: Unary
@@ -1024,7 +976,6 @@ logsumexp: Fold
 @overload
 def masked_fill(x: V, mask: Operand, value: Operand, *, tape: Tape | None = None) -> V:
     """A number where a mask holds and ``x`` elsewhere, as ``torch.masked_fill``."""
-
 @overload
 def masked_fill(x: Plain, mask: V, value: Operand, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1033,21 +984,20 @@ def masked_fill(x: Plain, mask: Plain, value: V, *, tape: Tape | None = None) ->
 def masked_fill(
     x: Plain, mask: Plain, value: Plain, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def masked_select(x: V, mask: Operand, *, tape: Tape | None = None) -> V:
     """The elements where a mask holds, on one axis, as ``torch.masked_select``."""
-
 @overload
 def masked_select(x: Plain, mask: V, *, tape: Tape | None = None) -> V: ...
 @overload
 def masked_select(x: Plain, mask: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def matrix_transpose(x: V, /, *, tape: Tape | None = None) -> V:
     """The last two axes exchanged."""
-
 @overload
 def matrix_transpose(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
-
 max: Fold
 """Largest element over ``axis``, by default of all elements; NaN if one is NaN."""
 maximum: Binary
@@ -1062,7 +1012,6 @@ def meshgrid(
     *xi: V, copy: bool = True, sparse: bool = False, indexing: str = "xy", tape: Tape | None = None
 ) -> V:
     """The coordinates of the points of a grid, from those along its axes."""
-
 @overload
 def meshgrid(
     *xi: Array,
@@ -1079,7 +1028,6 @@ def meshgrid(
     indexing: str = "xy",
     tape: Tape | None = None,
 ) -> Any: ...
-
 min: Fold
 """Smallest element over ``axis``, by default of all elements; NaN if one is NaN."""
 minimum: Binary
@@ -1091,14 +1039,12 @@ remainder = mod
 @overload
 def moveaxis(a: V, source: Operand, destination: Any, *, tape: Tape | None = None) -> V:
     """Axes moved to other places; the others keep their order."""
-
 @overload
 def moveaxis(a: Plain, source: V, destination: Any, *, tape: Tape | None = None) -> V: ...
 @overload
 def moveaxis(
     a: Plain, source: Plain, destination: Any, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
-
 multiply: Binary
 """Elementwise product, ``x * y``."""
 mul = multiply
@@ -1115,7 +1061,6 @@ def nan_to_num(
     tape: Tape | None = None,
 ) -> V:
     """Elementwise ``x``, but numbers for NaN and infinity: by default 0 and the largest."""
-
 @overload
 def nan_to_num(
     x: Scalar,
@@ -1138,18 +1083,19 @@ def nan_to_num(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def nancumprod(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running product along ``axis`` in which NaN counts 1."""
-
 @overload
 def nancumprod(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def nancumsum(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running sum along ``axis`` in which NaN counts 0."""
-
 @overload
 def nancumsum(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def nanmax(
     a: V,
@@ -1159,7 +1105,6 @@ def nanmax(
     tape: Tape | None = None,
 ) -> V:
     """Largest element over ``axis`` that is not NaN; NaN where all are."""
-
 @overload
 def nanmax(
     a: Plain,
@@ -1168,6 +1113,7 @@ def nanmax(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanmean(
     a: V,
@@ -1177,7 +1123,6 @@ def nanmean(
     tape: Tape | None = None,
 ) -> V:
     """Mean over ``axis`` of what is not NaN; NaN of nothing."""
-
 @overload
 def nanmean(
     a: Plain,
@@ -1186,6 +1131,7 @@ def nanmean(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanmedian(
     a: V,
@@ -1195,7 +1141,6 @@ def nanmedian(
     tape: Tape | None = None,
 ) -> V:
     """Median over ``axis`` of what is not NaN; NaN where all is."""
-
 @overload
 def nanmedian(
     a: Plain,
@@ -1204,6 +1149,7 @@ def nanmedian(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanmin(
     a: V,
@@ -1213,7 +1159,6 @@ def nanmin(
     tape: Tape | None = None,
 ) -> V:
     """Smallest element over ``axis`` that is not NaN; NaN where all are."""
-
 @overload
 def nanmin(
     a: Plain,
@@ -1222,6 +1167,7 @@ def nanmin(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanpercentile(
     a: V,
@@ -1233,7 +1179,6 @@ def nanpercentile(
     tape: Tape | None = None,
 ) -> V:
     """``nanquantile`` with ``q`` in percent, from 0 to 100."""
-
 @overload
 def nanpercentile(
     a: Plain,
@@ -1254,6 +1199,7 @@ def nanpercentile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanprod(
     a: V,
@@ -1263,7 +1209,6 @@ def nanprod(
     tape: Tape | None = None,
 ) -> V:
     """Product over ``axis`` of what is not NaN; 1 of nothing."""
-
 @overload
 def nanprod(
     a: Plain,
@@ -1272,6 +1217,7 @@ def nanprod(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanquantile(
     a: V,
@@ -1283,7 +1229,6 @@ def nanquantile(
     tape: Tape | None = None,
 ) -> V:
     """``quantile`` over ``axis`` of what is not NaN; NaN where all is."""
-
 @overload
 def nanquantile(
     a: Plain,
@@ -1304,6 +1249,7 @@ def nanquantile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanstd(
     a: V,
@@ -1314,7 +1260,6 @@ def nanstd(
     tape: Tape | None = None,
 ) -> V:
     """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``."""
-
 @overload
 def nanstd(
     a: Plain,
@@ -1324,6 +1269,7 @@ def nanstd(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nansum(
     a: V,
@@ -1333,7 +1279,6 @@ def nansum(
     tape: Tape | None = None,
 ) -> V:
     """Sum over ``axis`` of what is not NaN; 0 of nothing."""
-
 @overload
 def nansum(
     a: Plain,
@@ -1342,6 +1287,7 @@ def nansum(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def nanvar(
     a: V,
@@ -1352,7 +1298,6 @@ def nanvar(
     tape: Tape | None = None,
 ) -> V:
     """Variance over ``axis`` of what is not NaN; NaN where that is not more than ``ddof``."""
-
 @overload
 def nanvar(
     a: Plain,
@@ -1362,7 +1307,6 @@ def nanvar(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 negative: Unary
 """Elementwise negation, ``-x``."""
 neg = negative
@@ -1379,7 +1323,6 @@ def one_hot(
     tape: Tape | None = None,
 ) -> V:
     """Ones at the given class numbers and zeros elsewhere; a constant."""
-
 @overload
 def one_hot(
     indices: Plain,
@@ -1389,6 +1332,7 @@ def one_hot(
     axis: int = -1,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ones_like(
     a: V,
@@ -1398,7 +1342,6 @@ def ones_like(
     tape: Tape | None = None,
 ) -> V:
     """Ones of the shape and dtype of another array; a constant."""
-
 @overload
 def ones_like(
     a: Plain,
@@ -1407,7 +1350,6 @@ def ones_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 over_length: Binary
 """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
 
@@ -1424,7 +1366,6 @@ def pad(
     tape: Tape | None = None,
 ) -> V:
     """Elements added before and after, along each axis."""
-
 @overload
 def pad(
     array: Plain,
@@ -1437,6 +1378,7 @@ def pad(
     reflect_type: str = "even",
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def partition(
     a: V,
@@ -1448,7 +1390,6 @@ def partition(
     tape: Tape | None = None,
 ) -> V:
     """The elements with those at ``kth`` where ``sort`` has them: here all of them are."""
-
 @overload
 def partition(
     a: Plain,
@@ -1459,6 +1400,7 @@ def partition(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def percentile(
     x: V,
@@ -1471,7 +1413,6 @@ def percentile(
     tape: Tape | None = None,
 ) -> V:
     """``quantile`` with ``q`` in percent, from 0 to 100."""
-
 @overload
 def percentile(
     x: Plain,
@@ -1483,12 +1424,12 @@ def percentile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def philox_dropout(
     x: V, state: Operand, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
 ) -> V:
     """``x`` over ``1 - rate``, with 0 where ``philox_uniform`` from a state is below ``rate``."""
-
 @overload
 def philox_dropout(
     x: Plain, state: V, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
@@ -1497,26 +1438,27 @@ def philox_dropout(
 def philox_dropout(
     x: Plain, state: Plain, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def philox_normal(
     state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> V:
     """Numbers of mean 0 and deviation 1, normally distributed, from a generator's state."""
-
 @overload
 def philox_normal(
     state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def philox_uniform(
     state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> V:
     """Numbers from 0 up to 1, all multiples of a power of 2 alike, from a generator's state."""
-
 @overload
 def philox_uniform(
     state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def piecewise_linear(
     x: V,
@@ -1529,7 +1471,6 @@ def piecewise_linear(
     tape: Tape | None = None,
 ) -> V:
     """The straight lines between the points ``(xp, fp)`` at ``x``; beyond them the end values."""
-
 @overload
 def piecewise_linear(
     x: Plain,
@@ -1563,15 +1504,14 @@ def piecewise_linear(
     right: float | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def polyval(p: V, x: Operand, *, tape: Tape | None = None) -> V:
     """A polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``."""
-
 @overload
 def polyval(p: Plain, x: V, *, tape: Tape | None = None) -> V: ...
 @overload
 def polyval(p: Plain, x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 power: Binary
 """Elementwise power, ``x ** y``."""
 pow = power
@@ -1583,7 +1523,6 @@ def power_share(
     x: V, y: Operand, /, *, base: float = 2.718281828459045, tape: Tape | None = None
 ) -> V:
     """Elementwise ``base**x / (base**x + base**y)``, without overflow; 0 where both are -inf."""
-
 @overload
 def power_share(
     x: Plain, y: V, /, *, base: float = 2.718281828459045, tape: Tape | None = None
@@ -1596,7 +1535,6 @@ def power_share(
 def power_share(
     x: Plain, y: Plain, /, *, base: float = 2.718281828459045, tape: Tape | None = None
 ) -> Array: ...
-
 power_slope: Binary
 """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
 prod: Fold
@@ -1607,11 +1545,11 @@ def prod_others(
     x: V, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> V:
     """For each element the product of the others over ``axis``: the slope of ``prod``."""
-
 @overload
 def prod_others(
     x: Plain, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def ptp(
     a: V,
@@ -1621,7 +1559,6 @@ def ptp(
     tape: Tape | None = None,
 ) -> V:
     """The largest value less the smallest, over axes."""
-
 @overload
 def ptp(
     a: Plain,
@@ -1630,10 +1567,10 @@ def ptp(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def put(a: V, ind: Operand, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V:
     """A copy of ``a`` with ``v`` where ``take`` reads among all elements; NumPy writes in place."""
-
 @overload
 def put(a: Plain, ind: V, v: Operand, mode: str = "raise", *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1642,12 +1579,12 @@ def put(a: Plain, ind: Plain, v: V, mode: str = "raise", *, tape: Tape | None = 
 def put(
     a: Plain, ind: Plain, v: Plain, mode: str = "raise", *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def put_along_axis(
     x: V, indices: Operand, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> V:
     """A copy of ``x`` with ``values`` where ``take_along_axis`` reads; NumPy writes in place."""
-
 @overload
 def put_along_axis(
     x: Plain, indices: V, values: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
@@ -1660,6 +1597,7 @@ def put_along_axis(
 def put_along_axis(
     x: Plain, indices: Plain, values: Plain, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def quantile(
     x: V,
@@ -1672,7 +1610,6 @@ def quantile(
     tape: Tape | None = None,
 ) -> V:
     """The number below which a share ``q`` of the elements lies over ``axis``; NaN if one is."""
-
 @overload
 def quantile(
     x: Plain,
@@ -1684,7 +1621,6 @@ def quantile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 rad2deg: Unary
 """Elementwise angle in degrees, of one in radians."""
 degrees = rad2deg
@@ -1700,7 +1636,6 @@ def random_normal(
     tape: Tape | None = None,
 ) -> V:
     """Random numbers, normally distributed around ``mean`` with deviation ``std``."""
-
 @overload
 def random_normal(
     shape: int | Sequence[int],
@@ -1721,6 +1656,7 @@ def random_normal(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def random_uniform(
     shape: int | Sequence[int],
@@ -1732,7 +1668,6 @@ def random_uniform(
     tape: Tape | None = None,
 ) -> V:
     """Random numbers, evenly distributed from ``low`` up to ``high``, without it."""
-
 @overload
 def random_uniform(
     shape: int | Sequence[int],
@@ -1753,13 +1688,12 @@ def random_uniform(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def ravel(a: V, order: str = "C", *, tape: Tape | None = None) -> V:
     """All elements on one axis."""
-
 @overload
 def ravel(a: Plain, order: str = "C", *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 real: Unary
 """Elementwise real part."""
 reciprocal: Unary
@@ -1768,34 +1702,32 @@ reciprocal: Unary
 @overload
 def repeat(a: V, repeats: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Each element repeated in its place."""
-
 @overload
 def repeat(
     a: Plain, repeats: Any, axis: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def reshape(
     x: V, /, shape: int | Sequence[int], order: str = "C", *, tape: Tape | None = None
 ) -> V:
     """The same elements, in row-major order, under another shape; one length may be -1."""
-
 @overload
 def reshape(
     x: Plain, /, shape: int | Sequence[int], order: str = "C", *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def resize(a: V, new_shape: Any, *, tape: Tape | None = None) -> V:
     """The elements in another shape, again from the first one where they do not suffice."""
-
 @overload
 def resize(a: Plain, new_shape: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def reverse_cumsum(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
     """Running sum along ``axis`` from its end to its begin, by default of all elements."""
-
 @overload
 def reverse_cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
-
 rint: Unary
 """Elementwise nearest integer, ties to even."""
 
@@ -1804,53 +1736,50 @@ def roll(
     x: V, /, shift: Any, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> V:
     """Elements shifted along ``axis``; what leaves at the end comes in at the start."""
-
 @overload
 def roll(
     x: Plain, /, shift: Any, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def rollaxis(a: V, axis: int, start: int = 0, *, tape: Tape | None = None) -> V:
     """One axis moved to before another; ``moveaxis`` says more clearly where to."""
-
 @overload
 def rollaxis(a: Plain, axis: int, start: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def rot90(m: V, k: int = 1, axes: tuple[int, int] = ..., *, tape: Tape | None = None) -> V:
     """Matrices turned by a quarter, so many times, from the first of two axes to the second."""
-
 @overload
 def rot90(
     m: Plain, k: int = 1, axes: tuple[int, int] = ..., *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def round(x: V, /, decimals: int = 0, *, tape: Tape | None = None) -> V:
     """Elementwise nearest number of ``decimals`` digits, ties to even."""
-
 @overload
 def round(x: Scalar, /, decimals: int = 0, *, tape: Tape | None = None) -> Any: ...
 @overload
 def round(x: Plain, /, decimals: int = 0, *, tape: Tape | None = None) -> Array: ...
-
 rsqrt: Unary
 """Elementwise reciprocal of the square root, ``1 / sqrt(x)``."""
 
 @overload
 def running_argmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Where the largest element so far stands, the latest of equal ones; a constant."""
-
 @overload
 def running_argmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def running_argmin(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
     """Where the smallest element so far stands, the latest of equal ones; a constant."""
-
 @overload
 def running_argmin(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def scatter(x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None) -> V:
     """A copy of ``x`` with the numbers of ``source`` at ``indices``, as ``torch.scatter``."""
-
 @overload
 def scatter(x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None) -> V: ...
 @overload
@@ -1859,12 +1788,12 @@ def scatter(x: Plain, indices: Plain, source: V, *, axis: int, tape: Tape | None
 def scatter(
     x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def scatter_add(
     x: V, indices: Operand, source: Operand, *, axis: int, tape: Tape | None = None
 ) -> V:
     """``x`` plus the numbers of ``source`` at ``indices``, as ``torch.scatter_add``."""
-
 @overload
 def scatter_add(
     x: Plain, indices: V, source: Operand, *, axis: int, tape: Tape | None = None
@@ -1877,22 +1806,22 @@ def scatter_add(
 def scatter_add(
     x: Plain, indices: Plain, source: Plain, *, axis: int, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def searchsorted(a: V, v: Operand, /, side: str = "left", *, tape: Tape | None = None) -> V:
     """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
-
 @overload
 def searchsorted(a: Plain, v: V, /, side: str = "left", *, tape: Tape | None = None) -> V: ...
 @overload
 def searchsorted(
     a: Plain, v: Plain, /, side: str = "left", *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def segment_max(
     data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
     """The largest number of each segment, see ``segment_sum``; -inf for one without slices."""
-
 @overload
 def segment_max(
     data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1901,12 +1830,12 @@ def segment_max(
 def segment_max(
     data: Plain, segment_ids: Plain, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def segment_mean(
     data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
     """The mean of the slices of each segment; 0 for one without slices."""
-
 @overload
 def segment_mean(
     data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1915,12 +1844,12 @@ def segment_mean(
 def segment_mean(
     data: Plain, segment_ids: Plain, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def segment_min(
     data: V, segment_ids: Operand, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
     """The smallest number of each segment, see ``segment_sum``; inf for one without slices."""
-
 @overload
 def segment_min(
     data: Plain, segment_ids: V, /, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1929,12 +1858,12 @@ def segment_min(
 def segment_min(
     data: Plain, segment_ids: Plain, /, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def segment_sum(
     data: V, segment_ids: Operand, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> V:
     """The sum of the slices of each segment, as ``jax.ops.segment_sum``."""
-
 @overload
 def segment_sum(
     data: Plain, segment_ids: V, num_segments: int | None = None, *, tape: Tape | None = None
@@ -1943,6 +1872,7 @@ def segment_sum(
 def segment_sum(
     data: Plain, segment_ids: Plain, num_segments: int | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def select(
     condlist: V | Sequence[V],
@@ -1952,7 +1882,6 @@ def select(
     tape: Tape | None = None,
 ) -> V:
     """Elementwise the choice whose condition is the first to hold."""
-
 @overload
 def select(
     condlist: Array | Sequence[Array],
@@ -1969,15 +1898,14 @@ def select(
     *,
     tape: Tape | None = None,
 ) -> Any: ...
+
 @overload
 def setitem(x: V, v: Operand, /, key: Any, *, tape: Tape | None = None) -> V:
     """A copy of ``x`` in which ``x[key]`` is ``v``."""
-
 @overload
 def setitem(x: Plain, v: V, /, key: Any, *, tape: Tape | None = None) -> V: ...
 @overload
 def setitem(x: Plain, v: Plain, /, key: Any, *, tape: Tape | None = None) -> Array: ...
-
 sign: Unary
 """Elementwise sign: -1, 0 or 1; ``x / |x|`` for complex numbers."""
 sin: Unary
@@ -1988,12 +1916,10 @@ sinc: Unary
 @overload
 def sine_quotient(x: V, /, *, order: int, tape: Tape | None = None) -> V:
     """Elementwise spherical Bessel function of an order over ``x**order``: ``sin(x) / x`` for 0."""
-
 @overload
 def sine_quotient(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def sine_quotient(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
-
 sinh: Unary
 """Elementwise hyperbolic sine."""
 
@@ -2010,7 +1936,6 @@ def softmax_cross_entropy(
     tape: Tape | None = None,
 ) -> V:
     """Cross entropy of class numbers or probabilities against the softmax of ``logits``."""
-
 @overload
 def softmax_cross_entropy(
     logits: Plain,
@@ -2035,6 +1960,7 @@ def softmax_cross_entropy(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def softmax_cross_entropy_mass(
     targets: V,
@@ -2048,7 +1974,6 @@ def softmax_cross_entropy_mass(
     tape: Tape | None = None,
 ) -> V:
     """Weight of each sample in ``softmax_cross_entropy``: its total target, over n for a mean."""
-
 @overload
 def softmax_cross_entropy_mass(
     targets: Plain,
@@ -2061,6 +1986,7 @@ def softmax_cross_entropy_mass(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def softmax_cross_entropy_slope(
     logits: V,
@@ -2074,7 +2000,6 @@ def softmax_cross_entropy_slope(
     tape: Tape | None = None,
 ) -> V:
     """Derivative of ``softmax_cross_entropy`` in the logits: softmax minus target, over n."""
-
 @overload
 def softmax_cross_entropy_slope(
     logits: Plain,
@@ -2099,6 +2024,7 @@ def softmax_cross_entropy_slope(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def sort(
     x: V,
@@ -2111,7 +2037,6 @@ def sort(
     tape: Tape | None = None,
 ) -> V:
     """The elements in rising order along ``axis``, NaN last; None puts all on one axis first."""
-
 @overload
 def sort(
     x: Plain,
@@ -2123,15 +2048,14 @@ def sort(
     stable: bool | None = None,
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def split(ary: V, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None) -> list[V]:
     """The array in parts along an axis: so many equal ones, or cut at given places."""
-
 @overload
 def split(
     ary: Plain, indices_or_sections: Any, axis: int = 0, *, tape: Tape | None = None
 ) -> list[Array]: ...
-
 sqrt: Unary
 """Elementwise square root."""
 square: Unary
@@ -2142,15 +2066,14 @@ squared_error_mean: Product
 @overload
 def squeeze(a: V, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
     """Axes of length 1 left out."""
-
 @overload
 def squeeze(
     a: Plain, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def stack(arrays: V | Sequence[V], axis: int = 0, *, tape: Tape | None = None) -> V:
     """Arrays of one shape side by side along a new axis."""
-
 @overload
 def stack(
     arrays: Array | Sequence[Array], axis: int = 0, *, tape: Tape | None = None
@@ -2159,6 +2082,7 @@ def stack(
 def stack(
     arrays: Operand | Sequence[object], axis: int = 0, *, tape: Tape | None = None
 ) -> Any: ...
+
 @overload
 def std(
     x: V,
@@ -2171,7 +2095,6 @@ def std(
     tape: Tape | None = None,
 ) -> V:
     """Standard deviation over ``axis``, the root of the variance."""
-
 @overload
 def std(
     x: Plain,
@@ -2183,7 +2106,6 @@ def std(
     correction: float | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 subtract: Binary
 """Elementwise difference, ``x - y``."""
 sub = subtract
@@ -2193,17 +2115,17 @@ sum: Fold
 @overload
 def sum_to(x: V, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> V:
     """Sum over the axes that broadcasting ``shape`` to the shape of ``x`` would stretch."""
-
 @overload
 def sum_to(
     x: Plain, /, shape: int | Sequence[int], *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def swapaxes(a: V, axis1: int, axis2: int, *, tape: Tape | None = None) -> V:
     """Two axes exchanged."""
-
 @overload
 def swapaxes(a: Plain, axis1: int, axis2: int, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def take(
     x: V,
@@ -2215,7 +2137,6 @@ def take(
     tape: Tape | None = None,
 ) -> V:
     """The elements at integer ``indices`` along ``axis``, by default among all elements."""
-
 @overload
 def take(
     x: Plain,
@@ -2236,12 +2157,12 @@ def take(
     mode: str = "raise",
     tape: Tape | None = None,
 ) -> Array: ...
+
 @overload
 def take_along_axis(
     x: V, indices: Operand, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> V:
     """The elements at ``indices`` along ``axis``, each from its own line of the array."""
-
 @overload
 def take_along_axis(
     x: Plain, indices: V, /, axis: int | None = -1, *, tape: Tape | None = None
@@ -2250,7 +2171,6 @@ def take_along_axis(
 def take_along_axis(
     x: Plain, indices: Plain, /, axis: int | None = -1, *, tape: Tape | None = None
 ) -> Array: ...
-
 tan: Unary
 """Elementwise tangent of an angle in radians."""
 tanh: Unary
@@ -2259,17 +2179,17 @@ tanh: Unary
 @overload
 def tile(A: V, reps: Any, *, tape: Tape | None = None) -> V:
     """The whole array repeated along its axes."""
-
 @overload
 def tile(A: Plain, reps: Any, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def topk(x: V, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None) -> V:
     """The largest elements along an axis, falling, and where they stand, as ``torch.topk``."""
-
 @overload
 def topk(
     x: Plain, k: int, axis: int = -1, *, largest: bool = True, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def trace(
     a: V,
@@ -2281,7 +2201,6 @@ def trace(
     tape: Tape | None = None,
 ) -> V:
     """Sum along a diagonal of each matrix that two axes make."""
-
 @overload
 def trace(
     a: Plain,
@@ -2292,48 +2211,47 @@ def trace(
     *,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def transpose(x: V, /, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None) -> V:
     """The axes in another order, by default reversed."""
-
 @overload
 def transpose(
     x: Plain, /, axes: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> Array: ...
+
 @overload
 def trapezoid(
     y: V, x: Operand | None = None, dx: Any = 1.0, axis: int = -1, *, tape: Tape | None = None
 ) -> V:
     """The integral along an axis by the trapezoidal rule."""
-
 @overload
 def trapezoid(y: Plain, x: V, dx: Any = 1.0, axis: int = -1, *, tape: Tape | None = None) -> V: ...
 @overload
 def trapezoid(
     y: Plain, x: Plain | None = None, dx: Any = 1.0, axis: int = -1, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def tril(m: V, k: int = 0, *, tape: Tape | None = None) -> V:
     """Lower triangles of matrices, with zeros above a diagonal, whatever is there."""
-
 @overload
 def tril(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+
 @overload
 def triu(m: V, k: int = 0, *, tape: Tape | None = None) -> V:
     """Upper triangles of matrices, with zeros below a diagonal, whatever is there."""
-
 @overload
 def triu(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 trunc: Unary
 """Elementwise integer part: ``x`` without its fraction."""
 
 @overload
 def unstack(x: V, *, axis: int = 0, tape: Tape | None = None) -> tuple[V, ...]:
     """The parts of an array along an axis, which they lose."""
-
 @overload
 def unstack(x: Plain, *, axis: int = 0, tape: Tape | None = None) -> tuple[Array, ...]: ...
+
 @overload
 def unwrap(
     p: V,
@@ -2344,7 +2262,6 @@ def unwrap(
     tape: Tape | None = None,
 ) -> V:
     """Angles along an axis without jumps: periods are added where neighbours are far apart."""
-
 @overload
 def unwrap(
     p: Plain,
@@ -2354,14 +2271,15 @@ def unwrap(
     period: float = 6.283185307179586,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def vander(x: V, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None) -> V:
     """Powers of numbers, each row those of one: a Vandermonde matrix."""
-
 @overload
 def vander(
     x: Plain, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
 @overload
 def var(
     x: V,
@@ -2374,7 +2292,6 @@ def var(
     tape: Tape | None = None,
 ) -> V:
     """Variance over ``axis``: the sum of ``|x - mean|**2`` over the count less ``ddof``."""
-
 @overload
 def var(
     x: Plain,
@@ -2386,20 +2303,18 @@ def var(
     correction: float | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
 @overload
 def vsplit(ary: V, indices_or_sections: Any, *, tape: Tape | None = None) -> list[V]:
     """The array in parts along the first axis."""
-
 @overload
 def vsplit(ary: Plain, indices_or_sections: Any, *, tape: Tape | None = None) -> list[Array]: ...
-
 vstack: Stacking
 """Arrays one below the other; vectors as rows."""
 
 @overload
 def where(condition: V, x: Operand, y: Operand, /, *, tape: Tape | None = None) -> V:
     """Elementwise choice, ``x`` where ``condition`` holds and ``y`` elsewhere."""
-
 @overload
 def where(condition: Plain, x: V, y: Operand, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -2408,6 +2323,7 @@ def where(condition: Plain, x: Plain, y: V, /, *, tape: Tape | None = None) -> V
 def where(condition: Scalar, x: Scalar, y: Scalar, /, *, tape: Tape | None = None) -> Any: ...
 @overload
 def where(condition: Plain, x: Plain, y: Plain, /, *, tape: Tape | None = None) -> Array: ...
+
 @overload
 def zeros_like(
     a: V,
@@ -2417,7 +2333,6 @@ def zeros_like(
     tape: Tape | None = None,
 ) -> V:
     """Zeros of the shape and dtype of another array; a constant."""
-
 @overload
 def zeros_like(
     a: Plain,
@@ -2426,7 +2341,6 @@ def zeros_like(
     shape: int | Sequence[int] | None = None,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 mH = adjoint
 solve_triangular = triangular_solve
 expit = sigmoid

@@ -58,7 +58,6 @@ __all__ = [
 @overload
 def bessel_quotient(x: V, /, *, order: int, scaled: bool = False, tape: Tape | None = None) -> V:
     """Elementwise modified Bessel function of an order over ``x**order``, or of that e**-abs(x)."""
-
 @overload
 def bessel_quotient(
     x: Scalar, /, *, order: int, scaled: bool = False, tape: Tape | None = None
@@ -67,14 +66,12 @@ def bessel_quotient(
 def bessel_quotient(
     x: Plain, /, *, order: int, scaled: bool = False, tape: Tape | None = None
 ) -> Array: ...
-
 beta: Binary
 """Elementwise beta function, ``gamma(a) * gamma(b) / gamma(a + b)``; NaN below 0."""
 
 @overload
 def betainc(a: V, b: Operand, x: Operand, /, *, tape: Tape | None = None) -> V:
     """Elementwise regularized incomplete beta function, the beta distribution's chance."""
-
 @overload
 def betainc(a: Plain, b: V, x: Operand, /, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -83,7 +80,6 @@ def betainc(a: Plain, b: Plain, x: V, /, *, tape: Tape | None = None) -> V: ...
 def betainc(a: Scalar, b: Scalar, x: Scalar, /, *, tape: Tape | None = None) -> Any: ...
 @overload
 def betainc(a: Plain, b: Plain, x: Plain, /, *, tape: Tape | None = None) -> Array: ...
-
 betaln: Binary
 """Elementwise logarithm of the beta function, also of numbers far apart; NaN below 0."""
 digamma: Unary
@@ -92,12 +88,10 @@ digamma: Unary
 @overload
 def digamma_derivative(x: V, /, *, order: int, tape: Tape | None = None) -> V:
     """Elementwise derivative of the digamma function, of an order from 1 to 100."""
-
 @overload
 def digamma_derivative(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def digamma_derivative(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
-
 entr: Unary
 """Elementwise ``-x * log(x)``, a chance's part of an entropy: 0 at 0, -inf below."""
 erf: Unary
@@ -114,12 +108,10 @@ erfinv: Unary
 @overload
 def exponential_moment(x: V, /, *, order: int, tape: Tape | None = None) -> V:
     """Elementwise integral of ``t**order * e**(x t)`` for t from 0 to 1."""
-
 @overload
 def exponential_moment(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def exponential_moment(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
-
 exprel: Unary
 """Elementwise ``(e**x - 1) / x``; 1 at 0."""
 gamma: Unary
@@ -162,10 +154,8 @@ logit: Unary
 @overload
 def multigammaln(a: V, d: int, *, tape: Tape | None = None) -> V:
     """Elementwise logarithm of the gamma function of ``d`` dimensions."""
-
 @overload
 def multigammaln(a: Plain, d: int, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 ndtr: Unary
 """Elementwise chance that a standard normal number is below ``x``."""
 ndtri: Unary
@@ -174,21 +164,19 @@ ndtri: Unary
 @overload
 def polygamma(n: Any, x: V, *, tape: Tape | None = None) -> V:
     """Elementwise derivative of order ``n`` of the digamma function."""
-
 @overload
 def polygamma(n: Any, x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
-
 rel_entr: Binary
 """Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
 
 @overload
 def scaled_erfc_integral(x: V, /, *, order: int, tape: Tape | None = None) -> V:
     """Elementwise ``e**(x**2)`` times the integral of erfc from x on, repeated ``order`` times."""
-
 @overload
 def scaled_erfc_integral(x: Scalar, /, *, order: int, tape: Tape | None = None) -> Any: ...
 @overload
 def scaled_erfc_integral(x: Plain, /, *, order: int, tape: Tape | None = None) -> Array: ...
+
 @overload
 def weighted_logsumexp(
     x: V,
@@ -200,7 +188,6 @@ def weighted_logsumexp(
     tape: Tape | None = None,
 ) -> V:
     """Logarithm of the sum of ``b * exp(x)`` over ``axis``, without overflow."""
-
 @overload
 def weighted_logsumexp(
     x: Plain,
@@ -221,7 +208,6 @@ def weighted_logsumexp(
     return_sign: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
-
 xlog1py: Binary
 """Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
 xlogy: Binary
