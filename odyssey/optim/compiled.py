@@ -62,7 +62,8 @@ def compiled_update(
 ) -> CompiledUpdate | None:
     """The update of arrays by one loop, where they are large; None where NumPy is to do it."""
     p = arrays["p"]
-    if p.dtype.char not in "fd" or p.size < SIZES[OPTIMIZER_STEP] * FACTOR[0]:
+    work = p.size * len(program.calls)
+    if p.dtype.char not in "fd" or work < SIZES[OPTIMIZER_STEP] * FACTOR[0]:
         return None
     try:
         return CompiledUpdate(program, arrays, steps)
