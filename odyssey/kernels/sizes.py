@@ -61,7 +61,7 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "softplus": 1 << 15,
         # Elements that a step updates together, times its calls of NumPy: 0.3 to 0.8 of its time.
         # A step of SGD of 100,000, in cache, gains nothing beside the products of its network.
-        OPTIMIZER_STEP: 400_000,
+        OPTIMIZER_STEP: 500_000,
         # 0.3 to 0.4 of it.
         "softmax": 1 << 14,
         "log_softmax": 1 << 14,
