@@ -101,10 +101,12 @@ class Loop:
             else numba.typeof(v)
             for v, written in zip(values, self._writes, strict=True)
         )
-        if self._made is None:
-            self._made = self.machine(cache=True)
-        self._made.compile(parameters)
-        return self._made.overloads[parameters].entry_point
+        # Another thread may make one as well: each asks the one that it compiled.
+        made = self._made
+        if made is None:
+            made = self._made = self.machine(cache=True)
+        made.compile(parameters)
+        return made.overloads[parameters].entry_point
 
     def machine(self, cache: bool) -> Any:
         """What numba makes of the function; loops that it calls are made as well."""

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -71,6 +72,25 @@ def test_a_loop_returns_numbers_and_sums_in_any_order_keep_nan_and_infinity():
 def test_a_loop_refuses_to_write_where_there_are_gaps():
     with pytest.raises(AssertionError, match="gaps"):
         thirds(np.ones(3, np.float32), np.empty(6, np.float32)[::2])
+
+
+@needs_numba
+def test_a_loop_may_be_called_first_from_many_threads_at_once():
+    x, found = np.arange(3.0), []
+    for _ in range(5):
+        fresh = loop(lambda x: x[0] + x[2])
+        start = threading.Barrier(8)
+
+        def call(fresh=fresh, start=start):
+            start.wait()
+            found.append(fresh(x))
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [2.0] * 40
 
 
 @needs_numba
