@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -20,6 +20,7 @@ from odyssey.errors import (
     OdysseyError,
     SettingError,
 )
+from odyssey.saving.replacing import replace
 
 __all__ = ["Archive", "checked_path", "opened", "write"]
 
@@ -56,20 +57,8 @@ def write(path: str, members: Members) -> None:
     """
     target = os.path.realpath(path)  # a link stays one
     folder = os.path.dirname(target)
-    beside = os.path.join(folder, f".odyssey-{os.urandom(8).hex()}.tmp")
     try:
-        mode = _mode(target)
-        try:
-            with open(beside, "xb") as file:
-                if mode is not None:
-                    os.chmod(beside, mode)
-                _fill(file, members)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-        finally:  # after an error, or Ctrl-C at any place
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
+        replace(target, lambda file: _fill(file, members), _mode(target))
     except OSError as error:
         raise _refusal("save", path, error) from error
     _flush(folder)

@@ -17,7 +17,7 @@ import odyssey as od
 from odyssey import Variable, optim
 from odyssey.devices.guard import GUARD
 from odyssey.errors import FileError
-from odyssey.saving import files
+from odyssey.saving import replacing
 from odyssey.table.scope import scopes
 from support.faults import FAULTS, RAISED
 
@@ -160,7 +160,7 @@ def test_a_refusal_of_the_system_is_told_with_its_reason(path, monkeypatch, wher
         raise PermissionError(errno.EACCES, "Permission denied")
 
     if where == "open":
-        monkeypatch.setattr(files, "open", refuse, raising=False)
+        monkeypatch.setattr(replacing, "open", refuse, raising=False)
     else:
         monkeypatch.setattr(os, where, refuse)
     with pytest.raises(FileError, match=r"Permission denied; choose .*what was there is as it was"):
@@ -280,7 +280,7 @@ def test_a_disk_that_is_full_at_any_write_leaves_the_old_file(path, monkeypatch)
     old, world = path.read_bytes(), World(0)
     for n in itertools.count():
         disk = Disk(n, full)
-        monkeypatch.setattr(files, "open", disk.open, raising=False)
+        monkeypatch.setattr(replacing, "open", disk.open, raising=False)
         said = None
         try:
             od.save(path, world.tree())
@@ -332,7 +332,7 @@ def killed_at(n, path, world):
     if not child:
         try:
             disk = Disk(n, die)
-            files.open = disk.open
+            replacing.open = disk.open
             for name in ("chmod", "fsync", "replace", "unlink"):
                 setattr(os, name, _counted(getattr(os, name), disk))
             od.save(path, world.tree())

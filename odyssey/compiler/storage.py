@@ -1,0 +1,213 @@
+"""Machine code on disk, by what it was made from.
+
+It lies in the user's cache, in a folder that no one else may write to: ``ODYSSEY_CACHE`` names
+another one, or is ``off``. Nothing here is ever an error: what cannot be read, or is not as it was
+written, is made again, and what cannot be written is made in each process. ``ODYSSEY_CACHE_BYTES``
+says how much may lie there, 256 MB by default; what was not used for longest goes first.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+
+from odyssey.kernels.generated import place
+from odyssey.saving.replacing import DRAFTS, replace
+
+__all__ = ["clear_cache", "folder", "key_of", "read", "write"]
+
+# Of the files, and of what the programs in them expect of the library.
+_FORMAT = 1
+
+_MAGIC = b"odyssey\0"
+_HEADER = struct.Struct("<8sQ32s32s")  # magic, length, the key, the contents' digest
+_SUFFIX = ".code"
+
+_LIMIT = 256 << 20
+
+# Seconds after which a draft is nobody's any more.
+_ABANDONED = 3600.0
+
+# By folder: how many bytes may be written before its files are counted again.
+_unseen: dict[str, int] = {}
+
+# What was warned of.
+_told: set[str] = set()
+
+
+def key_of(words: Iterable[str]) -> bytes:
+    """The key of what is made from ``words`` alone."""
+    digest = sha256(str(_FORMAT).encode())
+    for word in words:
+        data = word.encode()
+        digest.update(struct.pack("<Q", len(data)) + data)
+    return digest.digest()
+
+
+def folder() -> Path | None:
+    """Where machine code is kept; None if nowhere."""
+    given = os.environ.get("ODYSSEY_CACHE", "")
+    if given.strip().lower() == "off":
+        return None
+    try:
+        return Path(given).expanduser() if given else place() / "native"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def read(key: bytes) -> bytes | None:
+    """What was written under ``key``; None if that is not there, or not as it was written."""
+    home = folder()
+    if home is None:
+        return None
+    path = home / (key.hex() + _SUFFIX)
+    try:
+        if not _is_private(home):
+            return None
+        contents = _contents(path, key)
+        if contents is not None:
+            os.utime(path)  # the oldest go first
+    except (OSError, ValueError):
+        return None
+    return contents
+
+
+def _contents(path: Path, key: bytes) -> bytes | None:
+    # A link is not followed, and a pipe not waited for.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags | _BINARY)) as file:
+        found = os.fstat(file.fileno())
+        if not (stat.S_ISREG(found.st_mode) and _is_ours(found)):
+            return None
+        head = file.read(_HEADER.size)
+        if len(head) != _HEADER.size:
+            return None
+        magic, length, name, digest = _HEADER.unpack(head)
+        if (magic, length, name) != (_MAGIC, found.st_size - _HEADER.size, key):
+            return None
+        contents = file.read()
+    return contents if sha256(contents).digest() == digest else None
+
+
+_BINARY: int = getattr(os, "O_BINARY", 0)
+
+
+def write(key: bytes, contents: bytes) -> None:
+    """Keep ``contents`` under ``key``, where that can be."""
+    home = folder()
+    limit = _limit()
+    if home is None or _HEADER.size + len(contents) > limit:
+        return
+    head = _HEADER.pack(_MAGIC, len(contents), key, sha256(contents).digest())
+    with suppress(OSError, ValueError):
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(home):
+            return
+        path = home / (key.hex() + _SUFFIX)
+        # Nobody waits for the disk: what it loses with the power has another digest.
+        replace(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
+        _make_room(home, len(head) + len(contents), limit)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Whether only who runs this could have written it."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_private(home: Path) -> bool:
+    """Whether the folder is there and ours alone; a warning, once, of one that is not."""
+    if _is_ours(os.stat(home)):
+        return True
+    _tell(
+        f"compile: others may write to {str(home)!r}, and so machine code is not kept there; "
+        "make it yours alone (chmod 700), or name another folder in ODYSSEY_CACHE"
+    )
+    return False
+
+
+def _tell(message: str) -> None:
+    if message not in _told:
+        _told.add(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+# ------------------------------------------------------------------ room
+
+
+def _limit() -> int:
+    """How many bytes may lie in the folder."""
+    given = os.environ.get("ODYSSEY_CACHE_BYTES", "")
+    if not given:
+        return _LIMIT
+    with suppress(ValueError):
+        if (limit := int(given)) >= 0:
+            return limit
+    _tell(
+        f"compile: ODYSSEY_CACHE_BYTES={given!r} is not a number of bytes, and so {_LIMIT} is used"
+    )
+    return _LIMIT
+
+
+def _make_room(home: Path, added: int, limit: int) -> None:
+    """Delete what was not used for longest, where there is more than ``limit``.
+
+    Others write too, and to count a thousand files takes 2 ms: so that is done by a process when it
+    first writes, and again for each sixteenth of the limit.
+    """
+    left = _unseen.get(str(home), 0) - added
+    if left < 0:
+        files = sorted(_files(home))
+        total = sum(size for _, size, _ in files)
+        if total > limit:
+            for _, size, path in files:
+                if total <= limit * 3 // 4:
+                    break
+                with suppress(OSError):
+                    os.unlink(path)
+                    total -= size
+        left = limit // 16
+    _unseen[str(home)] = left
+
+
+def _files(home: Path) -> list[tuple[float, int, str]]:
+    """When each file was last used, its bytes and its path; abandoned drafts are deleted."""
+    found = []
+    now = time.time()
+    with os.scandir(home) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                about = entry.stat(follow_symlinks=False)
+                if entry.name.endswith(_SUFFIX):
+                    found.append((about.st_mtime, about.st_size, entry.path))
+                elif fnmatch(entry.name, DRAFTS) and now - about.st_mtime > _ABANDONED:
+                    os.unlink(entry.path)
+    return found
+
+
+def clear_cache() -> int:
+    """Delete all machine code that is kept on disk.
+
+    Programs in memory are as they were.
+
+    Returns:
+        How many bytes that was.
+    """
+    home = folder()
+    freed = 0
+    if home is not None:
+        with suppress(OSError, ValueError):
+            for _, size, path in _files(home):
+                with suppress(OSError):
+                    os.unlink(path)
+                    freed += size
+    return freed
