@@ -60,6 +60,9 @@ __all__ = ["backward", "gradient", "jvp"]
 
 _NAMED = (OdysseyError, FloatingPointError)
 
+# As it comes where nobody says otherwise.
+_ERROR = "error"
+
 
 # ------------------------------------------------------------------ the three questions
 
@@ -108,15 +111,18 @@ def gradient(
     tape: Span, output: Any, sources: Any, grad: Any, unused: str, create_graph: bool
 ) -> Any:
     """See ``GradientTape.gradient``."""
-    word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
+    if unused is not _ERROR:
+        word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
     create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
     graph = create_graph or (bool(tape._around) and tape._followed())
     refuse_consumed(tape, "gradient")
     flat = leaves(sources)
     ids, specs = sources_of(tape, "gradient", flat, unused)
-    asked = {i for i in ids if i is not None}
+    asked: set[Any] = set(ids)
+    asked.discard(None)
     r = recording_of(tape)
-    shown = graph or bool(tape._hooks) or r.barrier or store() is not MEMORY
+    hooks = dict(tape._hooks)
+    shown = graph or bool(hooks) or r.barrier or store() is not MEMORY
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked, shown)
     since = ticket()
     r.verify(since)
@@ -124,15 +130,9 @@ def gradient(
     # Whether no node produced any of them, as those that a function was given: they are then among
     # what is left of a sweep, which need not look for them.
     first = r.nodes[0][1] if r.nodes and not r.manual else 0
-    given = not tape._hooks and all(i < first for i in asked)
+    given = not hooks and max(asked, default=-1) < first
     start = 0 if given else first_after(r, asked)
-    # Where nothing but the sources was recorded from, everything depends on them.
-    whole = unused != "error" and not (r.manual or r.guests)
-    whole = whole and r.leaves.keys() <= asked and r.watched.keys() <= asked
-    wanted = None if whole else dependents(r.nodes[start:], asked)
-    lost = None
-    if unused == "error" and wanted is not None:
-        lost = unreached(tape, ids, seeds, wanted, start)
+    wanted, lost = _wanted(tape, ids, asked, seeds, unused, start)
     if lost is not None:
         if id(tape) not in r.open:
             raise swept_elsewhere()
@@ -140,39 +140,58 @@ def gradient(
             f"gradient: the output does not depend on {flat[lost]!r}; tape.explain(output, source) "
             "says why; pass unused='zero' or 'none' if that is meant"
         )
-    found: dict[int | None, Any] = {}
-    hooks = dict(tape._hooks)
-
-    def visit(i: int, g: Any) -> Any:
-        g = called(hooks, i, g)
-        if i in asked:
-            found[i] = g
-        return g
-
     only_leaves = given or (not hooks and asked <= r.leaves.keys())
-    rest = _pull(
-        tape,
-        since,
-        dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted},
-        graph,
-        keep,
-        None if only_leaves else visit,
-        wanted=wanted,
-        start=start,
-    )
+    found: dict[int | None, Any] = {}
+    visit = None if only_leaves else partial(_find, hooks, asked, found)
+    rest = dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted}
+    rest = _pull(tape, since, rest, graph, keep, visit, None, wanted, start)
     if only_leaves:
         found = rest  # type: ignore[assignment]
     else:
         found |= {i: called(hooks, i, g) for i, g in rest.items() if i in asked}
-    results = answers_of([found.get(i) for i in ids], specs, unused, seeds, r.barrier)
+    results = answers_of(list(map(found.get, ids)), specs, unused, seeds, r.barrier)
     if graph:
         results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
-    answer = unflatten(sources, results)
+    answer = results[0] if type(sources) is Variable else unflatten(sources, results)
     tape._hooks = hooks
     tape._undelivered = False
     if not keep:
         tape._consume()
     return answer
+
+
+def _wanted(
+    tape: Span,
+    ids: list[int | None],
+    asked: set[int],
+    seeds: dict[int, Any],
+    unused: str,
+    start: int,
+) -> tuple[set[int] | None, int | None]:
+    """The ids whose cotangents are needed, None for all, and the place of a source without any.
+
+    That is only looked for where it is an error.
+    """
+    r = recording_of(tape)
+    # Where nothing but the sources was recorded from, everything depends on them.
+    whole = not (r.manual or r.guests) and r.leaves.keys() <= asked and r.watched.keys() <= asked
+    if unused != "error":
+        return (None if whole else dependents(r.nodes[start:], asked)), None
+    if len(asked) == 1 and not tape._gaps:
+        wanted = dependents(r.nodes[start:] if start else r.nodes, asked)
+        return (None if whole else wanted), (0 if wanted.isdisjoint(seeds) else None)
+    lost = unreached(tape, ids, seeds, start)
+    return (None if whole or lost is not None else dependents(r.nodes[start:], asked)), lost
+
+
+def _find(
+    hooks: dict[int, Any], asked: set[int], found: dict[int | None, Any], i: int, g: Any
+) -> Any:
+    """Note the cotangent of a source on the way; see ``pull``."""
+    g = called(hooks, i, g)
+    if i in asked:
+        found[i] = g
+    return g
 
 
 def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> Any:

@@ -101,7 +101,7 @@ def answers_of(
     found: list[Any], specs: list[Spec], unused: str, seeds: dict[int, Any], strange: bool
 ) -> list[Any]:
     """What was found for each source, or stands for nothing, as memory that nobody else has."""
-    taken = {id(g) for g in seeds.values()}
+    taken = set(map(id, seeds.values()))
     results = []
     for g, spec in zip(found, specs, strict=True):
         # The commonest ones, spelled out: half the time.

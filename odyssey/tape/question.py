@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -263,15 +263,14 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
     return given.astype(spec.dtype)
 
 
-def unreached(
-    tape: Span, ids: list[int | None], seeds: dict[int, Any], wanted: set[int], start: int
-) -> int | None:
+def unreached(tape: Span, ids: list[int | None], seeds: Iterable[int], start: int) -> int | None:
     """The place of the first source that no seed depends on; a sweep over ids alone."""
     nodes = recording_of(tape).nodes
-    found = {i for i in seeds if i in wanted}
+    found: set[int | None] = set(seeds)
+    gaps = tape._gaps
     for _, id, inputs, _, _ in islice(reversed(nodes), len(nodes) - start):
-        if id in found and tape._covers(id):
-            found.update(i for i in inputs if i in wanted)
+        if id in found and not (gaps and not tape._covers(id)):
+            found.update(inputs)
     return next((place for place, i in enumerate(ids) if i not in found), None)
 
 

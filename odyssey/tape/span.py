@@ -28,7 +28,7 @@ from odyssey.table.scope import (
 from odyssey.table.store import MEMORY, store
 from odyssey.tape.careful import Careful
 from odyssey.tape.recording import Recording
-from odyssey.tape.threads import entered_elsewhere, swept_elsewhere
+from odyssey.tape.threads import NO_IDS, entered_elsewhere, swept_elsewhere
 
 __all__ = ["NoRecording", "RecordingAgain", "Span", "recording_of"]
 
@@ -156,7 +156,8 @@ class Span(Left):
             if self._pauses or recording.dead or len(recording.open) > 1:
                 self.disable()
             else:
-                recording.turn(0)  # disable, spelled out
+                recording.on = 0  # disable, spelled out
+                recording.block = NO_IDS
                 self._enabled = False
         if kind is not None:
             self.clear()

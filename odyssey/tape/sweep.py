@@ -197,11 +197,10 @@ def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
 def dependents(nodes: Iterable[RawNode], sources: Iterable[int]) -> set[int]:
     """The ids among ``nodes`` that depend on ``sources``, and the sources."""
     found = set(sources)
-    for node in nodes:
-        for i in node[2]:
-            if i in found:
-                found.add(node[1])
-                break
+    apart = found.isdisjoint
+    for _, id, inputs, _, _ in nodes:
+        if not apart(inputs):
+            found.add(id)
     return found
 
 
