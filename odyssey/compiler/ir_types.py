@@ -1,0 +1,90 @@
+"""The types of LLVM IR by the letters that NumPy gives them, and what code declares.
+
+``f4`` is float32, ``u1`` uint8, ``b1`` a truth value. Half precision, ``f2``, lies in a register as
+a float32 whose value is one of float16.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from odyssey.errors import DTypeError
+
+__all__ = ["FLOATING", "LIBM", "LLVM", "MEMORY", "SUFFIXES", "TYPES", "code_of", "declarations"]
+
+TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
+"""What a Word may be."""
+
+_WIDE = {f"{kind}{size}": f"i{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)}
+
+LLVM: Mapping[str, str] = MappingProxyType(
+    {"f2": "float", "f4": "float", "f8": "double", "b1": "i1", "ptr": "ptr", **_WIDE}
+)
+"""LLVM's name of a type, in registers."""
+
+MEMORY: Mapping[str, str] = MappingProxyType({**LLVM, "f2": "half", "b1": "i8"})
+"""LLVM's name of a type, in memory."""
+
+SUFFIXES = {"f2": "f32", "f4": "f32", "f8": "f64", "b1": "i1", "ptr": "p0", **_WIDE}
+"""What an intrinsic's name ends with."""
+
+FLOATING = ("f2", "f4", "f8")
+"""Types of floating numbers."""
+
+LIBM = frozenset(
+    f"{name}{width}"
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh"),
+        *("erf", "erfc", "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log", "log10"),
+        *("log1p", "log2", "nextafter", "pow", "remainder", "sin", "sinh", "tan", "tanh"),
+        "tgamma",
+    )
+    for width in ("", "f")
+)
+"""Functions of libm that code may call, those of float32 with an f behind."""
+
+_TYPE = r"<[^>]*>|\w+"
+_CALL = re.compile(rf"call (?:\w+ )*?({_TYPE}) @([\w.]+)\((.*)\)")
+
+
+def code_of(dtype: DTypeLike) -> str:
+    """The letters of a dtype.
+
+    Raises:
+        DTypeError: there is no such Word.
+
+    >>> code_of(np.float32), code_of(bool)
+    ('f4', 'b1')
+    """
+    found = np.dtype(dtype).str[1:]
+    if found not in LLVM:
+        raise DTypeError(f"compile: no native code for {np.dtype(dtype)}; want one of {TYPES[:-1]}")
+    return found
+
+
+def declarations(text: str) -> str:
+    """Declare what the code calls: functions of libm, and those that are LLVM's own.
+
+    Args:
+        text: Of functions.
+
+    Returns:
+        A line for each; what the text itself declares or defines is left out.
+
+    >>> declarations("%y = call float @sinf(float %x)")
+    'declare float @sinf(float) nounwind willreturn memory(none)'
+    """
+    known = set(re.findall(r"^(?:declare|define).*?@([\w.]+)\(", text, re.MULTILINE))
+    lines = set()
+    for result, name, given in _CALL.findall(text):
+        if name in known or not (name in LIBM or name.startswith("llvm.")):
+            continue
+        kinds = re.findall(rf"(?:^|, )({_TYPE})", given)
+        effects = " nounwind willreturn memory(none)" if name in LIBM else ""
+        lines.add(f"declare {result} @{name}({', '.join(kinds)}){effects}")
+    return "\n".join(sorted(lines))
