@@ -16,6 +16,7 @@ from odyssey.errors import (
     TapeError,
 )
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.spec import Spec
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import PLAIN, place_of, ticket
 from odyssey.tape.delivery import (
@@ -56,12 +57,25 @@ from odyssey.tape.threads import recorded_elsewhere, swept_elsewhere
 from odyssey.tree import flatten, leaves, same_tree, unflatten
 from odyssey.variable import Variable
 
-__all__ = ["backward", "gradient", "jvp"]
+__all__ = ["Known", "backward", "gradient", "jvp"]
 
 _NAMED = (OdysseyError, FloatingPointError)
 
 # As it comes where nobody says otherwise.
 _ERROR = "error"
+
+
+class Known:
+    """Sources of ``gradient`` by their ids and specs, whose gradients it answers in a list.
+
+    For transforms, which made the sources, and so know that the ids are still those.
+    """
+
+    __slots__ = ("ids", "specs")
+
+    def __init__(self, ids: list[int | None], specs: list[Spec]) -> None:
+        self.ids = ids
+        self.specs = specs
 
 
 # ------------------------------------------------------------------ the three questions
@@ -116,8 +130,10 @@ def gradient(
     create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
     graph = create_graph or (bool(tape._around) and tape._followed())
     refuse_consumed(tape, "gradient")
-    flat = leaves(sources)
-    ids, specs = sources_of(tape, "gradient", flat, unused)
+    if type(sources) is Known:
+        ids, specs = sources.ids, sources.specs
+    else:
+        ids, specs = sources_of(tape, "gradient", leaves(sources), unused)
     asked: set[Any] = set(ids)
     asked.discard(None)
     r = recording_of(tape)
@@ -137,8 +153,8 @@ def gradient(
         if id(tape) not in r.open:
             raise swept_elsewhere()
         raise TapeError(
-            f"gradient: the output does not depend on {flat[lost]!r}; tape.explain(output, source) "
-            "says why; pass unused='zero' or 'none' if that is meant"
+            f"gradient: the output does not depend on {leaves(sources)[lost]!r}; "
+            "tape.explain(output, source) says why; pass unused='zero' or 'none' if that is meant"
         )
     only_leaves = given or (not hooks and asked <= r.leaves.keys())
     found: dict[int | None, Any] = {}
@@ -152,7 +168,10 @@ def gradient(
     results = answers_of(list(map(found.get, ids)), specs, unused, seeds, r.barrier)
     if graph:
         results = [Variable(g) if isinstance(g, ARRAYS) else g for g in results]
-    answer = results[0] if type(sources) is Variable else unflatten(sources, results)
+    if type(sources) is Known:
+        answer: Any = results
+    else:
+        answer = results[0] if type(sources) is Variable else unflatten(sources, results)
     tape._hooks = hooks
     tape._undelivered = False
     if not keep:

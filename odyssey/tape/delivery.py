@@ -107,13 +107,11 @@ def answers_of(
         # The commonest ones, spelled out: half the time.
         if (
             type(g) is ndarray
-            and not strange
             and g.base is None
             and g.dtype is spec.dtype
             and g.shape == spec.shape
-            and not spec.is_complex
-            and id(g) not in taken
             and g.flags.writeable
+            and not (strange or spec.is_complex or id(g) in taken)
         ):
             taken.add(id(g))
             results.append(g)

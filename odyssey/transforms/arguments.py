@@ -49,6 +49,10 @@ _FLOATING = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
 # Leaves of these are no Variables, which is seen at once.
 _PLAIN = frozenset({np.ndarray, float, int, bool, str, type(None)})
 
+_ARRAY = frozenset({np.ndarray})
+
+_dtype_of = operator.attrgetter("dtype")
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -116,27 +120,33 @@ class Watched:
         self.sources: list[Variable] = []
         self.forms: list[Any] = []
         self.whole: list[bool] = []  # whether no leaf of a form is None
-        in_memory = store() is MEMORY
         for n in positions:
-            new: list[Any] = []
-            for leaf in leaves(args[n]):
-                if leaf is None:
-                    new.append(None)
-                    continue
-                array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
-                if array is None or array.dtype not in _FLOATING:
-                    path = list(paths(args[n], f"argument {n}"))[len(new)][0]
-                    array = self._checked(who, path, leaf)
-                if in_memory and not isinstance(array, (Variable, Symbol)):
-                    new.append(tape._begin_with(array))
-                else:
-                    new.append(tape.watch(array))
-            known = [value for value in new if value is not None]
+            flat = leaves(args[n])
+            usual = flat and _ARRAY.issuperset(map(type, flat))
+            if usual and _FLOATING.issuperset(map(_dtype_of, flat)) and store() is MEMORY:
+                known, given = tape._begin_with(flat)
+                new: list[Any] = known
+                twins: list[Any] = given
+            else:
+                new = [self._watched(who, tape, n, flat, k) for k in range(len(flat))]
+                known = [value for value in new if value is not None]
+                twins = [None if value is None else twin_of(value) for value in new]
             self.sources += known
             self.whole.append(len(known) == len(new))
             self.forms.append(unflatten(args[n], new))
-            twins = [None if value is None else twin_of(value) for value in new]
             self.args[n] = unflatten(args[n], twins)
+
+    def _watched(self, who: str, tape: GradientTape, n: int, flat: list[Any], k: int) -> Any:
+        """Leaf ``k`` of argument ``n`` as a Variable of the tape; None stays None."""
+        leaf = flat[k]
+        if leaf is None:
+            return None
+        array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
+        if array is None or array.dtype not in _FLOATING:
+            array = self._checked(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
+        if store() is not MEMORY or isinstance(array, (Variable, Symbol)):
+            return tape.watch(array)
+        return tape._begin_with([array])[0][0]
 
     def _checked(self, who: str, path: str, leaf: Any) -> Any:
         """A leaf of an argument as what can be watched."""
@@ -182,13 +192,20 @@ def twin_of(value: Variable) -> Variable:
 
 
 def detached(tree: Any) -> Any:
-    """Where nothing records, take recorded Variables for their values."""
-    if not tree or recording_now() is not None:
+    """Where nothing records, take recorded Variables among arguments for their values."""
+    given = tree.values() if type(tree) is dict else tree
+    if all(map(_is_plain, given)) or recording_now() is not None:
         return tree
-    found = leaves(tree)
-    if _PLAIN.issuperset(map(type, found)) or not any(map(_is_recorded, found)):
+    if not any(map(_is_recorded, leaves(tree))):
         return tree
     return map_tree(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, tree)
+
+
+def _is_plain(tree: Any) -> bool:
+    """Whether a tree has no Variables, as far as is seen at once."""
+    if type(tree) is dict:
+        return _PLAIN.issuperset(map(type, tree.values()))
+    return type(tree) in _PLAIN
 
 
 def _is_recorded(leaf: Any) -> bool:
@@ -227,9 +244,10 @@ def _is_independent(
     if not live:
         return True
     r = recording_of(tape)
-    ids = {source._id for source in sources}
-    if not (r.leaves or r.manual or r.guests) and r.watched.keys() <= ids:
+    # The sources are watched, all of them.
+    if not (r.leaves or r.manual or r.guests) and len(r.watched) == len(sources):
         return False  # there is nothing else that anything here could depend on
+    ids = {source._id for source in sources}
     return dependents(r.nodes[first_after(r, ids) :], ids).isdisjoint(live)
 
 

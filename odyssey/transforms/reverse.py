@@ -13,6 +13,7 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.value import NUMBERS, Symbol, array_of
 from odyssey.tape import GradientTape
+from odyssey.tape.ask import Known
 from odyssey.transforms.arguments import (
     Argnums,
     Watched,
@@ -150,12 +151,13 @@ def gradients_of(
     if not live:
         zeros = [np.zeros(source.shape, source.dtype) for source in sources]
         return [Variable(z) for z in zeros] if tape._followed() else zeros
+    known = Known([source._id for source in sources], [source._spec for source in sources])
     if len(outputs) == 1:
         given = None if cotangents is None else cotangents[0]
-        alone: list[Any] = tape.gradient(outputs[0], sources, given, unused="zero")
+        alone: list[Any] = tape.gradient(outputs[0], known, given, unused="zero")
         return alone
     given = None if cotangents is None else [cotangents[k] for k in live]
-    found: list[Any] = tape.gradient([outputs[k] for k in live], sources, given, unused="zero")
+    found: list[Any] = tape.gradient([outputs[k] for k in live], known, given, unused="zero")
     return found
 
 
