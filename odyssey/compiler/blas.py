@@ -28,13 +28,13 @@ import numpy as np
 
 from odyssey.compiler.native import Loaded, load
 
-__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas"]
+__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size"]
 
 ROWS, COLUMNS = 101, 102
 """What ``order`` may be: which of its neighbours an element lies beside."""
 
 PLAIN, TRANSPOSED = 111, 112
-"""What ``ta`` and ``tb`` may be; ``CONJUGATED`` is 113."""
+"""What ``ta`` and ``tb`` may be: whether a matrix is turned."""
 
 _NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
 _DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
@@ -49,20 +49,32 @@ class _Source(NamedTuple):
     keep: object
 
 
-@cache
 def blas() -> Mapping[str, int]:
-    """Addresses by name, such as ``"ody_sgemm"``; none where no library is found."""
-    for source in _sources():
-        made = _Functions(source)
-        if made.multiply():
-            return MappingProxyType(made.addresses)
-    return MappingProxyType({})
+    """Addresses by name, such as ``"ody_sgemm"``; none where no library is found.
+
+    Raises:
+        DeviceError: The library needs a program between, and none can be compiled here.
+    """
+    found = _found()
+    return MappingProxyType(found.addresses if found else {})
+
+
+def largest_size() -> int:
+    """What sizes and steps may be at most; beyond it, the library would read other numbers."""
+    found = _found()
+    return found.largest if found else 0
+
+
+@cache
+def _found() -> _Functions | None:
+    """What is called, for as long as the process lives."""
+    return next((made for made in map(_Functions, _sources()) if made.multiply()), None)
 
 
 def _sources() -> Iterator[_Source]:
     """What may be there, NumPy's own first."""
     for library in _libraries():
-        for before, after, kind in _SPELLINGS:
+        for before, after, kind in (*_SPELLINGS, ("cblas_", "", _plain_kind())):
             found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
             if all(found.values()):
                 yield _Source({n: a for n, a in found.items() if a}, kind, library)
@@ -79,8 +91,18 @@ _SPELLINGS = (
     ("cblas_", "$NEWLAPACK$ILP64", "long"),  # Accelerate
     ("scipy_cblas_", "", "short"),
     ("cblas_", "$NEWLAPACK", "short"),
-    ("cblas_", "", "short"),  # Debian, conda, MKL
 )
+
+
+def _plain_kind() -> str:
+    """The integers of functions without a mark in their names, as of Debian, conda and MKL.
+
+    They may have either; NumPy was told when it was built.
+    """
+    built: Any = import_module("numpy.__config__")
+    about = built.CONFIG.get("Build Dependencies", {}).get("blas", {})
+    words = " ".join(map(str, about.values())).lower()
+    return "long" if "ilp64" in words or "use64bitint" in words else "short"
 
 
 def _libraries() -> Iterator[ctypes.CDLL]:
@@ -130,6 +152,7 @@ class _Functions:
     """The functions of a source, under one signature."""
 
     def __init__(self, source: _Source) -> None:
+        self.largest = 2**63 - 1 if source.kind == "long" else 2**31 - 1
         self._keep: list[object] = [source.keep]
         self.addresses = {f"ody_{name}": a for name, a in source.addresses.items()}
         if source.kind == "long":
@@ -248,49 +271,47 @@ def _letter(name: str) -> list[str]:
 # Each other than the rest, and all numbers small: products are exact in any order.
 _M, _N, _K = 3, 2, 4
 
-# The product alone, written over NaN; and twice the product, added to numbers.
-_ROUNDS = ((1, 0, np.nan), (2, 1, 3))
+# For each order: the product alone, written over NaN; and twice the product, added to numbers.
+_ROUNDS = {ROWS: (1, 0, np.nan), COLUMNS: (2, 1, 3)}
 
 
 def _right(name: str, address: int) -> bool:
     """Whether the function multiplies parts of larger arrays."""
-    trial = _matrices if name.endswith("gemm") else _vectors
-    choices = product((ROWS, COLUMNS), (PLAIN, TRANSPOSED), (PLAIN, TRANSPOSED), _ROUNDS)
-    return all(trial(name, address, *choice) for choice in choices)
+    call = _callable(name, address)
+    dtype = np.dtype(_DTYPES[name[0]])
+    turns = (PLAIN, TRANSPOSED)
+    if name.endswith("gemv"):
+        return all(_vectors(call, dtype, *choice) for choice in product(_ROUNDS, turns))
+    return all(_matrices(call, dtype, *choice) for choice in product(_ROUNDS, turns, turns))
 
 
 def _matrices(
-    name: str, address: int, order: int, ta: int, tb: int, round: tuple[float, float, float]
+    call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int, tb: int
 ) -> bool:
-    dtype = np.dtype(_DTYPES[name[0]])
     a, lda = _part(_M, _K, dtype, order, ta)
     b, ldb = _part(_K, _N, dtype, order, tb)
     out, ldc = _part(_M, _N, dtype, order, PLAIN)
-    alpha, beta, onto = round
+    alpha, beta, onto = _ROUNDS[order]
     out[...] = onto
     scalars = np.array([alpha, beta], dtype)
     first, second = _given(scalars)
-    _callable(name, address)(
+    call(
         *(order, ta, tb, _M, _N, _K, first, a.ctypes.data, lda),
         *(b.ctypes.data, ldb, second, out.ctypes.data, ldc),
     )
     return np.array_equal(out, alpha * (a @ b) + (onto if beta else 0))
 
 
-def _vectors(
-    name: str, address: int, order: int, ta: int, _: int, round: tuple[float, float, float]
-) -> bool:
-    dtype = np.dtype(_DTYPES[name[0]])
+def _vectors(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
     a, lda = _part(_M, _K, dtype, order, ta)
     x = np.arange(1, 1 + 2 * _K).astype(dtype)[::2]
     out = np.zeros(3 * _M, dtype)[::3]
-    alpha, beta, onto = round
+    alpha, beta, onto = _ROUNDS[order]
     out[...] = onto
-    first, second = _given(np.array([alpha, beta], dtype))
     sizes = (_M, _K) if ta == PLAIN else (_K, _M)
-    _callable(name, address)(
-        *(order, ta, *sizes, first, a.ctypes.data, lda),
-        *(x.ctypes.data, 2, second, out.ctypes.data, 3),
+    call(
+        *(order, ta, *sizes, alpha, a.ctypes.data, lda),
+        *(x.ctypes.data, 2, beta, out.ctypes.data, 3),
     )
     return np.array_equal(out, alpha * (a @ x) + (onto if beta else 0))
 

@@ -9,7 +9,6 @@ library of its own: two of them may know two functions by one name, and globals 
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import sys
 import threading
@@ -19,8 +18,10 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from odyssey.checks import shown
 from odyssey.compiler import storage
-from odyssey.errors import DeviceError, OdysseyError
+from odyssey.devices.guard import hold_at_forks
+from odyssey.errors import DeviceError, OdysseyError, SettingError
 
 __all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "why_not"]
 
@@ -100,6 +101,7 @@ class Loaded:
         if known is not None:
             return known
         start = perf_counter()
+        _demand("address")
         with _LOCK:
             try:
                 tracker = self._engine.lookup(_LIBRARY, name)
@@ -115,6 +117,7 @@ class Loaded:
 
     def assembly(self) -> str:
         """The program in the processor's own language, for who wants to read it; made anew."""
+        _demand("assembly")
         with _LOCK:
             target = _target(self._cpu)
             with _optimised(self.text, target, {}) as module:
@@ -127,9 +130,14 @@ def available() -> bool:
     return why_not() is None
 
 
-@cache
 def why_not() -> str | None:
     """What keeps programs from being compiled here; None if nothing does."""
+    return _lost[0] if _lost else _reason()
+
+
+@cache
+def _reason() -> str | None:
+    """The same, of what stays as it is."""
     if sys.implementation.name != "cpython":
         return f"it calls CPython, and this is {sys.implementation.name}"
     if sys.maxsize <= 2**32:
@@ -140,7 +148,9 @@ def why_not() -> str | None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         llvm.check_jit_execution()
+        _ = llvm.create_lljit_compiler, llvm.create_pass_builder  # older ones lack them
         _target("")
+        _hold_at_forks()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         return f"llvmlite cannot be used ({type(error).__name__}: {error}); `pip install llvmlite`"
     return None
@@ -153,16 +163,15 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
         text: A module in LLVM's language.
         symbols: Addresses of what the text declares and does not define. What is not here is
             looked for in the process.
-        cpu: The processor to make code for, by LLVM's name, such as ``"x86-64-v2"``; that of this
-            machine by default.
+        cpu: ``"x86-64-v2"`` or another level of processors, that this one has; all that it has by
+            default.
 
     Raises:
         DeviceError: There is no llvmlite that works; ``why_not`` knows more.
+        SettingError: There is no such level, or this processor is below it.
         OdysseyError: LLVM refuses the text.
     """
-    why = why_not()
-    if why is not None:
-        raise DeviceError(f"load: {why}; everything else works without it")
+    _demand("load")
     with _LOCK:
         target = _target(cpu)
         seconds: dict[str, float] = {}
@@ -180,6 +189,12 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
             storage.write(key, code)
             seconds["write"] = perf_counter() - start
         return Loaded(text, code, symbols, cpu, seconds)
+
+
+def _demand(who: str) -> None:
+    why = why_not()
+    if why is not None:
+        raise DeviceError(f"{who}: no machine code can be made: {why}; all else works without it")
 
 
 class _optimised:
@@ -217,14 +232,39 @@ class _optimised:
 _JIT_LINK = platform.machine().lower() in ("arm64", "aarch64")
 
 
+# What a processor of each level has that those below it may lack.
+_LEVELS: dict[str, tuple[str, ...]] = {
+    "x86-64": ("sse2",),
+    "x86-64-v2": ("cx16", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"),
+    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+}
+
+
+def _check_level(cpu: str, features: Mapping[str, bool]) -> None:
+    # LLVM ends the process over a name that it does not know.
+    levels = list(_LEVELS) if features.get("sse2") else []
+    if cpu not in levels:
+        raise SettingError(f"load: cpu={shown(cpu)} is none of {levels} here; leave it out")
+    wanted = [name for level in levels[: levels.index(cpu) + 1] for name in _LEVELS[level]]
+    if missing := [name for name in wanted if not features.get(name)]:
+        raise SettingError(
+            f"load: cpu={shown(cpu)} needs {', '.join(missing)}, which this processor lacks; pass "
+            "a level below, or leave it out"
+        )
+
+
 @cache
 def _target(cpu: str) -> _Target:
-    """The processor of this name, or that of this machine."""
+    """A level of processors, or that of this machine."""
     import llvmlite
     from llvmlite import binding as llvm
 
+    here = llvm.get_host_cpu_features()
+    if cpu:
+        _check_level(cpu, here)
     name = cpu or llvm.get_host_cpu_name()
-    features = "" if cpu else llvm.get_host_cpu_features().flatten()
+    features = "" if cpu else here.flatten()
     triple = llvm.get_process_triple()
     machine = llvm.Target.from_triple(triple).create_target_machine(
         cpu=name, features=features, opt=_CODE, jit=True
@@ -273,9 +313,25 @@ def builtin(address: int, name: str, keep: object) -> Callable[..., object]:
 
 # ------------------------------------------------------------------ forks
 
+# Seconds that a fork waits for a program that another thread compiles: most take less than one.
+_FORK_WAITS = 10.0
 
-if hasattr(os, "register_at_fork"):
-    # A child must not begin with LLVM in the middle of something.
-    os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-    )
+# In a child: what its parent's other threads were in the middle of.
+_lost: list[str] = []
+
+
+def _lose() -> None:
+    _lost.append("this process was forked while another thread of its parent was within LLVM")
+
+
+@cache
+def _hold_at_forks() -> None:
+    """Let forks wait for who compiles here, and then for others, such as numba, that use LLVM."""
+    from llvmlite import binding as llvm
+
+    lock: Any = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
+    if hasattr(lock, "_at_fork_reinit"):
+        hold_at_forks(lock, _FORK_WAITS, _lose)
+    # Later, for the last to be registered is the first to be called; who holds the other may not
+    # wait for this one.
+    hold_at_forks(_LOCK, _FORK_WAITS, _lose)

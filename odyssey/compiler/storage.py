@@ -1,14 +1,16 @@
 """Machine code on disk, by what it was made from.
 
-It lies in the user's cache, in a folder that no one else may write to: ``ODYSSEY_CACHE`` names
-another one, or is ``off``. Nothing here is ever an error: what cannot be read, or is not as it was
-written, is made again, and what cannot be written is made in each process. ``ODYSSEY_CACHE_BYTES``
-says how much may lie there, 256 MB by default; what was not used for longest goes first.
+It lies in the user's cache, or in the folder that ``ODYSSEY_CACHE`` names, there in ``native``,
+which no one else may write to; ``ODYSSEY_CACHE=off`` keeps nothing. Nothing here is ever an error:
+what cannot be read, or is not as it was written, is made again, and what cannot be written is made
+in each process. ``ODYSSEY_CACHE_BYTES`` says how much may lie there, 256 MB by default; what was
+not used for longest goes first.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 import time
@@ -30,6 +32,7 @@ _FORMAT = 1
 _MAGIC = b"odyssey\0"
 _HEADER = struct.Struct("<8sQ32s32s")  # magic, length, the key, the contents' digest
 _SUFFIX = ".code"
+_NAME = re.compile(r"[0-9a-f]{64}\.code")
 
 _LIMIT = 256 << 20
 
@@ -58,7 +61,7 @@ def folder() -> Path | None:
     if given.strip().lower() == "off":
         return None
     try:
-        return Path(given).expanduser() if given else place() / "native"
+        return (Path(given).expanduser() if given else place()) / "native"
     except RuntimeError:  # nobody's home
         return None
 
@@ -73,10 +76,11 @@ def read(key: bytes) -> bytes | None:
         if not _is_private(home):
             return None
         contents = _contents(path, key)
-        if contents is not None:
-            os.utime(path)  # the oldest go first
     except (OSError, ValueError):
         return None
+    if contents is not None:
+        with suppress(OSError):  # it may be a disk to read from
+            os.utime(path)  # what was not used for longest goes first
     return contents
 
 
@@ -121,7 +125,9 @@ def _is_ours(found: os.stat_result) -> bool:
     """Whether only who runs this could have written it."""
     if not hasattr(os, "geteuid"):
         return True
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    # The system's own user could do anything, and may have made the image of a machine.
+    owned = found.st_uid in (0, os.geteuid())
+    return owned and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_private(home: Path) -> bool:
@@ -161,7 +167,7 @@ def _limit() -> int:
 def _make_room(home: Path, added: int, limit: int) -> None:
     """Delete what was not used for longest, where there is more than ``limit``.
 
-    Others write too, and to count a thousand files takes 2 ms: so that is done by a process when it
+    Others write too, and to count a thousand files takes 5 ms: so that is done by a process when it
     first writes, and again for each sixteenth of the limit.
     """
     left = _unseen.get(str(home), 0) - added
@@ -187,7 +193,7 @@ def _files(home: Path) -> list[tuple[float, int, str]]:
         for entry in entries:
             with suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
-                if entry.name.endswith(_SUFFIX):
+                if _NAME.fullmatch(entry.name):
                     found.append((about.st_mtime, about.st_size, entry.path))
                 elif fnmatch(entry.name, DRAFTS) and now - about.st_mtime > _ABANDONED:
                     os.unlink(entry.path)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
-__all__ = ["FORK_WAITS", "GUARD"]
+__all__ = ["FORK_WAITS", "GUARD", "hold_at_forks"]
 
 # Reentrant: the collector may run anything in the middle of a delivery or a step. One for all
 # leaves: several would have to be taken in an order, and a step writes to what others may share.
@@ -19,28 +20,40 @@ GUARD = threading.RLock()
 # unless it is a user's, which could wait for the thread that forks.
 FORK_WAITS = 1.0
 
-# Of the threads that fork now: whether they got the lock.
-_forking: dict[int, bool] = {}
+
+def hold_at_forks(
+    lock: threading.RLock, seconds: float, lost: Callable[[], object] = lambda: None
+) -> None:
+    """Let forks wait for a lock, which the child finds open.
+
+    Args:
+        lock: Of this process.
+        seconds: How long a fork waits for another thread.
+        lost: Called in a child that another thread, which it does not have, left in the middle of
+            what the lock guards.
+    """
+    # Of the threads that fork now: whether they got the lock.
+    forking: dict[int, bool] = {}
+
+    def before() -> None:
+        forking[threading.get_ident()] = lock.acquire(timeout=seconds)
+
+    def in_the_parent() -> None:
+        if forking.pop(threading.get_ident(), False):
+            lock.release()
+
+    def in_the_child() -> None:
+        if forking.pop(threading.get_ident(), False):
+            lock.release()
+        else:  # it is held by a thread that is not here
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
+            lost()
+        forking.clear()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=before, after_in_parent=in_the_parent, after_in_child=in_the_child
+        )
 
 
-def _before_fork() -> None:
-    _forking[threading.get_ident()] = GUARD.acquire(timeout=FORK_WAITS)
-
-
-def _in_the_parent() -> None:
-    if _forking.pop(threading.get_ident(), False):
-        GUARD.release()
-
-
-def _in_the_child() -> None:
-    if _forking.pop(threading.get_ident(), False):
-        GUARD.release()
-    else:  # it is held by a thread that is not here
-        GUARD._at_fork_reinit()  # type: ignore[attr-defined]
-    _forking.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_in_the_parent, after_in_child=_in_the_child
-    )
+hold_at_forks(GUARD, FORK_WAITS)

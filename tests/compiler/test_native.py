@@ -1,11 +1,23 @@
 """Text of LLVM as something to call, against what the same text says by hand."""
 
 import ctypes
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
 
+import numpy as np
 import pytest
 
-from odyssey.compiler.native import MissingSymbolError, builtin, load
-from odyssey.errors import OdysseyError
+from odyssey.compiler import native
+from odyssey.compiler.native import MissingSymbolError, available, builtin, load, why_not
+from odyssey.devices.guard import hold_at_forks
+from odyssey.errors import DeviceError, OdysseyError, SettingError
+from support.faults import interrupt
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
@@ -20,12 +32,40 @@ define i64 @f(i64 %x) {
 }
 """
 
+SCALED = """
+define void @scaled{name}(ptr noalias %x, ptr noalias %y, i64 %n) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%j, %loop]
+  %p = getelementptr float, ptr %x, i64 %i
+  %q = getelementptr float, ptr %y, i64 %i
+  %v = load float, ptr %p
+  %w = fmul float %v, {factor}.0
+  store float %w, ptr %q
+  %j = add i64 %i, 1
+  %c = icmp slt i64 %j, %n
+  br i1 %c, label %loop, label %done
+done:
+  ret void
+}}
+"""
+
 CALLED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path / "cache"))
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
+    return tmp_path / "native"
+
+
+def check_scaled(loaded, factor, name=""):
+    x = np.arange(37, dtype=np.float32)
+    y = np.zeros_like(x)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    call(loaded.address(f"scaled{name}"))(x.ctypes.data, y.ctypes.data, x.size)
+    assert y.tolist() == [factor * k for k in range(37)]
 
 
 def address(function):
@@ -74,3 +114,339 @@ def test_a_builtin_is_called_with_its_arguments_and_keeps_its_code_alive():
     assert count.__name__ == "count"
     with pytest.raises(TypeError, match="count"):
         count(x=1)
+
+
+FAILING = """
+declare void @PyErr_SetNone(ptr)
+@PyExc_ZeroDivisionError = external global ptr
+define ptr @fail(ptr %self, ptr %args, i64 %n) {
+  %kind = load ptr, ptr @PyExc_ZeroDivisionError
+  call void @PyErr_SetNone(ptr %kind)
+  ret ptr null
+}
+"""
+
+
+def test_a_builtin_raises_what_its_code_sets():
+    loaded = load(FAILING)
+    with pytest.raises(ZeroDivisionError):
+        builtin(loaded.address("fail"), "fail", loaded)()
+
+
+def test_what_a_builtin_keeps_is_let_go_with_it():
+    loaded = load(BUILTIN)
+    known = weakref.ref(loaded)
+    count = builtin(loaded.address("count"), "count", loaded)
+    del loaded
+    gc.collect()
+    assert known() is not None
+    del count
+    gc.collect()
+    assert known() is None
+
+
+def test_a_thousand_programs_come_and_go_in_the_same_memory():
+    resource = pytest.importorskip("resource")
+    text = SCALED.format(name="", factor=3)
+
+    def grown(count):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(count):
+            check_scaled(load(text), 3)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    grown(100)
+    assert grown(1000) < 20 << 10  # kB where they are counted so; one program takes 180
+
+
+# ------------------------------------------------------------------ processors
+
+
+LEVELS = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+
+
+def test_code_for_a_lower_level_of_processors_does_without_what_it_lacks(cache):
+    text, made, refused = SCALED.format(name="", factor=5), {}, []
+    for cpu in ["", *LEVELS]:
+        try:
+            loaded = load(text, cpu=cpu)
+        except SettingError as error:
+            refused.append(str(error))
+            continue
+        check_scaled(loaded, 5)
+        made[cpu] = loaded.assembly()
+        assert "parse" in loaded.seconds  # not that of another level
+        assert len(list(cache.iterdir())) == len(made)
+    assert all("lacks" in said or "none of []" in said for said in refused)
+    if "x86-64" in made:
+        assert "mulps" in made["x86-64"]
+        assert "ymm" not in made["x86-64"] + made.get("x86-64-v2", "")
+    if "x86-64-v3" in made:
+        assert "ymm" in made["x86-64-v3"]
+        assert "zmm" not in made["x86-64-v3"]
+
+
+def test_a_level_that_is_unknown_or_above_this_processor_is_refused(monkeypatch):
+    for cpu in ("x86-64-v5", "nonsense", "znver9", "X86-64"):
+        with pytest.raises(SettingError, match="is none of"):
+            load(BUILTIN, cpu=cpu)
+    old = dict.fromkeys([*native._LEVELS["x86-64"], *native._LEVELS["x86-64-v2"]], True)
+    native._check_level("x86-64-v2", old)
+    with pytest.raises(SettingError, match=r"needs avx, avx2, .* this processor lacks"):
+        native._check_level("x86-64-v3", old | {"avx": False})
+    with pytest.raises(SettingError, match=r"none of \[\] here"):
+        native._check_level("x86-64", {"neon": True})
+
+
+# ------------------------------------------------------------------ the disk
+
+
+def test_what_was_damaged_on_disk_is_compiled_again_and_then_read(cache):
+    text = SCALED.format(name="", factor=7)
+    load(text)
+    (path,) = cache.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    again, warm = load(text), load(text)
+    assert "parse" in again.seconds
+    assert "read" in warm.seconds
+    check_scaled(again, 7)
+    check_scaled(warm, 7)
+
+
+def test_without_a_place_on_disk_programs_are_compiled_each_time(cache, monkeypatch):
+    for given in ("off", os.path.join(__file__, "below")):
+        monkeypatch.setenv("ODYSSEY_CACHE", given)
+        for _ in range(2):
+            loaded = load(SCALED.format(name="", factor=7))
+            assert "parse" in loaded.seconds
+            check_scaled(loaded, 7)
+    assert not cache.exists()
+
+
+def test_code_of_ten_kilobytes_is_loaded_from_disk_within_ten_milliseconds(cache):
+    text = "".join(SCALED.format(name=k, factor=k + 2) for k in range(30))
+    load(text)
+    assert next(cache.iterdir()).stat().st_size > 9000
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        loaded = load(text)
+        loaded.address("scaled3")
+        taken.append(time.process_time() - start)
+        assert "read" in loaded.seconds
+    check_scaled(loaded, 31, 29)
+    assert min(taken) < 0.01
+
+
+TWICE = """
+import ctypes, sys
+from odyssey.compiler.native import load
+
+for k in range(12):
+    text = f"define i64 @f() {{{{ ret i64 {k} }}}}".format()
+    loaded = load(text)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("f"))() == k
+print("read" in loaded.seconds)
+"""
+
+
+def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cache):
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0], said
+    assert [errors for _, errors in said] == ["", ""]
+    assert len(list(cache.iterdir())) == 12
+
+
+# ------------------------------------------------------------------ interrupts, threads, forks
+
+
+def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
+    # A tracer can raise before a file is closed, where no signal is handled.
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
+    text, points = SCALED.format(name="", factor=7), 0
+    check_scaled(load(text), 7)
+    for warm in (True, False):
+        for n in itertools.count(1):
+            if not warm:
+                next(cache.iterdir()).unlink()
+            try:
+                with interrupt(n) as fired:
+                    load(text)
+            except KeyboardInterrupt:
+                points += 1
+            while native._LOCK._is_owned():  # between a block and the end of its ``with``
+                native._LOCK.release()
+            check_scaled(load(text), 7)
+            assert [path.suffix for path in cache.iterdir()] in (
+                [".code"],
+                [".code", ".tmp"],
+                [".tmp", ".code"],
+            )
+            for path in cache.glob(".*"):
+                path.unlink()
+            if not fired:
+                break
+    assert points > 100
+
+
+def test_threads_that_load_at_once_get_each_their_own():
+    failed = []
+
+    def work(number):
+        try:
+            for k in range(4):
+                name, factor = f"of_{number % 4}", number % 4 + k + 2
+                check_scaled(load(SCALED.format(name=name, factor=factor)), factor, name)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+
+def in_a_child(check):
+    """Whether ``check()`` comes to its end in a forked process."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            check()
+            code = 0
+        finally:
+            os._exit(code)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_runs_what_was_loaded_and_loads_more():
+    loaded = load(SCALED.format(name="", factor=7))
+    loaded.address("scaled")
+    late = load(SCALED.format(name="_late", factor=9))
+
+    def check():
+        check_scaled(loaded, 7)
+        check_scaled(late, 9, "_late")
+        check_scaled(load(SCALED.format(name="", factor=8)), 8)
+
+    assert in_a_child(check)
+    check()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_in_the_middle_of_compiling_gives_a_child_that_compiles(monkeypatch):
+    monkeypatch.setenv("ODYSSEY_CACHE", "off")
+    text = "".join(SCALED.format(name=k, factor=k + 2) for k in range(20))
+    stop = threading.Event()
+
+    def compile_on():
+        while not stop.is_set():
+            load(text)
+            time.sleep(0.002)  # as those do who make the next text
+
+    thread = threading.Thread(target=compile_on)
+    thread.start()
+    try:
+        for _ in range(3):
+            assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
+    finally:
+        stop.set()
+        thread.join()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_lock_that_a_fork_could_not_wait_for_is_open_in_the_child_which_is_told():
+    lock, told, held, stop = threading.RLock(), [], threading.Event(), threading.Event()
+    hold_at_forks(lock, 0.05, lambda: told.append(True))
+
+    def hold():
+        with lock:
+            held.set()
+            stop.wait()
+
+    def check():
+        assert told
+        assert lock.acquire(timeout=0)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        assert in_a_child(check)
+    finally:
+        stop.set()
+        thread.join()
+    assert not told
+    assert lock.acquire(timeout=0)
+    lock.release()
+
+
+# ------------------------------------------------------------------ where it cannot be
+
+
+def test_a_child_left_in_the_middle_of_llvm_says_so(monkeypatch):
+    loaded = load(BUILTIN)
+    place = loaded.address("count")
+    monkeypatch.setattr(native, "_lost", [])
+    native._lose()
+    assert not available()
+    for ask in (lambda: load(BUILTIN), lambda: loaded.address("g"), loaded.assembly):
+        with pytest.raises(DeviceError, match=r"was forked while .*; all else works"):
+            ask()
+    assert loaded.address("count") == place  # what is known needs no LLVM
+
+
+WITHOUT = """
+import sys
+
+sys.modules["llvmlite"] = None
+from odyssey.compiler.native import available, load, why_not
+from odyssey.errors import DeviceError
+
+assert not available()
+assert "pip install llvmlite" in why_not()
+try:
+    load("")
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_without_llvmlite_the_reason_is_told():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("load: no machine code can be made: llvmlite cannot be used")
+
+
+def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
+    program = "import sys, odyssey.compiler.native; sys.exit('llvmlite' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_here_it_can_be():
+    assert why_not() is None
+    assert available()
