@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -98,9 +99,20 @@ class Graph:
         instructions: In order of execution.
         outputs: The leaves of the result: Refs, Filled, or values that no input reaches.
         clears: Labels of the gradients that the function leaves at None.
+        cleared: Whose they are.
+        made: Variables that hold what Python knows, as learning rates, and what makes them anew.
     """
 
-    __slots__ = ("clears", "constants", "inputs", "instructions", "outputs", "states")
+    __slots__ = (
+        "cleared",
+        "clears",
+        "constants",
+        "inputs",
+        "instructions",
+        "made",
+        "outputs",
+        "states",
+    )
 
     def __init__(self) -> None:
         self.inputs: list[tuple[int, Spec]] = []
@@ -109,6 +121,8 @@ class Graph:
         self.instructions: list[Instruction] = []
         self.outputs: list[Any] = []
         self.clears: list[str] = []
+        self.cleared: list[Variable] = []
+        self.made: list[tuple[Variable, Callable[[], Variable]]] = []
 
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""

@@ -285,7 +285,10 @@ class Trace:
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Return what ``make`` gave when this was first asked for ``owner``."""
         if id(owner) not in self._made:
-            self._made[id(owner)] = (owner, make())
+            made = make()
+            self._made[id(owner)] = (owner, made)
+            if isinstance(made, Variable):
+                self.graph.made.append((made, make))
         return self._made[id(owner)][1]
 
     # -------------------------------------------------------------- beginning and end
@@ -328,6 +331,7 @@ class Trace:
         state = self._states.get((variable._id, "grad"))
         if left is None:
             self.graph.clears.append(self._label(variable, "grad"))
+            self.graph.cleared.append(variable)
             return
         if state is None:
             label = self._label(variable, "grad")

@@ -78,8 +78,19 @@ def _column(v: Any) -> Any:
     return reshape(v, (*v.shape, 1))
 
 
+def _natively(build: Any, x: Any, y: Any) -> Any:
+    if np.result_type(x.dtype, y.dtype).char not in "fd":
+        return NotImplemented
+    shape = _matmul_spec(Spec(x.shape, x.dtype), Spec(y.shape, y.dtype)).shape
+    left = build.reshape(x, (1, *x.shape)) if x.ndim == 1 else x
+    right = build.reshape(y, (*y.shape, 1)) if y.ndim == 1 else y
+    dtype = np.result_type(x.dtype, y.dtype)
+    return build.reshape(build.product(build.cast(left, dtype), build.cast(right, dtype)), shape)
+
+
 @op(
     primitive="product",
+    native=_natively,
     ufunc=np.matmul,
     kernel=_matmul,
     infer=_matmul_spec,

@@ -101,6 +101,8 @@ def op(
     slope: Callable[..., Any] | None = None,
     equals: Callable[..., Any] | None = None,
     primitive: str | None = None,
+    native: Callable[..., Any] | None = None,
+    requires: Callable[..., Any] | None = None,
     ordered: bool = False,
     kernels: Sequence[Kernel] = (),
     numpy: Sequence[Any] = (),
@@ -163,6 +165,10 @@ def op(
         primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
             ``"product"``, ``"view"``, ``"gather"``, ``"scatter"``, ``"assemble"``, ``"scan"``,
             ``"decompose"``, ``"random"``, ``"call"``.
+        native: Of a primitive, what it does in the verbs of native code: a function of these and
+            of what the reference takes, which returns a result, or ``NotImplemented``.
+        requires: What the kernel asks of data beside specs, in ops: a function with the parameters
+            of the reference that returns a list of truths; where one fails, the kernel raises.
         ordered: The op does something beside its result: calls of it stay, and stay in order.
         kernels: Other ways to run it, each a ``Kernel``, which ``row.use`` takes.
         numpy: NumPy functions whose calls on Variables mean this op.

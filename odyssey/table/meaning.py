@@ -4,12 +4,16 @@ A compiler takes a row apart by one of three things. An elementwise row has a ``
 meaning on numbers, unless a library alone has that; ``slope`` is its derivative, where that
 deserves a formula of its own. A row that stands for a composition has ``equals``,
 the same function written with other ops. What is neither is a ``primitive``, of which there are a
-few kinds, and a compiler knows each. A row of numbers may have ``equals`` beside its scalar.
+few kinds; those that native code computes say how by ``native``, a function that is given verbs
+before the operands and options (``compiler.lowering.Lowering`` has them). A row of numbers may have
+``equals`` beside its scalar. What its kernel asks of data, such as class numbers in their range, a
+row says by ``requires``, a list of truths in ops; where one does not hold, the kernel raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import CO_VARARGS
 from typing import Any, NamedTuple
 
 from odyssey.checks import flag, function, shown
@@ -17,6 +21,8 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.table.signature import Layout, parameters_of
 
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
+
+_FACTS = (*("scalar", "slope", "equals", "primitive", "native", "requires", "ordered", "kernels"),)
 
 PRIMITIVES = (
     *("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose"),
@@ -63,8 +69,9 @@ class Kernel(NamedTuple):
 
 def check_meaning(given: Mapping[str, Any]) -> None:
     """Refuse what is said of a meaning in values that it cannot have."""
-    if given["equals"] is not None:
-        function("op: equals", given["equals"])
+    for name in ("equals", "native", "requires"):
+        if given[name] is not None:
+            function(f"op: {name}", given[name])
     flag("op", "ordered", given["ordered"])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
         raise DTypeError(f"op: primitive={shown(given['primitive'])}; pass a str, or leave it out")
@@ -75,14 +82,11 @@ def check_meaning(given: Mapping[str, Any]) -> None:
 
 def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is declared of a row's meaning, if it fits what the row takes."""
-    facts = {
-        name: given[name]
-        for name in ("scalar", "slope", "equals", "primitive", "ordered", "kernels")
-    }
+    facts = {name: given[name] for name in _FACTS}
     names = [*layout.arrays, *layout.options]
-    for what in ("scalar", "slope", "equals"):
-        if given[what] is not None:
-            found = _names_of(given[what])
+    for what in ("scalar", "slope", "equals", "native", "requires"):
+        if given[what] is not None and not _takes_all(given[what]):
+            found = _names_of(given[what])[what == "native" :]
             if found != names:
                 raise OdysseyError(
                     f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "
@@ -101,6 +105,11 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
             "a primitive; drop primitive="
         )
     return facts
+
+
+def _takes_all(given: Callable[..., Any]) -> bool:
+    """Whether a function takes any number of operands, as one of a variadic row may."""
+    return bool(getattr(getattr(given, "__code__", None), "co_flags", 0) & CO_VARARGS)
 
 
 def _names_of(given: Callable[..., Any]) -> list[str]:

@@ -79,6 +79,7 @@ class Row:
         "module",
         "moves",
         "name",
+        "native",
         "needs",
         "numpy",
         "of",
@@ -96,6 +97,7 @@ class Row:
         "reference",
         "rejects",
         "required",
+        "requires",
         "results",
         "samples",
         "scalar",
@@ -142,6 +144,8 @@ class Row:
         slope: Callable[..., Any] | None = None,
         equals: Callable[..., Any] | None = None,
         primitive: str | None = None,
+        native: Callable[..., Any] | None = None,
+        requires: Callable[..., Any] | None = None,
         ordered: bool = False,
         kernels: Sequence[Any] = (),
         ufunc: np.ufunc | None = None,
@@ -172,6 +176,7 @@ class Row:
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
         self.ufunc = ufunc
         self.scalar, self.slope, self.equals, self.primitive = scalar, slope, equals, primitive
+        self.native, self.requires = native, requires
         self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
         self.several, self.parts = several, tuple(parts)
         self.elementwise, self.linear, self.masks, self.moves = elementwise, linear, masks, moves

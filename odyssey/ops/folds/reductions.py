@@ -50,6 +50,9 @@ def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold(
+        "sum", build.cast(x, _SUMMED(x.dtype)), axis, keepdims
+    ),
     numpy=[np.sum],
     canonical=folded,
     infer=reduced("sum", _SUMMED),
@@ -147,6 +150,7 @@ _EXTREMA: dict[str, Any] = {
     real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold("max", x, axis, keepdims),
     numpy=[np.max, np.amax],
     canonical=folded,
     infer=_extremum_infer("max"),
@@ -162,6 +166,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold("min", x, axis, keepdims),
     numpy=[np.min, np.amin],
     canonical=folded,
     infer=_extremum_infer("min"),
@@ -236,6 +241,7 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold("any", build.cast(x, bool), axis, keepdims),
     numpy=[np.any],
     canonical=folded,
     infer=reduced("any", made_by(np.any)),
@@ -250,6 +256,7 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold("all", build.cast(x, bool), axis, keepdims),
     numpy=[np.all],
     canonical=folded,
     infer=reduced("all", made_by(np.all)),

@@ -216,6 +216,9 @@ def _prod_dtype(dtype: Any) -> Any:
 
 @op(
     primitive="reduce",
+    native=lambda build, x, axis, keepdims: build.fold(
+        "prod", build.cast(x, _prod_dtype(x.dtype)), axis, keepdims
+    ),
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
     kernels=[Kernel("eight lanes", _product_in_loops, when=_folds_last)],
     numpy=[np.prod],

@@ -144,6 +144,7 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
 
 @op(
     primitive="gather",
+    native=lambda build, x, key: build.part(x, key) if _only_slices(key) else NotImplemented,
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key: (spelled_key(x.shape, key),),
@@ -167,8 +168,16 @@ def _only_slices(key: Any) -> bool:
     )
 
 
+def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
+    if not _only_slices(key):
+        return NotImplemented
+    part = build.broadcast(x, _picked(spec, key, "add_at").shape)
+    return build.join([(part, key)], spec.shape, x.dtype)
+
+
 @op(
     primitive="scatter",
+    native=_added_natively,
     linear=True,
     kernels=[
         Kernel(
@@ -259,8 +268,45 @@ def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
     return reshape(part, (1,) * dropped + part.shape) if dropped > 0 else part
 
 
+def _written_natively(build: Any, x: Any, v: Any, key: Any) -> Any:
+    """The parts of ``x`` around a box, and the value in it."""
+    if not _only_slices(key) or not x.ndim:
+        return NotImplemented
+    picked = _picked(Spec(x.shape, x.dtype), key, "setitem").shape
+    boxes = _around(x.shape, key)
+    if boxes is None:
+        return NotImplemented
+    value = build.cast(v, x.dtype)
+    while value.ndim > len(picked):  # as in NumPy, leading axes of length 1 are dropped
+        value = build.reshape(value, value.shape[1:])
+    parts = [(build.part(x, box), box) for box in boxes]
+    return build.join([*parts, (build.broadcast(value, picked), key)], x.shape, x.dtype)
+
+
+def _around(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...]] | None:
+    """Boxes that make up what a key of slices leaves out; None where that is no box."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    parts = [part for part in parts if part is not None]
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    dots = parts.index(Ellipsis)
+    whole = [slice(None)] * (len(shape) - len(parts) + 1)
+    boxes: list[tuple[Any, ...]] = []
+    inside: list[Any] = []
+    for n, part in zip(shape, [*parts[:dots], *whole, *parts[dots + 1 :]], strict=True):
+        places = range(n)[part] if isinstance(part, slice) else range(n)[part : part + 1 or None]
+        if len(places) > 1 and places.step != 1:
+            return None
+        start, stop = (places[0], places[-1] + 1) if places else (0, 0)
+        rest = [box for box in (slice(0, start), slice(stop, n)) if box.start < box.stop]
+        boxes += [(*inside, box) for box in rest]
+        inside.append(slice(start, stop))
+    return boxes
+
+
 @op(
     primitive="scatter",
+    native=_written_natively,
     moves=True,
     prepare=_prepare,
     canonical=lambda x, v, key: (spelled_key(x.shape, key),),

@@ -72,6 +72,20 @@ def _push_part(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]
     return add_at(reshape(t, -1) if axis is None else t, _slot(arrays_spec, place, axis), out)
 
 
+def _joined_natively(build: Any, *given: Any) -> Any:
+    *arrays, axis = given
+    specs = [Spec(a.shape, a.dtype) for a in arrays]
+    made = _joined_spec(*specs, axis)
+    parts = [
+        (
+            build.cast(build.reshape(a, (-1,)) if axis is None else a, made.dtype),
+            _slot(specs, k, axis),
+        )
+        for k, a in enumerate(arrays)
+    ]
+    return build.join(parts, made.shape, made.dtype)
+
+
 @op(
     variadic="arrays",
     bunches=True,
@@ -79,6 +93,7 @@ def _push_part(t: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]
     prepare=_axis,
     canonical=_spelled_axis,
     primitive="assemble",
+    native=_joined_natively,
     infer=_joined_spec,
     vjp={"arrays": _pull_part},
     jvp={"arrays": _push_part},

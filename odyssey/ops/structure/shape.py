@@ -32,6 +32,7 @@ def shape_of(x: Any) -> Shape:
 @op(
     linear=True,
     primitive="view",
+    native=lambda build, x: x,
     infer=like,
     vjp={"x": PASS},
     samples=[sample((2, 3)), sample(()), sample((0,))],
@@ -99,10 +100,18 @@ def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     return shape, order
 
 
+def _reshaped_natively(build: Any, x: Any, shape: Any, order: str) -> Any:
+    if order == "C":
+        return build.reshape(x, shape)
+    turned = build.reshape(build.transpose(x, range(x.ndim)[::-1]), shape[::-1])
+    return build.transpose(turned, range(len(shape))[::-1])
+
+
 @op(
     linear=True,
     numpy=[np.reshape],
     primitive="view",
+    native=_reshaped_natively,
     prepare=_ordered,
     canonical=_spelled_shape,
     infer=_reshape_spec,
@@ -145,6 +154,7 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
 @op(
     linear=True,
     primitive="view",
+    native=lambda build, x, axes: build.transpose(x, axes),
     numpy=[np.transpose],
     canonical=_spelled_order,
     infer=_transpose_spec,
@@ -196,6 +206,7 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
 @op(
     linear=True,
     primitive="view",
+    native=lambda build, x, shape: build.broadcast(x, shape),
     numpy=[np.broadcast_to],
     canonical=lambda x, shape: (shape if isinstance(shape, tuple) else (shape,),),
     infer=_broadcast_spec,

@@ -1,0 +1,188 @@
+"""A plan as the text of one LLVM module: kernels, what calls them in order, and the entry.
+
+The module is called with one table of addresses: of the arena, then of the arrays of arguments,
+states, constants, results and calls. Nothing in the text is an address, so it is the same in every
+process. Kernels that are alike, as those of equal layers, are one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
+from odyssey.compiler.fusing import Kernel
+from odyssey.compiler.ir import declarations
+from odyssey.compiler.loops import Loops
+from odyssey.compiler.nodes import Node
+from odyssey.compiler.planning import Buffer, Plan, covered
+from odyssey.compiler.products import Product
+from odyssey.compiler.routine import Routine
+from odyssey.spec import Spec
+
+__all__ = ["Module", "emit"]
+
+
+class Module(NamedTuple):
+    """A program as text.
+
+    Attributes:
+        text: Of the module.
+        slots: By kind and number of a buffer, its place in the table of addresses.
+        segments: Names of functions ``i64 f(ptr table)``, between which calls of Python stand.
+        calls: What these are, in order.
+        names: By place of a kernel, the function that is called for it.
+    """
+
+    text: str
+    slots: dict[tuple[str, int], int]
+    segments: list[str]
+    calls: list[Node]
+    names: dict[int, str]
+
+
+_BLAS = {
+    f"ody_{letter}gemm": f"declare void @ody_{letter}gemm(i32, i32, i32, i64, i64, i64, {number}, "
+    f"ptr, i64, ptr, i64, {number}, ptr, i64)"
+    for letter, number in (("s", "float"), ("d", "double"))
+}
+
+
+class _Driver:
+    """The functions that call kernels in order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.slots: dict[tuple[str, int], int] = {("arena", 0): 0}
+        self.kernels: list[str] = []
+        self.texts: list[str] = []
+        self.calls: list[Node] = []
+        self.names: dict[int, str] = {}
+        self._known: dict[tuple[str, str], str] = {}
+        self._lines: list[str] = []
+        self._used: set[int] = set()
+        self._count = 0
+
+    def name(self, text: str) -> str:
+        """A new name for what an instruction gives."""
+        self._count += 1
+        self._lines.append(f"  %d{self._count} = {text}")
+        return f"%d{self._count}"
+
+    def pointer(self, buffer: Buffer) -> str:
+        """Where a buffer lies."""
+        key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
+        slot = self.slots.setdefault(key, len(self.slots))
+        self._used.add(slot)
+        if not buffer.offset:
+            return f"%p{slot}"
+        return self.name(f"getelementptr inbounds i8, ptr %p{slot}, i64 {buffer.offset}")
+
+    def call(self, kernel: Kernel, routine: Routine) -> None:
+        """Append a call of a kernel's function, which like kernels share."""
+        text = routine.text()
+        name = self._known.get(text)
+        if name is None:
+            name = self._known[text] = f"k{len(self._known)}"
+            given, body = text
+            self.kernels.append(f"define internal void @{name}({given}) #0 {{\n{body}\n}}")
+        self.names[kernel.place] = name
+        pointers = ", ".join(f"ptr {self.pointer(buffer)}" for buffer in routine.buffers)
+        self._lines.append(f"  call void @{name}({pointers})")
+
+    def check(self, node: Node) -> None:
+        """Go on only where a truth holds."""
+        home = self.plan.homes[node.id]
+        truth = self.name(f"load i8, ptr {self.pointer(home.buffer)}")
+        holds = self.name(f"icmp ne i8 {truth}, 0")
+        after = f"after{self._count}"
+        self._lines += [f"  br i1 {holds}, label %{after}, label %refused", f"{after}:"]
+
+    def fill(self, node: Node) -> None:
+        """Set a buffer to 0."""
+        home = self.plan.homes[node.id]
+        at = self.pointer(home.buffer)
+        self._lines.append(
+            f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {home.buffer.bytes}, i1 false)"
+        )
+
+    def move(self, to: Buffer, source: Buffer) -> None:
+        """Copy a buffer into another."""
+        a, b = self.pointer(to), self.pointer(source)
+        self._lines.append(
+            f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {to.bytes}, i1 false)"
+        )
+
+    def end_segment(self) -> None:
+        """Close a function, and begin the next."""
+        head = [f"define i64 @segment{len(self.texts)}(ptr %table) {{"]
+        for slot in sorted(self._used):
+            head += [
+                f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
+                f"  %p{slot} = load ptr, ptr %s{slot}",
+            ]
+        tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
+        self.texts.append("\n".join([*head, *self._lines, *tail]))
+        self._lines, self._used = [], set()
+
+
+def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[str, int]) -> Module:
+    """Write a plan down.
+
+    Args:
+        plan: What is to be done.
+        inputs: Specs of the arguments, in order.
+        layout: Of NumPy's arrays here; None for a program without an entry of its own, whose table
+            Python fills in.
+        blas: Names of the products that can be called.
+    """
+    driver = _Driver(plan)
+    for kind, index in _fixed(plan, len(inputs)):
+        driver.slots.setdefault((kind, index), len(driver.slots))
+    for node in plan.fused.order:
+        if node.kind == "join" and not covered(node) and node.id in plan.homes:
+            driver.fill(node)
+    for kernel in plan.fused.kernels:
+        if kernel.kind == "call":
+            driver.end_segment()
+            driver.calls.append(kernel.nodes[0])
+            continue
+        if any(n.size for n in kernel.nodes) or kernel.kind == "product":
+            known = (
+                kernel.kind != "product" or f"ody_{'sd'[kernel.nodes[0].type == 'f8']}gemm" in blas
+            )
+            routine = (
+                Product(plan, kernel, known) if kernel.kind == "product" else Loops(plan, kernel)
+            )
+            driver.call(kernel, routine)
+        for node in kernel.checks:
+            driver.check(node)
+    for state, node in plan.moves:
+        home = plan.home(node)
+        driver.move(_state_buffer(plan, state), home.buffer)
+    driver.end_segment()
+    used = "\n".join([*driver.kernels, *driver.texts])
+    parts = [declarations(used), _declared(used), used]
+    if layout is not None:
+        parts.append(entry(inputs, plan, driver.slots, layout))
+    parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
+    segments = [f"segment{k}" for k in range(len(driver.texts))]
+    return Module("\n".join(parts), driver.slots, segments, driver.calls, driver.names)
+
+
+def _declared(text: str) -> str:
+    """Declare the products that are called."""
+    return "\n".join(line for name, line in _BLAS.items() if f"call void @{name}(" in text)
+
+
+def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:
+    """Buffers whose addresses the entry writes into the table."""
+    outputs = [k for k, node in enumerate(plan.outputs) if node is not None]
+    return [*(("input", k) for k in range(inputs)), *(("output", k) for k in outputs)]
+
+
+def _state_buffer(plan: Plan, state: int) -> Buffer:
+    for home in plan.homes.values():
+        if home.buffer.kind == "state" and home.buffer.index == state:
+            return home.buffer
+    raise AssertionError(f"state {state} lies nowhere")

@@ -1,0 +1,364 @@
+"""Nests of loops as LLVM IR: maps and folds over one space, each element read once.
+
+Along the last axis of a space there are as many loops, one behind the other, as folds along a row
+need: softmax has one for the largest element, one for the sum and one for the quotients. Sums are
+the only place where the order of arithmetic is free: a sum along a row is made of as many partial
+ones as a vector has lanes; a sum of everything of sums of at most 4096, which are added in double
+precision. So its error is at most about 4096 / 16 + 16 roundings of the largest partial sum.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from odyssey.compiler.fusing import Kernel, is_costly, levels, role
+from odyssey.compiler.ir import LLVM, Code, Word
+from odyssey.compiler.nodes import Node
+from odyssey.compiler.planning import Plan
+from odyssey.compiler.routine import Routine
+
+__all__ = ["Loops"]
+
+BLOCK = 4096
+_FLOATING = ("f2", "f4", "f8")
+_Terms = list[tuple[Word, int]]
+
+
+class Loops(Routine):
+    """The routine of a kernel of loops."""
+
+    def __init__(self, plan: Plan, kernel: Kernel) -> None:
+        super().__init__(plan, kernel)
+        self.space = kernel.space
+        self.nodes = {n.id: n for n in kernel.nodes}
+        self.roles = {n.id: role(n, kernel.space) for n in kernel.nodes}
+        self.level = levels(kernel.nodes, kernel.space)
+        self.last_level = max(
+            self.level[n.id] + (self.roles[n.id] == "rowfold") for n in kernel.nodes
+        )
+        # By number of a node in memory: pointer, first element, strides along the space.
+        self.views: dict[int, tuple[str, int, tuple[int, ...]]] = {}
+        self.outside: dict[int, Node] = {}
+        self.totals: dict[int, str] = {}
+        self.rows: dict[int, str] = {}
+        self._find_views()
+        self._begin()
+        self._nest(self._loops(), [])
+        self._end()
+
+    # -------------------------------------------------------------- before and behind the loops
+
+    def _find_views(self) -> None:
+        for n in self.kernel.nodes:
+            for i in n.inputs:
+                if i.id in self.nodes:
+                    continue
+                if i.size == 1:
+                    self.number(i)
+                elif i.owner.kind != "index":
+                    self.outside[i.id] = i
+        for i in self.outside.values():
+            self._see(i, self.space)
+        for n in self.kernel.nodes:
+            if n.id in self.plan.homes:
+                self._see(n, self.space)
+
+    def _see(self, n: Node, space: tuple[int, ...]) -> None:
+        home = self.plan.home(n)
+        strides = home.view.broadcast(space).strides
+        self.views[n.id] = (self.pointer(home.buffer), home.view.offset, strides)
+
+    def _is_total(self, n: Node) -> bool:
+        return self.roles[n.id] in ("fold", "foldrows") and n.size == 1
+
+    def _partial(self, n: Node) -> str:
+        """The type that parts of a total are added in."""
+        return "f8" if n.detail[0] == "sum" and n.type in _FLOATING else n.type
+
+    def _begin(self) -> None:
+        """Let every fold that is known at the end begin with its neutral element."""
+        for n in self.kernel.nodes:
+            if self.roles[n.id] not in ("fold", "foldrows"):
+                continue
+            if n.size == 1:
+                kind = self._partial(n)
+                self.totals[n.id] = self.alloca(kind)
+                self._keep(neutral(self.code, n.detail[0], kind), self.totals[n.id])
+            else:
+                self._fill(n, neutral(self.code, n.detail[0], n.type))
+
+    def _fill(self, n: Node, value: Word) -> None:
+        pointer, start, strides = self.views[n.id]
+        axes = [(length, strides[a]) for a, length in enumerate(n.shape) if length != 1]
+
+        def each(k: int, terms: _Terms) -> None:
+            if k == len(axes):
+                self.code.store(value, self.address(n.type, pointer, terms, start))
+            else:
+                self.loop(axes[k][0], lambda i: each(k + 1, [*terms, (i, axes[k][1])]))
+
+        each(0, [])
+
+    def _end(self) -> None:
+        for n in self.kernel.nodes:
+            if n.id in self.totals:
+                kind = self._partial(n)
+                found = self._kept(kind, self.totals[n.id])
+                pointer, start, _ = self.views[n.id]
+                at = self.address(n.type, pointer, (), start)
+                self.code.store(self.code.cast(found, n.type), at)
+
+    def _keep(self, word: Word, place: str) -> None:
+        """Write to the stack, where truths are of one bit."""
+        self.code.line(f"store {LLVM[word.type]} {word.text}, ptr {place}")
+
+    def _kept(self, type: str, place: str) -> Word:
+        return self.code.op(type, f"load {LLVM[type]}, ptr {place}")
+
+    # -------------------------------------------------------------- the nest
+
+    def _loops(self) -> list[tuple[int, dict[int, int]]]:
+        """Lengths, and by node strides; axes through which all step evenly are one."""
+        axes = [
+            (length, {id: view[2][a] for id, view in self.views.items()})
+            for a, length in enumerate(self.space)
+        ]
+        flat = set(self.roles.values()) <= {"full", "fold"} and not self._asks_indices()
+        flat = flat and all(n.size == 1 for n in self.kernel.nodes if n.kind == "fold")
+        last = [] if flat or not axes else [axes.pop()]
+        merged: list[tuple[int, dict[int, int]]] = []
+        for length, strides in axes:
+            if length == 1:
+                continue
+            if merged and not self._asks_indices():
+                before, wide = merged[-1]
+                if all(wide[id] == length * s for id, s in strides.items()):
+                    merged[-1] = (before * length, strides)
+                    continue
+            merged.append((length, strides))
+        self._axes = [a for a, n in enumerate(self.space[: len(axes)]) if n != 1]
+        return (merged + last) or [(1, dict.fromkeys(self.views, 0))]
+
+    def _asks_indices(self) -> bool:
+        return any(i.owner.kind == "index" for n in self.kernel.nodes for i in n.inputs)
+
+    def _nest(
+        self, loops: list[tuple[int, dict[int, int]]], outer: list[tuple[Word, dict[int, int]]]
+    ) -> None:
+        length, strides = loops[0]
+        if len(loops) > 1:
+            self.loop(length, lambda i: self._nest(loops[1:], [*outer, (i, strides)]))
+        elif length > 2 * BLOCK and self.totals and self.last_level == 0:
+            self._in_blocks(length, strides, outer)
+        else:
+            self._row(length, strides, outer)
+
+    def _in_blocks(
+        self, length: int, strides: dict[int, int], outer: list[tuple[Word, dict[int, int]]]
+    ) -> None:
+        code = self.code
+
+        def block(k: Word) -> None:
+            first = code.op("i8", f"mul nuw nsw i64 {k.text}, {BLOCK}")
+            left = code.op("i8", f"sub nsw i64 {length}, {first.text}")
+            count = code.op("i8", f"call i64 @llvm.smin.i64(i64 {left.text}, i64 {BLOCK})")
+            self.first = first
+            self._row(count, strides, [*outer, (first, strides)])
+            self.first = None
+
+        self.loop(-(-length // BLOCK), block)
+
+    first: Word | None = None
+
+    def _row(
+        self,
+        length: int | Word,
+        strides: dict[int, int],
+        outer: list[tuple[Word, dict[int, int]]],
+    ) -> None:
+        """What happens for one choice of the outer indices."""
+        self.row: dict[int, Word] = {}
+        self.inner, self.outer = strides, outer
+        self.bases: dict[int, str] = {}
+        for id, (pointer, start, _) in self.views.items():
+            if id not in self.totals:
+                terms = [(index, by[id]) for index, by in outer]
+                self.bases[id] = self.address(self._node(id).type, pointer, terms, start)
+        for level in range(self.last_level + 1):
+            here = [n for n in self.kernel.nodes if self.level[n.id] == level]
+            for n in here:
+                if self.roles[n.id] == "row":
+                    self._compute_row(n)
+                elif self.roles[n.id] == "foldrows":
+                    self._add(n, self._of_row(n.inputs[0]))
+            roots = [
+                n
+                for n in here
+                if self.roles[n.id] in ("rowfold", "fold")
+                or (self.roles[n.id] == "full" and (n.id in self.views or self._crosses(n)))
+            ]
+            if roots:
+                self._phase(level, roots, length)
+
+    def _node(self, id: int) -> Node:
+        return self.outside.get(id) or self.nodes[id]
+
+    def _compute_row(self, n: Node) -> None:
+        self.row[n.id] = self.compute(n, [self._of_row(i) for i in n.inputs])
+        if n.id in self.bases:
+            self.code.store(self.row[n.id], self.bases[n.id])
+
+    def _of_row(self, n: Node) -> Word:
+        """What a row has once."""
+        if n.id in self.row:
+            return self.row[n.id]
+        if n.id in self.bases:
+            return self.code.load(n.type, self.bases[n.id])
+        return self._index(n, None) if n.owner.kind == "index" and n.size > 1 else self.number(n)
+
+    def _index(self, n: Node, inner: Word | None) -> Word:
+        """The index along an axis of the space; it is asked for only where axes are not merged."""
+        axis = len(self.space) - len(n.owner.shape) + n.owner.detail
+        if n.owner.size == 1:
+            return self.code.const("i8", 0)
+        if axis == len(self.space) - 1:
+            assert inner is not None, "an index along a row is none of the row"
+            return inner
+        return self.outer[self._axes.index(axis)][0]
+
+    def _crosses(self, n: Node) -> bool:
+        """Whether what was costly here is used in a later loop along the row."""
+        return is_costly(n) and any(
+            u.id in self.nodes
+            and self.level[u.id] > self.level[n.id]
+            and self.roles[u.id] in ("full", "rowfold", "fold")
+            for u in self.plan.fused.users[n.id]
+        )
+
+    # -------------------------------------------------------------- one loop along a row
+
+    def _phase(self, level: int, roots: list[Node], length: int | Word) -> None:
+        code = self.code
+        sums: dict[int, str] = {}
+        for n in roots:
+            if self._folds_row(n):
+                sums[n.id] = self.alloca(n.type)
+                self._keep(neutral(code, n.detail[0], n.type), sums[n.id])
+
+        def body(j: Word) -> None:
+            known: dict[int, Word] = {}
+            stores: list[tuple[Word, str]] = []
+            for n in roots:
+                if self.roles[n.id] == "full":
+                    stores += self._places(n, self._get(n, j, level, known), j)
+                    continue
+                value = self._get(n.inputs[0], j, level, known)
+                if n.id in sums:
+                    old = self._kept(n.type, sums[n.id])
+                    self._keep(folded(code, n.detail[0], old, value), sums[n.id])
+                else:
+                    at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
+                    stores.append((folded(code, n.detail[0], code.load(n.type, at), value), at))
+            for word, at in stores:
+                code.store(word, at)
+
+        self.loop(length, body)
+        for n in roots:
+            if n.id in sums:
+                self._settle(n, self._kept(n.type, sums[n.id]))
+
+    def _folds_row(self, n: Node) -> bool:
+        """Whether the last axis is folded away, so that a loop along it has one sum."""
+        if self.roles[n.id] == "rowfold" or n.id in self.totals:
+            return True
+        return self.roles[n.id] == "fold" and len(self.space) - 1 in n.detail[1]
+
+    def _settle(self, n: Node, value: Word) -> None:
+        if self.roles[n.id] != "rowfold":
+            self._add(n, value)
+            return
+        self.row[n.id] = value
+        if n.id in self.bases:
+            self.code.store(value, self.bases[n.id])
+
+    def _add(self, n: Node, value: Word) -> None:
+        """Take what a row gave into a fold that goes on over rows."""
+        code, how = self.code, n.detail[0]
+        if n.id in self.totals:
+            kind, place = self._partial(n), self.totals[n.id]
+            old = self._kept(kind, place)
+            self._keep(folded(code, how, old, code.cast(value, kind), strictly=True), place)
+        else:
+            old = code.load(n.type, self.bases[n.id])
+            code.store(folded(code, how, old, value, strictly=True), self.bases[n.id])
+
+    def _places(self, n: Node, value: Word, j: Word) -> list[tuple[Word, str]]:
+        """Where a value at index ``j`` is written."""
+        found = []
+        if n.id in self.views:
+            at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
+            found.append((value, at))
+        elif self._crosses(n):
+            if n.id not in self.rows:
+                self.rows[n.id] = self.alloca(n.type, self.space[-1])
+            found.append((value, self.address(n.type, self.rows[n.id], [(j, 1)], 0)))
+        return found
+
+    def _get(self, n: Node, j: Word, level: int, known: dict[int, Word]) -> Word:
+        """The value of a node at index ``j`` of the row."""
+        if n.id in known:
+            return known[n.id]
+        code = self.code
+        earlier = n.id in self.nodes and self.level[n.id] < level
+        if n.id in self.row:
+            found = self.row[n.id]
+        elif n.owner.kind == "index" and n.size > 1:
+            found = self._index(n, self._inner_index(j))
+        elif n.id in self.outside or (earlier and n.id in self.views):
+            at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
+            found = code.load(n.type, at)
+        elif n.id not in self.nodes:
+            found = self.number(n)
+        elif earlier and n.id in self.rows:
+            found = code.load(n.type, self.address(n.type, self.rows[n.id], [(j, 1)], 0))
+        else:
+            found = self.compute(n, [self._get(i, j, level, known) for i in n.inputs])
+        known[n.id] = found
+        return found
+
+    def _inner_index(self, j: Word) -> Word:
+        return j if self.first is None else self.first + j
+
+
+def neutral(code: Code, how: str, type: str) -> Word:
+    """What a fold of nothing gives."""
+    if how in ("sum", "any"):
+        return code.const(type, 0)
+    if how in ("prod", "all"):
+        return code.const(type, 1)
+    if type in _FLOATING:
+        return code.const(type, -math.inf if how == "max" else math.inf)
+    if type == "b1":
+        return code.const(type, how == "min")
+    limits = np.iinfo(type)
+    return code.const(type, limits.min if how == "max" else limits.max)
+
+
+def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Word:
+    """Two elements of a fold as one; sums and products in any order, unless strictly in theirs."""
+    if how in ("sum", "prod") and a.type in _FLOATING:
+        flags = "" if strictly else " reassoc nsz"
+        word = "fadd" if how == "sum" else "fmul"
+        return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
+    if how in ("sum", "prod"):
+        return a + b if how == "sum" else a * b
+    if how in ("any", "all"):
+        return a | b if how == "any" else a & b
+    if a.type in _FLOATING:
+        return code.intrinsic("maximum" if how == "max" else "minimum", a, b)
+    if a.type == "b1":
+        return a | b if how == "max" else a & b
+    sign = "u" if a.type[0] == "u" else "s"
+    return code.intrinsic(f"{sign}{how}", a, b)

@@ -1,0 +1,148 @@
+"""Products of matrices as LLVM IR: calls of BLAS, or loops where they are small."""
+
+from __future__ import annotations
+
+from odyssey.compiler.fusing import Kernel
+from odyssey.compiler.ir import LLVM, Word
+from odyssey.compiler.planning import Home, Plan
+from odyssey.compiler.routine import Routine
+from odyssey.compiler.views import View
+
+__all__ = ["Product"]
+
+# Below so many multiplications a call of BLAS costs more than loops.
+SMALL = 4096
+# Loops of longer sums would leave BLAS's accuracy behind.
+LONGEST = 32
+_ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112
+_LETTERS = {"f4": "s", "f8": "d"}
+
+
+class Product(Routine):
+    """The routine of a product."""
+
+    def __init__(self, plan: Plan, kernel: Kernel, blas: bool = True) -> None:
+        super().__init__(plan, kernel)
+        node = kernel.nodes[0]
+        self.type, self.blas = node.type, blas
+        self.beta = node.detail[1]
+        left, right = (plan.home(i) for i in node.inputs[:2])
+        out = plan.homes[node.id]
+        a, b, c = left.view, right.view, out.view
+        if node.detail[0] == "sum":
+            a, b, c = self._one_long(a, b, c)
+        elif len(b.shape) == 2 and len(a.shape) > 2:
+            a, c = self._one_tall(a, c)
+        if self.beta:
+            self._begin_with(plan.home(node.inputs[2]), out)
+        batch = c.shape[:-2]
+        a = a.broadcast((*batch, *a.shape[-2:]))
+        b = b.broadcast((*batch, *b.shape[-2:]))
+        pointers = [self.pointer(home.buffer) for home in (left, right, out)]
+        self._each(0, [], [(p, v) for p, v in zip(pointers, (a, b, c), strict=True)])
+
+    def _begin_with(self, before: Home, out: Home) -> None:
+        """What the product is added to, where it does not lie there."""
+        if before.buffer is out.buffer:
+            return
+        to, source = self.pointer(out.buffer), self.pointer(before.buffer)
+        self.code.line(
+            f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, "
+            f"i64 {out.buffer.bytes}, i1 false)"
+        )
+
+    @staticmethod
+    def _one_long(a: View, b: View, c: View) -> tuple[View, View, View]:
+        """A sum of the products of a batch: one product whose inner axis is all of them."""
+        rows, columns = a.shape[-2], b.shape[-1]
+        a = a.transpose((len(a.shape) - 2, *range(len(a.shape) - 2), len(a.shape) - 1))
+        return (
+            a.reshape((rows, -1)),
+            b.reshape((-1, columns)),
+            c.reshape((rows, columns)),
+        )
+
+    @staticmethod
+    def _one_tall(a: View, c: View) -> tuple[View, View]:
+        """A batch that is multiplied by one matrix: more rows."""
+        try:
+            return a.reshape((-1, a.shape[-1])), c.reshape((-1, c.shape[-1]))
+        except ValueError:
+            return a, c
+
+    def _each(self, axis: int, indices: list[Word], operands: list[tuple[str, View]]) -> None:
+        batch = operands[2][1].shape[:-2]
+        if axis < len(batch):
+            self.loop(batch[axis], lambda i: self._each(axis + 1, [*indices, i], operands))
+            return
+        places = [
+            self.address(
+                self.type,
+                pointer,
+                [(i, view.strides[k]) for k, i in enumerate(indices)],
+                view.offset,
+            )
+            for pointer, view in operands
+        ]
+        a, b, c = (view for _, view in operands)
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        strides = [view.strides[-2:] for view in (a, b, c)]
+        if not m * n:
+            return
+        few = m * n * k <= SMALL and k <= LONGEST
+        if few or k <= 1 or not self.blas:
+            self._loops(places, (m, n, k), strides)
+        else:
+            self._call(places, (m, n, k), strides)
+
+    def _call(
+        self, places: list[str], sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
+    ) -> None:
+        (a, b, c), (m, n, k), (sa, sb, sc) = places, sizes, strides
+        if sc[1] != 1 and n > 1:  # the product of the transposes, in the other order
+            a, b, m, n = b, a, n, m
+            sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
+        how_a, step_a = _leading(sa, (m, k))
+        how_b, step_b = _leading(sb, (k, n))
+        kind, letter = LLVM[self.type], _LETTERS[self.type]
+        one, beta = (self.code.const(self.type, v).text for v in (1.0, self.beta))
+        step_c = max(sc[0] if m > 1 else n, n)
+        self.code.line(
+            f"call void @ody_{letter}gemm(i32 {_ROW_MAJOR}, i32 {how_a}, i32 {how_b}, i64 {m}, "
+            f"i64 {n}, i64 {k}, {kind} {one}, ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}, "
+            f"{kind} {beta}, ptr {c}, i64 {step_c})"
+        )
+
+    def _loops(
+        self, places: list[str], sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
+    ) -> None:
+        (a, b, c), (m, n, k), (sa, sb, sc) = places, sizes, strides
+        if n < m and n < 4:  # the longer loop inside
+            a, b, m, n = b, a, n, m
+            sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
+        code, kind = self.code, self.type
+
+        def term(i: Word, j: Word, x: int) -> tuple[Word, Word]:
+            left = self.address(kind, a, [(i, sa[0])], x * sa[1])
+            right = self.address(kind, b, [(j, sb[1])], x * sb[0])
+            return code.load(kind, left), code.load(kind, right)
+
+        def cell(i: Word, j: Word) -> None:
+            total = code.const(kind, 0.0)
+            for x in range(k):
+                u, v = term(i, j, x)
+                total = u * v if x == 0 else code.intrinsic("fma", u, v, total)
+            to = self.address(kind, c, [(i, sc[0]), (j, sc[1])], 0)
+            if self.beta:
+                total = code.load(kind, to) * self.beta + total
+            code.store(total, to)
+
+        self.loop(m, lambda i: self.loop(n, lambda j: cell(i, j)))
+
+
+def _leading(strides: tuple[int, ...], shape: tuple[int, int]) -> tuple[int, int]:
+    """How BLAS is to see a matrix of these strides, and how far its rows or columns lie apart."""
+    row, column = strides
+    if column == 1 or shape[1] == 1:
+        return _AS_IT_IS, max(row if shape[0] > 1 else shape[1], shape[1])
+    return _TRANSPOSED, max(column, shape[0])

@@ -1,0 +1,124 @@
+"""A function of pointers as LLVM IR: what loops and products have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odyssey.compiler.fusing import Kernel
+from odyssey.compiler.ir import LLVM, MEMORY, Code, Word
+from odyssey.compiler.nodes import Node
+from odyssey.compiler.planning import Buffer, Plan
+from odyssey.compiler.scalars import evaluate
+
+__all__ = ["Routine"]
+
+
+class Routine:
+    """A function of pointers, one for each buffer that it meets.
+
+    Counters and sums lie on the stack, from where LLVM takes them into registers.
+    """
+
+    def __init__(self, plan: Plan, kernel: Kernel) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.code = Code()
+        self.buffers: list[Buffer] = []
+        self._pointers: dict[int, str] = {}
+        self._entry: list[str] = []
+        self._labels = 0
+        self._numbers: dict[int, Word] = {}
+
+    def text(self) -> tuple[str, str]:
+        """Parameters and body, which of like kernels are alike."""
+        given = ", ".join(f"ptr noalias %b{k}" for k in range(len(self.buffers)))
+        lines = ["entry:", *self._entry, "  br label %start", "start:"]
+        return given, "\n".join([*lines, *self.code.lines, "  ret void"])
+
+    # -------------------------------------------------------------- memory
+
+    def pointer(self, buffer: Buffer) -> str:
+        """The parameter that points to a buffer."""
+        known = self._pointers.get(id(buffer))
+        if known is None:
+            known = self._pointers[id(buffer)] = f"%b{len(self.buffers)}"
+            self.buffers.append(buffer)
+        return known
+
+    def alloca(self, type: str, count: int = 1) -> str:
+        """Room on the stack."""
+        name = f"%m{len(self._entry)}"
+        what = LLVM[type] if count == 1 else f"[{count} x {MEMORY[type]}], align 64"
+        self._entry.append(f"  {name} = alloca {what}")
+        return name
+
+    def loop(self, length: int | Word, body: Callable[[Word], None]) -> None:
+        """``body(index)`` for each index below ``length``."""
+        code = self.code
+        if isinstance(length, int) and length == 1:
+            body(code.const("i8", 0))
+            return
+        k = self._labels
+        self._labels += 1
+        counter = self.alloca("i8")
+        end = length.text if isinstance(length, Word) else length
+        code.line(f"store i64 0, ptr {counter}")
+        code.line(f"br label %head{k}")
+        code.label(f"head{k}")
+        i = code.op("i8", f"load i64, ptr {counter}")
+        more = code.op("b1", f"icmp slt i64 {i.text}, {end}")
+        code.line(f"br i1 {more.text}, label %body{k}, label %exit{k}")
+        code.label(f"body{k}")
+        body(i)
+        after = code.op("i8", f"add nuw nsw i64 {i.text}, 1")
+        code.line(f"store i64 {after.text}, ptr {counter}")
+        code.line(f"br label %head{k}")
+        code.label(f"exit{k}")
+
+    def address(
+        self, type: str, pointer: str, terms: Sequence[tuple[Word, int]], start: int
+    ) -> str:
+        """The pointer to an element: from ``start``, each index times its stride further."""
+        code = self.code
+        at: str | None = None
+        for index, stride in terms:
+            if stride and index.text != "0":
+                step = index.text
+                if stride != 1:
+                    step = code.op("i8", f"mul nsw i64 {step}, {stride}").text
+                at = step if at is None else code.op("i8", f"add nsw i64 {at}, {step}").text
+        if start:
+            pointer = self._moved(type, pointer, str(start))
+        return pointer if at is None else self._moved(type, pointer, at)
+
+    def _moved(self, type: str, pointer: str, by: str) -> str:
+        text = f"getelementptr inbounds {MEMORY[type]}, ptr {pointer}, i64 {by}"
+        return self.code.op("ptr", text).text
+
+    # -------------------------------------------------------------- values
+
+    def number(self, node: Node) -> Word:
+        """A node of one element, computed or read before the loops."""
+        known = self._numbers.get(node.id)
+        if known is not None:
+            return known
+        owner = node.owner
+        if node.kind == "number":
+            found = self.code.const(node.type, node.work.item())
+        elif node.id in self.plan.fused.numbers:
+            found = self.compute(node, [self.number(i) for i in node.inputs])
+        elif owner is not node and (owner.kind == "number" or owner.id in self.plan.fused.numbers):
+            found = self.number(owner)
+        elif owner.kind == "index":
+            found = self.code.const("i8", 0)
+        else:
+            home = self.plan.home(node)
+            pointer = self.pointer(home.buffer)
+            found = self.code.load(
+                node.type, self.address(node.type, pointer, (), home.view.offset)
+            )
+        self._numbers[node.id] = found
+        return found
+
+    def compute(self, node: Node, values: Sequence[Word]) -> Word:
+        """What a map gives for certain inputs."""
+        return self.code.cast(evaluate(self.code, node.work, values), node.type)

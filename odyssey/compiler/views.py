@@ -1,0 +1,120 @@
+"""How elements lie in memory: shape, strides and offset, counted in elements.
+
+>>> rows = View.dense((2, 3))
+>>> rows.transpose((1, 0)).part((slice(None), 1))
+View(shape=(3,), strides=(1,), offset=3)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from odyssey.spec import Shape
+
+__all__ = ["View"]
+
+
+class View(NamedTuple):
+    """Elements in memory.
+
+    Attributes:
+        shape: Lengths of the axes.
+        strides: How far neighbours along each axis lie apart.
+        offset: Where the first element lies.
+    """
+
+    shape: Shape
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @staticmethod
+    def dense(shape: Shape, axes: Sequence[int] | None = None) -> View:
+        """Elements one after another, those along the last of ``axes`` the closest."""
+        strides, step = [0] * len(shape), 1
+        for a in reversed(range(len(shape)) if axes is None else axes):
+            strides[a] = step
+            step *= shape[a]
+        return View(tuple(shape), tuple(strides))
+
+    @property
+    def size(self) -> int:
+        """How many elements are shown."""
+        return math.prod(self.shape)
+
+    def transpose(self, axes: Sequence[int]) -> View:
+        """The axes in another order."""
+        shape = tuple(self.shape[a] for a in axes)
+        return View(shape, tuple(self.strides[a] for a in axes), self.offset)
+
+    def broadcast(self, shape: Shape) -> View:
+        """Repeated along axes of length 1, and new leading ones."""
+        extra = len(shape) - len(self.shape)
+        pairs = zip(self.shape, self.strides, shape[extra:], strict=True)
+        strides = [0] * extra + [s if n == to else 0 for n, s, to in pairs]
+        return View(tuple(shape), tuple(strides), self.offset)
+
+    def part(self, key: tuple[Any, ...]) -> View:
+        """What slices, whole numbers, None and at most one Ellipsis pick."""
+        taken = sum(k is not None and k is not Ellipsis for k in key)
+        rest = (slice(None),) * (len(self.shape) - taken)
+        dots = next((i for i, k in enumerate(key) if k is Ellipsis), len(key))
+        shape, strides, offset, axis = [], [], self.offset, 0
+        for k in (*key[:dots], *rest, *key[dots + 1 :]):
+            if k is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            length, stride = self.shape[axis], self.strides[axis]
+            axis += 1
+            if isinstance(k, slice):
+                places = range(length)[k]
+                shape.append(len(places))
+                strides.append(stride * places.step)
+                offset += stride * places.start if places else 0
+            else:
+                offset += stride * (int(k) % length)
+        return View(tuple(shape), tuple(strides), offset)
+
+    def reshape(self, shape: Sequence[int]) -> View:
+        """The elements in row-major order in another shape, where one length may be -1.
+
+        Raises:
+            ValueError: no strides show them so, and they would have to be copied.
+        """
+        if -1 in shape:
+            rest = math.prod(n for n in shape if n != -1)
+            shape = [self.size // max(rest, 1) if n == -1 else n for n in shape]
+        if self.size <= 1:
+            return View(tuple(shape), (0,) * len(shape), self.offset)
+        strides: list[int] = []
+        left = list(shape)
+        for length, stride in self._merged():
+            step = length
+            while step > 1 or (left and left[0] == 1):
+                n = left.pop(0)
+                if step % n:
+                    raise ValueError("the elements do not lie in that order")
+                step //= n
+                strides.append(step * stride)
+        return View(tuple(shape), (*strides, *[0] * (len(shape) - len(strides))), self.offset)
+
+    def is_matrix(self) -> bool:
+        """Whether BLAS can read or write the matrices of the last two axes where they lie."""
+        (m, n), (row, column) = self.shape[-2:], self.strides[-2:]
+        if column == 1 or n == 1:
+            return m == 1 or row >= n
+        return (row == 1 or m == 1) and column >= m
+
+    def _merged(self) -> list[tuple[int, int]]:
+        """Lengths and strides, where axes whose elements follow one another are one."""
+        found: list[tuple[int, int]] = []
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            if length == 1:
+                continue
+            if found and found[-1][1] == length * stride:
+                found[-1] = (found[-1][0] * length, stride)
+            else:
+                found.append((length, stride))
+        return found
