@@ -298,12 +298,12 @@ MOVES += (reduction, reduction, softmax, loss, reshaping, moving, joining, parti
 MOVES += (indexing, gathering, matmul, product)
 
 
-def write(choose, seed):
-    """A program of 1 to 3 leaves and 1 to 60 steps."""
+def write(choose, seed, longest=LONGEST):
+    """A program of 1 to 3 leaves and 1 to ``longest`` steps."""
     writer = Writer(choose, seed)
     for _ in range(choose([1, 2, 3])):
         writer.leaf()
-    length = choose(list(range(1, LONGEST - ROOM + 1)))
+    length = choose(list(range(1, longest - ROOM + 1)))
     for _ in range(length):
         if len(writer.steps) < length:
             move = choose(MOVES)
@@ -316,7 +316,7 @@ def write(choose, seed):
     return Program(writer.leaves, writer.steps, [last] if other == last else [other, last])
 
 
-def seeded(seed):
+def seeded(seed, longest=LONGEST):
     """The program of a seed."""
     rng = np.random.default_rng(seed)
-    return write(lambda options: options[rng.integers(len(options))], seed)
+    return write(lambda options: options[rng.integers(len(options))], seed, longest)
