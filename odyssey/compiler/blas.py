@@ -8,13 +8,14 @@ Whatever that library is, they are had under one name and one signature, that of
     void ody_sgemv(i32 order, i32 ta, i64 m, i64 n,
                    float alpha, ptr a, i64 lda, ptr x, i64 incx, float beta, ptr y, i64 incy)
 
-Libraries with shorter integers, and those of Fortran, are called by way of a small program. What
-was found is believed when it has multiplied small matrices rightly.
+Functions of Fortran, and where it matters those with shorter integers, are called by way of a small
+program. What was found is believed when it has multiplied small matrices rightly.
 """
 
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -74,7 +75,7 @@ def _found() -> _Functions | None:
 def _sources() -> Iterator[_Source]:
     """What may be there, NumPy's own first."""
     for library in _libraries():
-        for before, after, kind in (*_SPELLINGS, ("cblas_", "", _plain_kind())):
+        for before, after, kind in _SPELLINGS:
             found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
             if all(found.values()):
                 yield _Source({n: a for n, a in found.items() if a}, kind, library)
@@ -91,18 +92,14 @@ _SPELLINGS = (
     ("cblas_", "$NEWLAPACK$ILP64", "long"),  # Accelerate
     ("scipy_cblas_", "", "short"),
     ("cblas_", "$NEWLAPACK", "short"),
+    ("cblas_", "", "short"),  # Debian, conda; MKL's may be either
 )
 
 
-def _plain_kind() -> str:
-    """The integers of functions without a mark in their names, as of Debian, conda and MKL.
-
-    They may have either; NumPy was told when it was built.
-    """
-    built: Any = import_module("numpy.__config__")
-    about = built.CONFIG.get("Build Dependencies", {}).get("blas", {})
-    words = " ".join(map(str, about.values())).lower()
-    return "long" if "ilp64" in words or "use64bitint" in words else "short"
+# Whether each integer comes in eight bytes of its own, of which a function of 32 bits reads the
+# lower half: so everywhere but on Apple's ARM, which packs what does not fit into registers. Some
+# names do not tell how much is read, and so get what serves for both.
+_EIGHT_BYTES = not (sys.platform == "darwin" and platform.machine() == "arm64")
 
 
 def _libraries() -> Iterator[ctypes.CDLL]:
@@ -155,7 +152,7 @@ class _Functions:
         self.largest = 2**63 - 1 if source.kind == "long" else 2**31 - 1
         self._keep: list[object] = [source.keep]
         self.addresses = {f"ody_{name}": a for name, a in source.addresses.items()}
-        if source.kind == "long":
+        if source.kind == "long" or (source.kind == "short" and _EIGHT_BYTES):
             return
         shim = _short_text if source.kind == "short" else _fortran_text
         outside = {f"blas_{name}": a for name, a in source.addresses.items()}

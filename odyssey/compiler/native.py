@@ -151,8 +151,12 @@ def _reason() -> str | None:
         _ = llvm.create_lljit_compiler, llvm.create_pass_builder  # older ones lack them
         _target("")
         _hold_at_forks()
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        return f"llvmlite cannot be used ({type(error).__name__}: {error}); `pip install llvmlite`"
+    except ImportError as error:
+        return f"llvmlite cannot be imported ({error}); `pip install llvmlite`"
+    except AttributeError as error:
+        return f"this llvmlite is too old ({error}); `pip install --upgrade llvmlite`"
+    except (OSError, RuntimeError) as error:  # a library that is missing, a system that forbids
+        return f"llvmlite does not work here ({type(error).__name__}: {error})"
     return None
 
 

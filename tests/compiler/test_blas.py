@@ -44,8 +44,15 @@ def scipys_fortran():
     return module._scipy()
 
 
-SOURCES = [numpys, scipys_c, scipys_fortran]
-sources = pytest.mark.parametrize("source", SOURCES, ids=lambda f: f.__name__)
+@pytest.fixture(
+    params=[numpys, scipys_c, "packed", scipys_fortran], ids=lambda f: getattr(f, "__name__", f)
+)
+def functions(request, monkeypatch):
+    """Functions of each source; those of 32 bits as where integers may share eight bytes, too."""
+    if request.param == "packed":
+        monkeypatch.setattr(module, "_EIGHT_BYTES", False)
+        return module._Functions(scipys_c())
+    return module._Functions(request.param())
 
 
 def test_a_library_is_found_here_which_has_all_functions():
@@ -53,9 +60,8 @@ def test_a_library_is_found_here_which_has_all_functions():
     assert largest_size() in (2**31 - 1, 2**63 - 1)
 
 
-@sources
-def test_every_kind_of_library_passes_the_trial(source):
-    assert module._Functions(source()).multiply()
+def test_every_kind_of_library_passes_the_trial(functions):
+    assert functions.multiply()
 
 
 def by_hand(a, b):
@@ -110,10 +116,8 @@ def gemm_program(letter):
     )
 
 
-@sources
 @pytest.mark.parametrize("letter", "sdcz")
-def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(source, letter):
-    functions = module._Functions(source())
+def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(functions, letter):
     program = load(gemm_program(letter), functions.addresses)
     run = ctypes.CFUNCTYPE(
         None, *[ctypes.c_void_p] * 4, *[ctypes.c_int32] * 3, *[ctypes.c_int64] * 6
@@ -136,10 +140,8 @@ def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(source,
         assert np.array_equal(c.base[:, n:], edge[1])
 
 
-@sources
 @pytest.mark.parametrize("letter", "sd")
-def test_matrices_times_vectors_with_steps(source, letter):
-    functions = module._Functions(source())
+def test_matrices_times_vectors_with_steps(functions, letter):
     call = module._callable(f"{letter}gemv", functions.addresses[f"ody_{letter}gemv"])
     rng = np.random.default_rng(4)
     for order, ta in itertools.product((ROWS, COLUMNS), (PLAIN, TRANSPOSED, CONJUGATED)):
@@ -188,19 +190,3 @@ def test_what_stands_between_lives_as_long_as_the_process(finding):
     gc.collect()
     assert largest_size() == 2**31 - 1
     assert all(module._right(name[4:], address) for name, address in addresses.items())
-
-
-@pytest.mark.parametrize(
-    ("about", "kind"),
-    [
-        ({"name": "blas", "openblas configuration": "unknown"}, "short"),
-        ({"name": "mkl-dynamic-lp64-seq"}, "short"),
-        ({"name": "mkl-dynamic-ilp64-seq"}, "long"),
-        ({"name": "openblas64", "openblas configuration": "USE64BITINT DYNAMIC_ARCH"}, "long"),
-        ({}, "short"),
-    ],
-)
-def test_names_without_a_mark_have_the_integers_that_numpy_was_built_for(monkeypatch, about, kind):
-    config = {"Build Dependencies": {"blas": about}}
-    monkeypatch.setattr("numpy.__config__.CONFIG", config)
-    assert module._plain_kind() == kind

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -439,7 +440,33 @@ def test_without_llvmlite_the_reason_is_told():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("load: no machine code can be made: llvmlite cannot be used")
+    assert done.stdout.startswith("load: no machine code can be made: llvmlite cannot be imported")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("check_jit_execution", OSError(13, "forbidden"), "does not work here .*forbidden"),
+        ("initialize_native_target", RuntimeError("broken"), "does not work here .*broken"),
+        ("create_lljit_compiler", None, "is too old .*create_lljit_compiler"),
+    ],
+)
+def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error, said):
+    from llvmlite import binding
+
+    def fail():
+        raise error
+
+    if error is None:
+        monkeypatch.delattr(binding, name)
+    else:
+        monkeypatch.setattr(binding, name, fail)
+    native._reason.cache_clear()
+    try:
+        assert re.search(said, why_not())
+        assert not available()
+    finally:
+        native._reason.cache_clear()
 
 
 def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
