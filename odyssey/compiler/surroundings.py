@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import date, time, timedelta, tzinfo
@@ -22,6 +22,7 @@ from weakref import ref
 
 import numpy as np
 
+from odyssey.checks import article
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.locks import lock
 from odyssey.devices.ownership import is_writable
@@ -41,7 +42,7 @@ from odyssey.transforms.replay import (
     states_of,
 )
 
-__all__ = ["Surroundings"]
+__all__ = ["FIELD", "KNOWN", "Surroundings", "made_of"]
 
 # Larger arrays are data, which functions read; copying them would cost more than the trace. They
 # are read-only during a trial, which ends where the function would write to one.
@@ -50,14 +51,18 @@ _SMALL = 1 << 16
 # The modules of what threads share.
 _SHARING = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
 
+# What a class of named tuples has by the name of a field.
+FIELD = type(vars(namedtuple("Pair", "first"))["first"])
+
 # What is made of these, or of no class written in C, holds nothing that a run changes but what is
 # put back. Of other classes written in C nobody knows: caches, queues, arrays of other libraries.
-_KNOWN = (
+KNOWN = (
     *(type(None), int, float, complex, str, bytes, tuple, frozenset, range, slice, type(...)),
     *(FunctionType, BuiltinFunctionType, MethodType, CodeType, CellType, ModuleType, type),
     *(staticmethod, classmethod, property, super, partial, ref, ContextVar, MappingProxyType),
     *(BaseException, date, time, timedelta, tzinfo, type(np.sum), np.dtype, np.generic),
     *(list, dict, set, deque, bytearray, memoryview, *ARRAYS),
+    FIELD,
 )
 
 # By these a function reaches what cannot be found in it.
@@ -77,19 +82,16 @@ class Surroundings:
         tried: Whether a trial run does no lasting harm: not where it would draw from an iterator,
             or work on a tape that is there already; nor, but for ``anyway``, where other threads
             may write meanwhile, or things are reached that nobody knows, or too many.
+        why: Why not, in words; None where it does none.
     """
 
     def __init__(self, *roots: Any, anyway: bool = False) -> None:
         found = list(reachable(*roots))
-        self.tried = not any(
-            isinstance(thing, GradientTape) or hasattr(type(thing), "__next__") for thing in found
-        )
-        if not anyway:
-            few = len(found) < FURTHEST
-            self.tried = self.tried and few and all(map(_can_be_put_back, found))
+        self.why = _obstacle(found, anyway)
+        self.tried = self.why is None
         own = list(reachable(*roots, but=_is_shared)) if self.tried else []
         enter = entering(roots)
-        self._undo = [undo for thing in own for undo in _undoing(thing, enter)]
+        self._kept = [kept for thing in own for kept in _keeping(thing, enter)]
         self._generators = [thing for thing in found if self.tried and is_generator(thing)]
         self._states = states_of(self._generators)
         self._large = [a for a in own if isinstance(a, ARRAYS) and _is_large(a)]
@@ -104,6 +106,13 @@ class Surroundings:
             if id(array) not in self._ours:
                 lock(array, self._locks)
 
+    def changed(self) -> str | None:
+        """What was written to since, in words; None where nothing was."""
+        for what, is_other, _ in self._kept:
+            if is_other():
+                return what
+        return None
+
     def put_back(self) -> str | None:
         """Undo what was done since; return the kind of a generator that moved, or None."""
         now = states_of(self._generators)
@@ -114,10 +123,29 @@ class Surroundings:
         ]
         if moved:
             set_states(self._generators, self._states)
-        for undo in self._undo:
+        for _, _, undo in self._kept:
             undo()
         self._locks.clear()
         return moved[0] if moved else None
+
+
+def _obstacle(found: list[Any], anyway: bool) -> str | None:
+    """What of the things that were found makes a trial do lasting harm, in words."""
+    for thing in found:
+        if isinstance(thing, GradientTape):
+            return "it reaches a tape from before"
+        if hasattr(type(thing), "__next__"):
+            return f"it reaches {article(type(thing).__name__)}, which goes on with each call"
+        if not anyway and not _can_be_put_back(thing):
+            return f"it reaches {_called(thing)}, of which nobody knows what a run does to it"
+    if not anyway and len(found) >= FURTHEST:
+        return f"it reaches more than {FURTHEST:,} things"
+    return None
+
+
+def _called(thing: Any) -> str:
+    own = thing.__name__ if isinstance(thing, FunctionType) else None
+    return own or article(type(thing).__name__)
 
 
 def _is_large(array: Any) -> bool:
@@ -141,10 +169,10 @@ def _can_be_put_back(thing: Any) -> bool:
         return True
     if isinstance(thing, FunctionType):
         return _ELSEWHERE.isdisjoint(names_in(thing.__code__))
-    return issubclass(_made_of(type(thing)), _KNOWN) and not _is_shared(thing)
+    return issubclass(made_of(type(thing)), KNOWN) and not _is_shared(thing)
 
 
-def _made_of(kind: type) -> type:
+def made_of(kind: type) -> type:
     """The class written in C that a class is made of; None's where that is ``object``."""
     for base in kind.__mro__[:-1]:
         new = vars(base).get("__new__")
@@ -155,77 +183,118 @@ def _made_of(kind: type) -> type:
 
 # ------------------------------------------------------------------ ways back
 
+# What something is called, whether it was written to since, and what gives it back what it held.
+_Kept = tuple[str, Callable[[], bool], Callable[[], None]]
+_Ways = tuple[Callable[[], bool], Callable[[], None]]
 
-def _undoing(thing: Any, enter: Callable[[Any], bool]) -> list[Callable[[], None]]:
-    """Functions that give ``thing`` back what it holds now."""
+
+def _keeping(thing: Any, enter: Callable[[Any], bool]) -> list[_Kept]:
+    """How ``thing`` gets back what it holds now, part by part."""
+    kind = type(thing).__name__
     if isinstance(thing, FunctionType):
-        cells = [_keeping_cell(cell) for cell in thing.__closure__ or ()]
-        named = [_keeping_items(room, names) for room, names in named_by(thing, enter)]
-        return [*cells, *named, *([_keeping_items(thing.__dict__)] if thing.__dict__ else [])]
+        name = thing.__name__
+        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
+        kept: list[_Kept] = [(f"{n}, in {name}", *_keeping_cell(cell)) for n, cell in cells]
+        for room, names in named_by(thing, enter):
+            kept.append((f"a global that {name} names", *_keeping_items(room, names)))
+        if thing.__dict__:
+            kept.append((f"an attribute of {name}", *_keeping_items(thing.__dict__)))
+        return kept
     if isinstance(thing, type):
-        return [_keeping_attributes(thing)] if enter(thing) else []
-    undo = [_keeping_slot(slot, thing) for slot in slots_of(type(thing))]
+        what = f"an attribute of {thing.__name__}"
+        return [(what, *_keeping_attributes(thing))] if enter(thing) else []
+    what = f"an attribute of {article(kind)}"
+    kept = [(what, *_keeping_slot(slot, thing)) for slot in slots_of(type(thing))]
     has_room = not isinstance(thing, ModuleType) or enter(thing)
     if has_room and isinstance(getattr(thing, "__dict__", None), dict):
-        undo.append(_keeping_items(thing.__dict__))
-    return undo + [keeping(thing) for kind, keeping in _KEEPING.items() if isinstance(thing, kind)]
+        kept.append((what, *_keeping_items(thing.__dict__)))
+    for base, keeping in _KEEPING.items():
+        if isinstance(thing, base):
+            kept.append((article(kind), *keeping(thing)))
+    return kept
 
 
-def _keeping_list(sequence: list[Any]) -> Callable[[], None]:
+def _keeping_list(sequence: list[Any]) -> _Ways:
     before = list.copy(sequence)
 
+    def is_other() -> bool:
+        return len(sequence) != len(before) or not all(map(is_, sequence, before))
+
     def undo() -> None:
-        if len(sequence) != len(before) or not all(map(is_, sequence, before)):
+        if is_other():
             list.__setitem__(sequence, slice(None), before)
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_deque(sequence: deque[Any]) -> Callable[[], None]:
+def _keeping_deque(sequence: deque[Any]) -> _Ways:
     before = list(sequence)
 
+    def is_other() -> bool:
+        return len(sequence) != len(before) or not all(map(is_, sequence, before))
+
     def undo() -> None:
-        if len(sequence) != len(before) or not all(map(is_, sequence, before)):
+        if is_other():
             deque.clear(sequence)
             deque.extend(sequence, before)
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_members(members: set[Any]) -> Callable[[], None]:
+def _keeping_members(members: set[Any]) -> _Ways:
     before = frozenset(members)
 
+    def is_other() -> bool:
+        return members != before
+
     def undo() -> None:
-        if members != before:
+        if is_other():
             set.clear(members)
             set.update(members, before)
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_items(items: dict[Any, Any], names: set[str] | None = None) -> Callable[[], None]:
+def _keeping_items(items: dict[Any, Any], names: set[str] | None = None) -> _Ways:
     """Keep the items of a dictionary, or those of ``names``."""
     kind: Any = OrderedDict if isinstance(items, OrderedDict) else dict
     kept = kind.__iter__(items) if names is None else [name for name in names if name in items]
     before = {name: kind.__getitem__(items, name) for name in kept}
 
+    def is_lost(name: Any) -> bool:
+        return name not in items or kind.__getitem__(items, name) is not before[name]
+
+    def is_new(name: Any) -> bool:
+        # A module that was imported meanwhile would not be imported again.
+        return name not in before and not isinstance(items.get(name, np), ModuleType)
+
+    def is_moved() -> bool:
+        return names is None and not all(map(is_, kind.__iter__(items), before))
+
+    def there() -> list[Any]:
+        return list(kind.__iter__(items)) if names is None else list(names)
+
+    def is_other() -> bool:
+        return any(map(is_lost, before)) or any(map(is_new, there())) or is_moved()
+
     def undo() -> None:
-        for name, value in before.items():
-            if name not in items or kind.__getitem__(items, name) is not value:
-                kind.__setitem__(items, name, value)
-        for name in list(kind.__iter__(items)) if names is None else names:
-            # A module that was imported meanwhile would not be imported again.
-            if name not in before and not isinstance(items.get(name, np), ModuleType):
-                kind.__delitem__(items, name)
-        if names is None and not all(map(is_, kind.__iter__(items), before)):
+        for name in filter(is_lost, before):
+            kind.__setitem__(items, name, before[name])
+        for name in filter(is_new, there()):
+            kind.__delitem__(items, name)
+        if is_moved():
             for name in before:  # into their order
                 kind.__setitem__(items, name, kind.pop(items, name))
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_attributes(kind: type) -> Callable[[], None]:
+def _keeping_attributes(kind: type) -> _Ways:
     before = dict(vars(kind))
+
+    def is_other() -> bool:
+        now = vars(kind)
+        return now.keys() != before.keys() or any(now[name] is not before[name] for name in before)
 
     def undo() -> None:
         now = dict(vars(kind))
@@ -235,58 +304,77 @@ def _keeping_attributes(kind: type) -> Callable[[], None]:
         for name in now.keys() - before.keys():
             type.__delattr__(kind, name)
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_slot(slot: Any, thing: Any) -> Callable[[], None]:
+def _keeping_slot(slot: Any, thing: Any) -> _Ways:
     before = slot_value(slot, thing, _NOTHING)
 
+    def is_other() -> bool:
+        return slot_value(slot, thing, _NOTHING) is not before
+
     def undo() -> None:
-        if slot_value(slot, thing, _NOTHING) is before:
+        if not is_other():
             return
         if before is _NOTHING:
             slot.__delete__(thing)
         else:
             slot.__set__(thing, before)
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_bytes(buffer: Any) -> Callable[[], None]:
+def _keeping_bytes(buffer: Any) -> _Ways:
     before = buffer[:]
 
+    def is_other() -> bool:
+        return len(buffer) != len(before) or bytes(buffer) != bytes(before)
+
     def undo() -> None:
-        if len(buffer) != len(before) or bytes(buffer) != bytes(before):
+        if is_other():
             buffer[:] = before
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_elements(array: Any) -> Callable[[], None]:
+def _keeping_elements(array: Any) -> _Ways:
     if array.nbytes > _SMALL or not is_writable(array):
-        return lambda: None
+        return (lambda: False), (lambda: None)
     before = array.copy()
 
+    def is_other() -> bool:
+        return bool(array.tobytes() != before.tobytes())
+
     def undo() -> None:
-        if array.tobytes() != before.tobytes():
+        if is_other():
             array[...] = before
 
-    return undo
+    return is_other, undo
 
 
-def _keeping_cell(cell: CellType) -> Callable[[], None]:
-    try:
-        before = cell.cell_contents
-    except ValueError:  # not bound yet
-        return lambda: None
+def _keeping_cell(cell: CellType) -> _Ways:
+    before = _held(cell)
+
+    def is_other() -> bool:
+        return _held(cell) is not before
 
     def undo() -> None:
-        cell.cell_contents = before
+        if before is not _NOTHING:
+            cell.cell_contents = before
+        elif is_other():
+            del cell.cell_contents
 
-    return undo
+    return is_other, undo
 
 
-_KEEPING: dict[Any, Callable[[Any], Callable[[], None]]] = {
+def _held(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that is not bound yet
+        return _NOTHING
+
+
+_KEEPING: dict[Any, Callable[[Any], _Ways]] = {
     list: _keeping_list,
     deque: _keeping_deque,
     set: _keeping_members,

@@ -16,7 +16,7 @@ import numpy as np
 
 from odyssey.spec import Array
 
-__all__ = ["holders", "lock", "locked_bytes", "open_all_but"]
+__all__ = ["holders", "is_locked", "lock", "locked_bytes", "open_all_but"]
 
 
 class _Lock:
@@ -61,6 +61,11 @@ def holders(array: Array) -> list[Any]:
     known = entry[0]() if entry is not None else None
     found = [holder() for holder in known.holders] if known is not None else []
     return [h for k, h in enumerate(found) if h is not None and h.held and h not in found[:k]]
+
+
+def is_locked(array: Array) -> bool:
+    """Whether an array is read-only for a while, and will be opened again."""
+    return id(array) in _HELD
 
 
 def _find(array: Array) -> _Lock:

@@ -1,0 +1,1 @@
+"""Finding what a function reads of Python, and watching it."""

@@ -1,0 +1,244 @@
+"""What functions and modules hold, and what their code asks for by name."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections import deque
+from functools import partial
+from importlib.util import resolve_name
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.watching import watches as w
+from odyssey.compiler.watching.effects import home_of, is_library
+from odyssey.compiler.watching.reads import Reads, reads_of
+from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
+from odyssey.table.row import Row
+from odyssey.transforms.replay import of_users
+
+__all__ = ["take_builtin", "take_function", "take_method", "take_module", "take_partial"]
+
+# Functions of these modules read attributes whose names are in no code.
+_BY_TEXT = {"copy", "dataclasses", "inspect", "operator", "pickle"}
+
+_NOTHING: frozenset[tuple[str, ...]] = frozenset({()})
+
+
+def take_function(walk: Walk, function: FunctionType, path: str) -> None:
+    """Take up a function: its code and defaults, and what they hold and name."""
+    home = home_of(function)
+    row = function.__dict__.get("row")
+    if isinstance(row, Row):
+        _take_row(walk, row)
+    if not is_library(home):
+        _take_own(walk, function, path)
+        return
+    walk.refuse(function, home, function.__name__)
+    _note_library(walk, home)
+    held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    held += [function.__dict__.get("__wrapped__"), *_closed_over(function)]
+    for part in held:
+        meet_within(walk, part, path)
+
+
+def _note_library(walk: Walk, home: str) -> None:
+    walk.by_text |= home.lstrip("_") in _BY_TEXT
+    walk.caught |= home == "contextlib"
+
+
+def meet_within(walk: Walk, thing: Any, path: str) -> None:
+    """Meet what a library holds of users; its own containers and objects are its affair."""
+    if isinstance(thing, (list, tuple, set, frozenset, deque)):
+        for part in thing:
+            meet_within(walk, part, path)
+    elif isinstance(thing, (dict, MappingProxyType)):
+        for part in thing.values():
+            meet_within(walk, part, path)
+    elif isinstance(thing, FunctionType):
+        walk.meet(thing, thing.__name__)
+    elif isinstance(thing, Row):
+        _take_row(walk, thing)
+    elif not isinstance(thing, (type, ModuleType)) or of_users(thing):
+        known = not is_library(home_of(type(thing)))
+        if known or isinstance(thing, (MethodType, partial, np.ndarray)):
+            walk.meet(thing, path)
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    found = [w.cell("", place).kept for place in function.__closure__ or ()]
+    return [thing for thing in found if thing is not w.MISSING]
+
+
+def _take_row(walk: Walk, row: Row) -> None:
+    """Take up the rules of an op that users declared: they are called while it is traced."""
+    if is_library(home_of(row.reference)):
+        return
+    for name in Row.__slots__:
+        if name != "call":
+            meet_within(walk, getattr(row, name, None), f"op {row.name}")
+
+
+# ------------------------------------------------------------------ functions of users
+
+
+def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
+    walk.watch(w.attribute(f"{path}.__code__", function, "__code__"))
+    walk.at_end.append(lambda: _end_function(walk, function, path))
+    for part in function.__defaults__ or ():
+        walk.meet(part, f"a default of {path}")
+    if function.__kwdefaults__:
+        walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
+    reads = reads_of(function.__code__)
+    walk.learn(reads)
+    names = function.__code__.co_freevars
+    for name, place in zip(names, function.__closure__ or (), strict=True):
+        held = walk.watch(w.cell(f"cell {name}", place))
+        if held is not w.MISSING:
+            _found(walk, held, f"cell {name}", reads.chains.get(name, _NOTHING), name)
+    for name in sorted(reads.globals):
+        _take_global(walk, function, name, reads)
+    for name, level in sorted(reads.imports, key=str):
+        _take_import(walk, function, name, level, reads)
+    _take_attributes(walk, function, path)
+
+
+def _take_global(walk: Walk, function: FunctionType, name: str, reads: Reads) -> None:
+    room = function.__globals__
+    if name in room:
+        thing = walk.watch(w.item(f"global {name}", room, name))
+        _found(walk, thing, f"global {name}", reads.chains.get(name, _NOTHING), name)
+        return
+    walk.watch(w.absent(f"global {name}", room, name))
+    thing = function.__builtins__.get(name, w.MISSING)  # type: ignore[attr-defined]
+    if thing is w.MISSING:
+        return  # the run will say so
+    if getattr(builtins, name, w.MISSING) is thing and not isinstance(thing, FunctionType):
+        walk.refuse(thing, "builtins", name)
+    else:
+        walk.meet(thing, name)
+
+
+def _take_import(walk: Walk, function: FunctionType, name: str, level: Any, reads: Reads) -> None:
+    """Take up a module that the code imports: nothing happens where it is there already."""
+    if type(level) is not int:
+        raise Unwatchable(f"it imports {name}")
+    if level:
+        package = function.__globals__.get("__package__")
+        try:
+            name = resolve_name("." * level + name, package)
+        except (ImportError, TypeError):
+            raise Unwatchable(f"it imports {name}") from None
+    parts = name.split(".")
+    for k in range(len(parts)):
+        whole = ".".join(parts[: k + 1])
+        if not isinstance(sys.modules.get(whole), ModuleType):
+            raise Unwatchable(f"it imports {whole}, which was not imported before")
+        module = walk.watch(w.item(f"module {whole}", sys.modules, whole))
+        walk.meet(module, f"module {whole}")
+
+
+def _take_attributes(walk: Walk, function: FunctionType, path: str) -> None:
+    """The attributes that users gave to a function."""
+    room = function.__dict__
+
+    def place(told: str, name: str) -> w.Watch:
+        return w.own_attribute(told, function, name)
+
+    walk.enter(Room(path, room.keys, place, walk.is_read))
+
+
+def _end_function(walk: Walk, function: FunctionType, path: str) -> None:
+    """Watch defaults and attributes; those that are missing only where errors are caught."""
+    careful = walk.by_text or walk.caught
+    for name in ("__defaults__", "__kwdefaults__"):
+        if careful or getattr(function, name) is not None:
+            walk.watch(w.attribute(f"{path}.{name}", function, name))
+    if careful:
+        named = None if walk.by_text else walk.names
+        told = f"the attributes of {path}"
+        walk.watch(w.keys(told, lambda: function.__dict__, "{0}.__dict__", function, named))
+
+
+# ------------------------------------------------------------------ modules
+
+
+def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
+    """Meet what a name stands for; of a module what the code asks of it, ``np.linalg.norm``."""
+    if not isinstance(thing, ModuleType):
+        walk.meet(thing, path)
+        return
+    for chain in sorted(chains):
+        if not chain:
+            walk.meet(thing, path)  # the module itself goes somewhere
+        else:
+            _from_module(walk, thing, path, chain[0], chain[1:])
+
+
+def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any) -> None:
+    told = f"{path}.{name}"
+    if is_library(home_of(module)):
+        thing = getattr(module, name, w.MISSING)
+        home = home_of(thing) if callable(thing) else home_of(module)
+        walk.refuse(thing, home_of(module), name)
+        walk.refuse(thing, home, name)
+        _note_library(walk, home)
+        if isinstance(thing, ModuleType):
+            _found(walk, thing, told, {rest}, name)
+        elif not is_library(home):
+            walk.meet(thing, told)
+        return
+    room = vars(module)
+    if name not in room:
+        walk.watch(w.absent(told, room, name))
+        if "__getattr__" in room:
+            walk.follow(w.item(f"{path}.__getattr__", room, "__getattr__"))
+        return
+    _found(walk, walk.watch(w.item(told, room, name)), told, {rest}, name)
+
+
+def take_module(walk: Walk, module: ModuleType, path: str) -> None:
+    """Take up a module that the code may ask for anything that it names."""
+    room = vars(module)
+
+    def place(told: str, name: str) -> w.Watch | None:
+        if is_library(home_of(module)):
+            _from_module(walk, module, path, name, ())
+            return None
+        return w.item(told, room, name)
+
+    walk.enter(Room(path, room.keys, place, lambda name: name in walk.names))
+
+    def end() -> None:
+        if walk.by_text:
+            raise Unwatchable(f"it may read anything of {path}, by names that are not in its code")
+
+    walk.at_end.append(end)
+
+
+# ------------------------------------------------------------------ other callables
+
+
+def take_method(walk: Walk, method: MethodType, path: str) -> None:
+    """Take up a bound method."""
+    walk.meet(method.__func__, path)
+    walk.meet(method.__self__, f"{path}.__self__")
+
+
+def take_builtin(walk: Walk, function: BuiltinFunctionType, path: str) -> None:
+    """Take up a function written in C, or a bound method of something that is."""
+    owner = function.__self__
+    if owner is None or isinstance(owner, (type, ModuleType)):
+        walk.refuse(function, home_of(function), function.__name__)
+    else:
+        walk.names.add(function.__name__)
+        walk.meet(owner, f"{path}.__self__")
+
+
+def take_partial(walk: Walk, call: partial[Any], path: str) -> None:
+    """Take up a call that is prepared."""
+    for name in ("func", "args", "keywords"):
+        walk.follow(w.attribute(f"{path}.{name}", call, name))
+    walk.take_object(call, path)

@@ -1,0 +1,178 @@
+"""What is watched of this package's own objects: Variables, optimizers, schedules."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from odyssey.checks import article
+from odyssey.compiler.watching import watches as w
+from odyssey.compiler.watching.functions import meet_within
+from odyssey.compiler.watching.walk import Unwatchable, Walk
+from odyssey.ops.draws.generator import Generator
+from odyssey.optim.groups import Group
+from odyssey.optim.optimizer import Optimizer
+from odyssey.optim.rule import Rule
+from odyssey.optim.schedules import Schedule
+from odyssey.spec import Spec
+from odyssey.table.row import Row
+from odyssey.table.value import Mark, Value
+from odyssey.transforms.custom import custom_vjp
+from odyssey.transforms.replay import of_users
+
+__all__ = ["is_ours", "take_ours"]
+
+# By these names a function asks for a learning rate, which it computes with while it is traced.
+_RATES = {"learning_rate", "settings", "state_dict", "rule"}
+
+
+def is_ours(thing: Any) -> bool:
+    """Whether the class of an object is from this package, or made from one that is."""
+    return any(base.__module__.partition(".")[0] == "odyssey" for base in type(thing).__mro__)
+
+
+def take_ours(walk: Walk, thing: Any, path: str) -> None:
+    """Take up an object of this package, and what users added to it."""
+    if isinstance(thing, Value):
+        _take_value(walk, thing, path)
+    elif isinstance(thing, Optimizer):
+        _take_optimizer(walk, thing, path)
+    elif isinstance(thing, Group):
+        _take_group(walk, thing, path)
+    elif isinstance(thing, Generator):
+        walk.follow(w.attribute(f"{path}._state", thing, "_state"))
+    elif isinstance(thing, Schedule):
+        walk.take_object(thing, path)
+        return
+    elif isinstance(thing, (Rule, Row)):
+        meet_within(walk, thing if isinstance(thing, Row) else thing.step, path)
+    elif isinstance(thing, custom_vjp) or type(thing).__name__ == "Compiled":
+        names = ("_fn",) if type(thing).__name__ == "Compiled" else ("__wrapped__", "_rules")
+        for name in names:
+            walk.follow(w.attribute(f"{path}.{name}", thing, name))
+    elif not isinstance(thing, (Spec, Mark, BaseException)):
+        kind = article(type(thing).__name__)
+        raise Unwatchable(f"it reaches {path}, {kind}, which cannot be watched")
+    if of_users(type(thing)):
+        walk.take_object(thing, path)
+
+
+# ------------------------------------------------------------------ Variables
+
+
+def _take_value(walk: Walk, value: Any, path: str) -> None:
+    info = value._info
+    if not isinstance(value._recording, Mark):
+        raise Unwatchable(f"it reaches {path}, which lies on a tape")
+    if info is not None and info.home is not None and info.home() is not None:
+        raise Unwatchable(f"it reaches {path}, a leaf of a tape, which records what uses it")
+    if info is not None and isinstance(info.grad, Value):
+        raise Unwatchable(f"it reaches {path}, whose gradient was recorded")
+    walk.variables.append(value)
+    walk.watch(_variable(f"Variable {path}", value))
+
+    def end() -> None:
+        if walk.is_read("name"):
+            walk.watch(
+                w.Watch(f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n))
+            )
+
+    walk.at_end.append(end)
+
+
+def _variable(path: str, value: Any) -> w.Watch:
+    """What eager ops see of a Variable besides its data: mark, spec, whether it has a gradient."""
+
+    def read() -> tuple[Any, ...]:
+        info = value._info
+        return value._recording, value._spec, info, None if info is None else info.grad is None
+
+    def same(new: Any, old: Any) -> bool:
+        alike = new is not w.MISSING and new[0] is old[0] and new[1] == old[1]
+        return alike and (new[3] is not False) == (old[3] is not False)
+
+    text = "{0}._recording is {1} and {0}._spec is {2} and "
+    if value._info is None:
+        text += "{0}._info is None"
+    else:  # one that is there is never replaced
+        text += f"{{3}}.grad is {'' if value._info.grad is None else 'not '}None"
+    return w.Watch(path, text, read, lambda kept: (value, *kept[:3]), same)
+
+
+# ------------------------------------------------------------------ optimizers
+
+
+def _take_optimizer(walk: Walk, optimizer: Any, path: str) -> None:
+    for name in ("groups", "params"):
+        walk.follow(w.attribute(f"{path}.{name}", optimizer, name))
+    walk.watch(_state(f"the state of {path}", optimizer))
+
+
+def _state(path: str, optimizer: Any) -> w.Watch:
+    """Which Variables an optimizer has for the state of each parameter.
+
+    Where all of them are there, they stay: what is loaded is written into them.
+    """
+
+    def read() -> tuple[Any, ...]:
+        state = optimizer._state
+        return state, [[*one.items()] for one in state]
+
+    def same(new: Any, old: Any) -> bool:
+        if new is w.MISSING or [*map(len, new[1])] != [*map(len, old[1])]:
+            return False
+        pairs = zip(chain(*new[1]), chain(*old[1]), strict=True)
+        return all(n == m and one is two for (n, one), (m, two) in pairs)
+
+    text = "{0}._state is {1}"
+    owners = [group for group in optimizer.groups for _ in group.params]
+    wanted = [{"steps", *group._rule.slots} for group in owners]
+    if not all(names <= set(one) for names, one in zip(wanted, optimizer._state, strict=True)):
+        text += " and [*map(len, {1})] == {2}"
+
+    def bound(kept: Any) -> tuple[Any, ...]:
+        return optimizer, kept[0], [*map(len, kept[1])]
+
+    return w.Watch(path, text, read, bound, same)
+
+
+def _take_group(walk: Walk, group: Any, path: str) -> None:
+    walk.groups.append(group)
+    walk.meet(group.params, f"{path}.params")  # which cannot be assigned, as the maker cannot
+    if not hasattr(group._make, "programs"):  # by ``rule_of``, whose functions are pure, as it says
+        walk.meet(group._make, f"{path}._make")
+    walk.at_end.append(lambda: _end_group(walk, group, path))
+
+
+def _end_group(walk: Walk, group: Any, path: str) -> None:
+    """Watch the settings, but for a rate that only the program reads."""
+    asked = walk.by_text or not walk.names.isdisjoint(_RATES)
+    walk.watch(_settings(path, group, asked))
+
+
+def _settings(path: str, group: Any, asked: bool) -> w.Watch:
+    """The settings of a group; another learning rate alone is taken over where nobody asked."""
+    latest = [group._settings]
+
+    def fits(new: Any, old: Any) -> bool:
+        names = [name for name in old if asked or name != "learning_rate"]
+        alike = isinstance(new, dict) and new.keys() == old.keys()
+        return alike and all(w.means_the_same(new[name], old[name]) for name in names)
+
+    def renew() -> bool:
+        now = group._settings
+        if not fits(now, latest[0]):
+            return False
+        latest[0] = now
+        return True
+
+    def same(new: Any, old: Any) -> bool:
+        return fits(new, old) and renew()
+
+    return w.Watch(
+        f"the settings of {path}",
+        "({0}._settings is {1}[0] or {2}())",
+        lambda: group._settings,
+        lambda _: (group, latest, renew),
+        same,
+    )

@@ -1,0 +1,156 @@
+"""What may do something else at each call is a reason not to watch a function; nothing else is."""
+
+import functools
+import math
+import random
+import sys
+import threading
+import time
+from contextlib import suppress
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, ops
+from odyssey.compiler.guards import guards_of
+from odyssey.compiler.surroundings import Surroundings
+
+X = np.array([3.0, 4.0])
+
+
+class Pair(NamedTuple):
+    a: list
+    b: float
+
+
+class Net:
+    def __init__(self):
+        self.scale = 3.0
+        self.parts = [1.0]
+
+    def forward(self, x):
+        return x * self.scale
+
+    def __call__(self, x):
+        return self.forward(x)
+
+
+def with_default(x, scale=2.0, *, shift=1.0):
+    return x * scale + shift
+
+
+global_scale = 2.0
+
+
+counted = count()
+lock = threading.Lock()
+rng = np.random.default_rng(0)
+tape = GradientTape()
+leaf_of_tape = tape.variable([1.0])
+
+
+def printing(x):
+    print(x)
+    return x
+
+
+class Printing:
+    def __mul__(self, x):
+        print("times")
+        return x
+
+
+def deep(x):
+    return printing(x)
+
+
+REASONS = {
+    "print": (printing, "print"),
+    "print further down": (lambda x: deep(x), "print"),
+    "print of an operator": ((lambda p: lambda x: p * x)(Printing()), "print"),
+    "open": (lambda x: x.map(open), "open"),
+    "time": (lambda x: x * time.time(), "time"),
+    "time by a name": ((lambda now: lambda x: x * now())(time.perf_counter), "perf_counter"),
+    "numpy.random": (lambda x: x * np.random.default_rng().normal(), "random"),
+    "numpy's files": (lambda x: x * np.load("a.npy"), "load"),
+    "random": (lambda x: x * random.random(), "random"),
+    "exec": (lambda x: exec("pass"), "exec"),
+    "globals": (lambda x: x * globals()["global_scale"], "globals"),
+    "iterator": (lambda x: x * next(counted), "iterator"),
+    "lock": (lambda x: lock.acquire() and x, "lock"),
+    "generator's state": (lambda x: x * rng.bit_generator.state["uinteger"], "rng"),
+    "stdout": (lambda x: sys.stdout.write("x") and x, "stdout"),
+    "array of objects": ((lambda a: lambda x: a)(np.array([[]], object)), "objects"),
+    "masked array": ((lambda a: lambda x: x * a)(np.ma.array([1.0])), "MaskedArray"),
+    "errstate": (lambda x: np.errstate(all="raise") and x, "errstate"),
+    "tape": ((lambda t: lambda x: t)(GradientTape()), "GradientTape"),
+    "leaf of a tape": (lambda x: x * leaf_of_tape, "tape"),
+    "flags": ((lambda a: lambda x: a.setflags(write=True))(np.ones(2)), "setflags"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_what_may_do_something_else_at_each_call_is_a_reason(name):
+    fn, told = REASONS[name]
+    guards = guards_of(fn)
+    assert told in guards.reason
+    assert not guards.holds()
+    assert not guards.refresh()
+
+
+PURE = {
+    "builtins": lambda x: sum(map(float, range(len(x)))) + max(1, 2) + isinstance(x, list),
+    "numpy": lambda x: np.linalg.norm(np.asarray(x)) * np.pi + np.arange(3.0).sum(),
+    "math": lambda x: x * math.sqrt(2.0) * math.pi,
+    "functools": lambda x: functools.reduce(lambda a, b: a * b, [1.0, 2.0]) * x,
+    "ops": lambda x: ops.tanh(x) + od.nn.gelu(x) + od.losses.cross_entropy(x, x),
+    "exceptions": lambda x: x if len(x) else ValueError("empty"),
+    "raising": lambda x: suppress(ValueError) and x,
+    "transforms": od.grad(lambda x: od.checkpoint(lambda y: ops.sum(y * y))(x)),
+    "compiled": od.compile(lambda x: x * global_scale),
+    "method": Net().forward,
+    "object": Net(),
+    "class": lambda x: Net().forward(x),
+    "partial": functools.partial(with_default, shift=2.0),
+    "draws": (lambda g: lambda x: ops.random_uniform((2,), rng=g))(od.Generator(7)),
+}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_what_is_pure_can_be_watched(name):
+    guards = guards_of(PURE[name])
+    assert guards.reason is None
+    assert guards.holds()
+
+
+def test_what_a_trial_changed_is_told_before_it_is_put_back():
+    history, net = [], Net()
+    total = 0
+
+    def step(x):
+        nonlocal total
+        total += 1
+        history.append(x)
+        net.scale = 5.0
+        return x
+
+    for undone, told in [(step, "total"), (net.parts.append, "list")]:
+        around, guards = Surroundings(undone), guards_of(undone)
+        assert around.changed() is None
+        assert guards.changed() is None
+        undone(1)
+        assert told in around.changed()
+        assert guards.changed() is not None
+        around.put_back()
+        assert around.changed() is None
+        assert guards.refresh()
+
+
+def test_why_there_is_no_trial_is_told():
+    assert "count" in Surroundings(lambda: next(counted)).why
+    assert "tape" in Surroundings(GradientTape()).why
+    assert "lock" in Surroundings(lambda: lock).why
+    assert Surroundings(lambda: X, Pair([], 1.0)).why is None
