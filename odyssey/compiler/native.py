@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from odyssey.checks import shown
-from odyssey.compiler import storage
+from odyssey.compiler import halves, storage
 from odyssey.devices.guard import hold_at_forks
 from odyssey.errors import DeviceError, OdysseyError, SettingError
 
@@ -177,22 +177,39 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
     """
     _demand("load")
     with _LOCK:
-        target = _target(cpu)
-        seconds: dict[str, float] = {}
-        start = perf_counter()
-        key = storage.key_of([*target.words, text])
-        code = storage.read(key)
-        if code is not None:
-            seconds["read"] = perf_counter() - start
-        else:
-            with _optimised(text, target, seconds) as module:
-                start = perf_counter()
-                code = bytes(target.machine.emit_object(module))
-            seconds["emit"] = perf_counter() - start
+        if "half" in text:
+            symbols = {**_halves(cpu), **symbols}
+        return _loaded(text, symbols, cpu)
+
+
+def _loaded(text: str, symbols: Mapping[str, int], cpu: str) -> Loaded:
+    target = _target(cpu)
+    seconds: dict[str, float] = {}
+    start = perf_counter()
+    key = storage.key_of([*target.words, text])
+    code = storage.read(key)
+    if code is not None:
+        seconds["read"] = perf_counter() - start
+    else:
+        with _optimised(text, target, seconds) as module:
             start = perf_counter()
-            storage.write(key, code)
-            seconds["write"] = perf_counter() - start
-        return Loaded(text, code, symbols, cpu, seconds)
+            code = bytes(target.machine.emit_object(module))
+        seconds["emit"] = perf_counter() - start
+        start = perf_counter()
+        storage.write(key, code)
+        seconds["write"] = perf_counter() - start
+    return Loaded(text, code, symbols, cpu, seconds)
+
+
+# By level: functions that lie in memory as long as the process lives.
+_kept: dict[str, Loaded] = {}
+
+
+def _halves(cpu: str) -> dict[str, int]:
+    """Conversions of half precision, for where the processor has none."""
+    if cpu not in _kept:
+        _kept[cpu] = _loaded(halves.TEXT, _NO_SYMBOLS, cpu)
+    return {name: _kept[cpu].address(name) for name in halves.NAMES}
 
 
 def _demand(who: str) -> None:
