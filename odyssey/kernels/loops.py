@@ -40,6 +40,10 @@ _REASSOCIATE = frozenset({"reassoc", "nsz", "contract"})
 _CONTRACT = frozenset({"contract"})
 
 
+# Flags of arrays that loops read as they lie in memory: C-contiguous, and aligned.
+_AS_IT_LIES = 0x0001 | 0x0100
+
+
 class Loop:
     """A function of arrays and numbers, compiled for the types that it is called with."""
 
@@ -70,8 +74,7 @@ class Loop:
         for value, written in zip(values, self._writes, strict=True):
             kind: Any = type(value)
             if kind is np.ndarray:
-                flags = value.flags
-                if not (flags.c_contiguous and flags.aligned):
+                if value.flags.num & _AS_IT_LIES != _AS_IT_LIES:
                     assert not written, f"{self}: an array with gaps to write to"
                     value = np.array(value, order="C")
                 kind = value.dtype, value.ndim

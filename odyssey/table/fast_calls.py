@@ -273,7 +273,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             check_tape(row, tape)
             return general(row, operands, options, tape)
         recording = scopes()[0]
-        values, inputs, specs, fresh = [], [], [], None
+        values, inputs, specs, fresh = [], [], [], []
         for operand in operands:
             if type(operand) is VARIABLE:
                 where = operand._recording
@@ -282,9 +282,9 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 if where is not recording and (
                     where is not LEAF or operand._placed is not recording.mark
                 ):
-                    if where is not LEAF or fresh is not None:
+                    if where is not LEAF:
                         return general(row, operands, options)
-                    fresh = operand
+                    fresh.append(operand)
                 values.append(operand._array)
                 inputs.append(operand._id)
                 specs.append(operand._spec)
@@ -303,10 +303,11 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         id = next(recording.block, None)
         if id is None:
             return general(row, operands, options)
-        if fresh is not None:  # a leaf that this recording meets for the first time
+        if fresh:  # leaves that this recording meets for the first time
             if _entered_elsewhere():
                 return general(row, operands, options)
-            recording.place(fresh, row.name)
+            for leaf in fresh:
+                recording.place(leaf, row.name)
         pair = leaving_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
         return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import compress
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ __all__ = ["Row"]
 _OPEN = frozenset({list, dict, set, *ARRAYS})
 
 _MOST_PLANS = 64
+
+_is_required = partial(is_, REQUIRED)
 
 
 def _refuse(*given: Any) -> Any:
@@ -208,6 +212,8 @@ class Row:
         """The forward rule of a linear op."""
         first = len(self.arrays) + len(self.results)
         options = (kept or ())[first : first + len(self.options)]
+        if type(t) is np.ndarray:  # to read the options again took three times as long
+            return self.kernel(t, *options)
         return self.call(t, **dict(zip(self.options, options, strict=True)))
 
     def use(self, kernel: Callable[..., Any]) -> None:
@@ -229,8 +235,8 @@ class Row:
             raise DTypeError(self._complaint(args, named))
         options = (*args[count:], *self.defaults[given:])
         if named:
-            options = tuple(named.get(n, o) for n, o in zip(self.options, options, strict=True))
-        if self.required and any(option is REQUIRED for option in options):
+            options = tuple(map(named.get, self.options, options))
+        if self.required and any(map(_is_required, options)):
             raise DTypeError(self._complaint(args, named))
         for k in self.flags:
             if options[k] is not True and options[k] is not False:

@@ -92,8 +92,11 @@ def _scope_of(module: str) -> dict[str, Any]:
     scope = _SCOPES[module] = dict(vars(sys.modules[module]))
     for name, value in list(scope.items()):
         row = getattr(value, "row", None)
-        if isinstance(row, Row) and not (row.optional or row.foreign or row.prepare):
-            if row.options:
+        if isinstance(row, Row) and not (row.optional or row.foreign):
+            if row.prepare:
+                if not row.layout.variadic:
+                    scope[name] = _prepared(row)
+            elif row.options:
                 scope[name] = _straight(row)
             else:
                 scope[name] = row.kernel
@@ -116,6 +119,16 @@ def _straight(row: Row) -> Callable[..., Any]:
         if named or len(args) != count:
             return row.call(*args, **named)
         return row.kernel(*args)
+
+    return call
+
+
+def _prepared(row: Row) -> Callable[..., Any]:
+    """An op that reads its options first: its kernel, with no look at what the operands are."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        operands, options = row.bind(args, named)
+        return row.kernel(*operands, *options)
 
     return call
 

@@ -233,7 +233,9 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
     # A source that is itself a result has the tangent that was asked for, not a computed one.
     given_ids = set(moving)
     start = first_after(r, given_ids)
-    nodes = (node for node in _seen(tape, iter(r.nodes[start:])) if node[1] not in given_ids)
+    nodes = _seen(tape, iter(r.nodes[start:]))
+    if r.manual or (r.nodes and max(given_ids, default=0) >= r.nodes[0][1]):
+        nodes = (node for node in nodes if node[1] not in given_ids)
     if graph:
         with tape._recording_again():
             push(recorded(list(nodes), r), moving)

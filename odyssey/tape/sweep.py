@@ -136,8 +136,27 @@ def push(
 ) -> None:
     """Propagate ``tangents``, and masks of what can be other than 0, through ``nodes`` in order."""
     masks = {} if chosen is None else chosen
+    tangent_of = tangents.get
     for row, id, inputs, kept, specs in nodes:
         total = mask = None
+        if not (masks or row.masks or (row.moves and len(inputs) > 1)):
+            # The commonest nodes, spelled out; the loop below does the same for all.
+            for k, i in enumerate(inputs):
+                t = tangent_of(i)  # type: ignore[arg-type]  # of None there is none
+                if t is None:
+                    continue
+                rule = row.pushes[k]
+                if rule is None:
+                    raise _no_rule(row, row.arrays[k])
+                moved = t if rule is PASS else rule(t, kept, specs)
+                total = moved if total is None else total + moved
+            if total is not None:
+                if specs is not None:
+                    spec = specs[-1]
+                    if total.dtype is not spec.dtype or total.shape != spec.shape:
+                        total = expand(total, spec)
+                tangents[id] = total
+            continue
         for k, i in enumerate(inputs):
             t = None if i is None else tangents.get(i)
             if t is None:

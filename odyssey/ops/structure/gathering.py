@@ -144,7 +144,8 @@ def add_where_taken(
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
     places = indices.reshape(-1)
     if loops:
-        x = np.broadcast_to(x, (*shape[:k], *indices.shape, *shape[k + 1 :]))
+        full = (*shape[:k], *indices.shape, *shape[k + 1 :])
+        x = x if np.shape(x) == full else np.broadcast_to(x, full)
         return _in_loops(x, places, (head, length, tail), spec.shape)
     if head != 1:
         places = (np.arange(head)[:, None] * length + in_range(places, length)).reshape(-1)
@@ -161,8 +162,8 @@ def _in_loops(x: Any, places: Any, lengths: tuple[int, int, int], shape: Any) ->
     """Slices added by compiled loops, under a shape; numbers as slices of one."""
     head, length, tail = lengths
     if head * tail == 1:
-        return scatter.add_numbers(x, places, length).reshape(shape)
-    return scatter.add_slices(x, places, head, length, tail).reshape(shape)
+        return put_under(scatter.add_numbers(x, places, length), shape)
+    return put_under(scatter.add_slices(x, places, head, length, tail), shape)
 
 
 def add_at_key(x: Any, key: Sequence[Any], spec: Spec, loops: bool = False) -> Any:
