@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from odyssey.compiler.watching.objects import take
 from odyssey.compiler.watching.walk import Unwatchable, Walk
 from odyssey.compiler.watching.watches import Watch, looking
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.optim.groups import Group
+from odyssey.table.value import Value
+from odyssey.transforms.replay import of_users
 from odyssey.variable import Variable
 
-__all__ = ["Guards", "guards_of"]
+__all__ = ["Guards", "guards_of", "things_of"]
 
 
 class Guards:
@@ -75,20 +78,13 @@ class Guards:
         self._look()
 
 
-def _name_of(root: Any) -> str:
-    name = getattr(root, "__name__", None)
-    return name if isinstance(name, str) else "the argument"
-
-
-def _never() -> bool:
-    return False
-
-
-def guards_of(*roots: Any) -> Guards:
-    """Watch what functions, and objects that are given to them, read of Python.
+def guards_of(fn: Any, *args: Any) -> Guards:
+    """Watch what a function, and objects that are given to it, read of Python.
 
     Args:
-        roots: The function, and the arguments that are fixed in its graph.
+        fn: The function.
+        args: What it is called with, trees. Arrays, numbers, strings and Variables in them are
+            the caller's to compare, and so is which objects they are; what they hold is watched.
 
     >>> scale = [2.0]
     >>> guards = guards_of(lambda x: x * scale[0])
@@ -100,8 +96,9 @@ def guards_of(*roots: Any) -> Guards:
     """
     walk = Walk(take)
     try:
-        for root in roots:
-            walk.meet(root, _name_of(root))
+        walk.meet(fn, _name_of(fn))
+        for thing in _objects_in(args):
+            walk.meet(thing, f"the argument {_name_of(thing)}")
         watches = walk.finish()
     except Unwatchable as error:
         return Guards([], [], [], str(error))
@@ -110,3 +107,43 @@ def guards_of(*roots: Any) -> Guards:
     except Exception as error:  # of an object that does not let itself be looked at
         return Guards([], [], [], f"looking at what it reaches raised {type(error).__name__}")
     return Guards(watches, walk.variables, walk.groups)
+
+
+def things_of(*roots: Any) -> list[Any] | None:
+    """All that the code of functions, given the others, may ask for; None if nobody can tell."""
+    walk = Walk(take, watching=False)
+    try:
+        for root in roots:
+            walk.meet(root, _name_of(root))
+        walk.finish()
+    except Exception:  # also of an object that does not let itself be looked at
+        return None
+    return walk.things()
+
+
+def _objects_in(node: Any) -> Iterator[Any]:
+    """The objects in a tree whose own parts may be asked for, and the classes of containers."""
+    if of_users(type(node)):
+        yield type(node)
+    if isinstance(node, dict):
+        parts = list(node.values())
+    elif isinstance(node, (list, tuple)):
+        parts = list(node)
+    elif hasattr(type(node), "__dataclass_fields__"):
+        parts = [getattr(node, name, None) for name in node.__dataclass_fields__]
+    elif isinstance(node, (*ARRAY_LIKE, Value)):
+        return
+    else:
+        yield node
+        return
+    for part in parts:
+        yield from _objects_in(part)
+
+
+def _name_of(root: Any) -> str:
+    name = getattr(root, "__name__", None)
+    return name if isinstance(name, str) else type(root).__name__
+
+
+def _never() -> bool:
+    return False

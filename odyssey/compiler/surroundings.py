@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque, namedtuple
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextvars import ContextVar
-from datetime import date, time, timedelta, tzinfo
-from functools import partial
 from operator import is_
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    ModuleType,
-)
+from types import CellType, FunctionType, ModuleType
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
 from odyssey.checks import article
+from odyssey.compiler.guards import guards_of, things_of
+from odyssey.compiler.watching.known import KNOWN, made_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.locks import lock
 from odyssey.devices.ownership import is_writable
@@ -42,7 +32,7 @@ from odyssey.transforms.replay import (
     states_of,
 )
 
-__all__ = ["FIELD", "KNOWN", "Surroundings", "made_of"]
+__all__ = ["Surroundings"]
 
 # Larger arrays are data, which functions read; copying them would cost more than the trace. They
 # are read-only during a trial, which ends where the function would write to one.
@@ -50,20 +40,6 @@ _SMALL = 1 << 16
 
 # The modules of what threads share.
 _SHARING = {"_queue", "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "threading"}
-
-# What a class of named tuples has by the name of a field.
-FIELD = type(vars(namedtuple("Pair", "first"))["first"])
-
-# What is made of these, or of no class written in C, holds nothing that a run changes but what is
-# put back. Of other classes written in C nobody knows: caches, queues, arrays of other libraries.
-KNOWN = (
-    *(type(None), int, float, complex, str, bytes, tuple, frozenset, range, slice, type(...)),
-    *(FunctionType, BuiltinFunctionType, MethodType, CodeType, CellType, ModuleType, type),
-    *(staticmethod, classmethod, property, super, partial, ref, ContextVar, MappingProxyType),
-    *(BaseException, date, time, timedelta, tzinfo, type(np.sum), np.dtype, np.generic),
-    *(list, dict, set, deque, bytearray, memoryview, *ARRAYS),
-    FIELD,
-)
 
 # By these a function reaches what cannot be found in it.
 _ELSEWHERE = {"__import__", "environ", "eval", "exec", "globals", "import_module", "putenv"}
@@ -74,22 +50,31 @@ _NOTHING = object()
 class Surroundings:
     """The Python objects that a function can reach, as they are now.
 
+    They are those that its code may ask for by name; where that cannot be told, all there are.
+
     Args:
-        roots: Where to begin to look.
+        fn: The function.
+        args: What it is called with: trees.
         anyway: Whether to try where not all of a trial can be undone.
 
     Attributes:
+        guards: Tell whether what a program of ``fn`` would depend on is as it is now.
         tried: Whether a trial run does no lasting harm: not where it would draw from an iterator,
             or work on a tape that is there already; nor, but for ``anyway``, where other threads
             may write meanwhile, or things are reached that nobody knows, or too many.
         why: Why not, in words; None where it does none.
     """
 
-    def __init__(self, *roots: Any, anyway: bool = False) -> None:
-        found = list(reachable(*roots))
+    def __init__(self, fn: Any, *args: Any, anyway: bool = False) -> None:
+        roots = (fn, *args)
+        self.guards = guards_of(fn, *args)
+        named = things_of(*roots) if self.guards.reason is None else None
+        found = list(reachable(*roots)) if named is None else named
         self.why = _obstacle(found, anyway)
         self.tried = self.why is None
-        own = list(reachable(*roots, but=_is_shared)) if self.tried else []
+        if named is None and self.tried:
+            found = list(reachable(*roots, but=_is_shared))
+        own = [thing for thing in found if not _is_shared(thing)] if self.tried else []
         enter = entering(roots)
         self._kept = [kept for thing in own for kept in _keeping(thing, enter)]
         self._generators = [thing for thing in found if self.tried and is_generator(thing)]
@@ -170,15 +155,6 @@ def _can_be_put_back(thing: Any) -> bool:
     if isinstance(thing, FunctionType):
         return _ELSEWHERE.isdisjoint(names_in(thing.__code__))
     return issubclass(made_of(type(thing)), KNOWN) and not _is_shared(thing)
-
-
-def made_of(kind: type) -> type:
-    """The class written in C that a class is made of; None's where that is ``object``."""
-    for base in kind.__mro__[:-1]:
-        new = vars(base).get("__new__")
-        if isinstance(new, BuiltinFunctionType) and new.__self__ is base:
-            return base
-    return type(None)
 
 
 # ------------------------------------------------------------------ ways back

@@ -154,3 +154,50 @@ def test_why_there_is_no_trial_is_told():
     assert "tape" in Surroundings(GradientTape()).why
     assert "lock" in Surroundings(lambda: lock).why
     assert Surroundings(lambda: X, Pair([], 1.0)).why is None
+
+
+class Trainer:
+    """What somebody's class may be, most of which its step does not ask for."""
+
+    def __init__(self):
+        self.net = Net()
+        self.batches = iter([X])
+        self.lock = threading.Lock()
+        self.history, self.epoch = [], 0
+
+    def fit(self):
+        with self.lock:
+            self.history.append(self.step(next(self.batches)))
+            self.epoch += 1
+            print(self.history)
+
+    def step(self, x):
+        return self.net.forward(x)
+
+
+def test_what_the_code_does_not_name_neither_hinders_a_trial_nor_a_program():
+    trainer = Trainer()
+    del trainer.lock  # whoever shares something with threads is left alone
+    around = Surroundings(trainer.step, (X,))
+    assert around.why is None
+    assert around.guards.reason is None
+    trainer.history.append(1.0)
+    trainer.epoch += 1
+    trainer.best = 2.0
+    assert around.guards.holds()
+    trainer.net.scale = 5.0
+    assert not around.guards.holds()
+    assert around.guards.changed() == "step.__self__.net.scale: 3.0 -> 5.0"
+    assert Surroundings(trainer.fit).why is not None
+    assert Surroundings(Trainer().step, (X,)).why is not None
+
+
+def test_what_an_object_that_is_passed_holds_is_watched_and_batches_are_not():
+    net, batch = Net(), {"x": X.copy(), "n": 3}
+    around = Surroundings(lambda net, batch: net.forward(batch["x"]), (net, batch), {})
+    assert around.guards.reason is None
+    batch["x"] += 1.0
+    batch["n"] = 4
+    assert around.guards.holds()
+    net.scale = 5.0
+    assert not around.guards.holds()

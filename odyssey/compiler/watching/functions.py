@@ -202,19 +202,23 @@ def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any
 def take_module(walk: Walk, module: ModuleType, path: str) -> None:
     """Take up a module that the code may ask for anything that it names."""
     room = vars(module)
+    library = is_library(home_of(module))
 
     def place(told: str, name: str) -> w.Watch | None:
-        if is_library(home_of(module)):
+        if library:
             _from_module(walk, module, path, name, ())
             return None
         return w.item(told, room, name)
 
-    walk.enter(Room(path, room.keys, place, lambda name: name in walk.names))
-
     def end() -> None:
-        if walk.by_text:
+        if not walk.by_text:
+            return
+        if library:
             raise Unwatchable(f"it may read anything of {path}, by names that are not in its code")
+        walk.watch(w.keys(f"the names of {path}", room.keys, "{0}", room, None))
 
+    matters = (lambda name: name in walk.names) if library else walk.is_read
+    walk.enter(Room(path, room.keys, place, matters))
     walk.at_end.append(end)
 
 

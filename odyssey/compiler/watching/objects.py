@@ -27,7 +27,6 @@ from weakref import ref
 import numpy as np
 
 from odyssey.checks import article
-from odyssey.compiler.surroundings import FIELD, KNOWN, made_of
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.effects import home_of
 from odyssey.compiler.watching.functions import (
@@ -37,6 +36,7 @@ from odyssey.compiler.watching.functions import (
     take_module,
     take_partial,
 )
+from odyssey.compiler.watching.known import FIELD, KNOWN, made_of
 from odyssey.compiler.watching.ours import is_ours, take_ours
 from odyssey.compiler.watching.walk import Unwatchable, Walk
 from odyssey.devices.arrays import ARRAYS
@@ -152,6 +152,8 @@ def _take_proxy(walk: Walk, things: Any, path: str) -> None:
 
 def _take_bytes(walk: Walk, buffer: Any, path: str) -> None:
     walk.watch(w.bytes_of(path, buffer))
+    if isinstance(buffer, memoryview):
+        walk.meet(buffer.obj, f"{path}.obj")
 
 
 _CONTAINERS: dict[type, Callable[[Walk, Any, str], None]] = {
@@ -179,8 +181,9 @@ def _take_array(walk: Walk, array: Any, path: str) -> None:
         raise Unwatchable(f"it reaches {path}, {kind}, which is more than an array")
     if array.dtype.hasobject:
         raise Unwatchable(f"it reaches {path}, an array of Python objects")
-    walk.watch(w.layout(path, array))
-    walk.watch(w.contents(path, array))
+    if walk.watching:
+        walk.watch(w.layout(path, array))
+        walk.watch(w.contents(path, array))
 
 
 def _take_class(walk: Walk, kind: type, path: str) -> None:

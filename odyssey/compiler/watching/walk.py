@@ -73,6 +73,7 @@ class Walk:
 
     Args:
         take: Takes up one thing that was met, and meets its parts.
+        watching: Whether places are watched, or things only found.
 
     Attributes:
         watches: The places that were found so far.
@@ -84,8 +85,9 @@ class Walk:
         generators: What the random generators are called that were met.
     """
 
-    def __init__(self, take: Callable[[Walk, Any, str], None]) -> None:
+    def __init__(self, take: Callable[[Walk, Any, str], None], watching: bool = True) -> None:
         self._take = take
+        self.watching = watching
         self.watches: list[w.Watch] = []
         self.names: set[str] = set()
         self.by_text = self.caught = False
@@ -114,10 +116,11 @@ class Walk:
 
     def watch(self, watch: w.Watch) -> Any:
         """Watch a place, once; return what is there."""
-        key = (watch.text, *map(id, watch.bound(watch.kept)))
-        if key not in self._watched:
-            self._watched.add(key)
-            self.watches.append(watch)
+        if self.watching:
+            key = (watch.text, *map(id, watch.bound(watch.kept)))
+            if key not in self._watched:
+                self._watched.add(key)
+                self.watches.append(watch)
         return watch.kept
 
     def follow(self, watch: w.Watch) -> None:
@@ -154,6 +157,10 @@ class Walk:
         for end in self.at_end:
             end()
         return self.watches
+
+    def things(self) -> list[Any]:
+        """All that was met, classes among them."""
+        return [*self._seen.values(), *self._classes.values()]
 
     def _look_around(self) -> bool:
         """Take up what rooms have by names that matter since; return whether there was any."""
