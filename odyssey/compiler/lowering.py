@@ -142,6 +142,10 @@ class Lowering:
         dtype = made.dtype
         if dtype.kind == "b":
             dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
+            if not _holds(dtype, specs):  # which is compared with a number that it does not have
+                dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
+        if not _holds(dtype, specs):
+            return NotImplemented
         computed = type_of(dtype)
         if computed not in SIZES:
             return NotImplemented
@@ -248,6 +252,15 @@ def _spec(value: Any) -> Any:
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _holds(dtype: np.dtype[Any], specs: Sequence[Any]) -> bool:
+    """Whether a dtype, if it is one of integers, has those that are given as Python's."""
+    if dtype.kind not in "iu":
+        return dtype.kind != "O"
+    limits = np.iinfo(dtype)
+    wholes = [s for s in specs if type(s) is int]
+    return all(limits.min <= s <= limits.max for s in wholes)
 
 
 def _known(spec: Any) -> bool:

@@ -10,6 +10,7 @@ from odyssey import ops
 from odyssey.checks import flag, number, whole, word
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
+from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import (
     REDUCTIONS,
     alike,
@@ -17,9 +18,11 @@ from odyssey.losses.reducing import (
     counted,
     floating,
     known,
+    marked,
     reduced,
     same_shape,
 )
+from odyssey.losses.targets import in_range
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 
@@ -183,7 +186,7 @@ def nll(
     (k,) = normalize_axes("nll", whole("nll", "axis", axis), len(x.shape))
     if ignore_index is not None:
         ignore_index = whole("nll", "ignore_index", ignore_index)
-    _check_classes(x, targets, k, ignore_index)
+    targets = _classes(x, targets, k, ignore_index)
     before, after = (1,) * k, (1,) * (len(x.shape) - k - 1)
     numbers = np.arange(x.shape[k]).reshape(*before, -1, *after)
     wide = ops.reshape(targets, (*x.shape[:k], 1, *x.shape[k + 1 :]))
@@ -195,7 +198,7 @@ def nll(
     return reduced("nll", losses, reduction, weights, counted(targets, ignore_index, losses))
 
 
-def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> None:
+def _classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
     wanted = reduced_shape("nll", x.shape, k, False)
     if targets.dtype.kind not in "iu" or targets.shape != wanted:
         raise ShapeError(
@@ -204,7 +207,8 @@ def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> No
         )
     found = known(targets)
     if found is None:
-        return
+        message = f"nll: a class number is not one of {x.shape[k]} classes"
+        return demanded(targets, in_range(targets, x.shape[k], ignore_index), message)
     if ignore_index is not None:
         found = found[found != ignore_index]
     if found.size and (found.min() < 0 or found.max() >= x.shape[k]):
@@ -212,6 +216,7 @@ def _check_classes(x: Any, targets: Any, k: int, ignore_index: int | None) -> No
             f"nll: class numbers lie in [{found.min()}, {found.max()}], there are {x.shape[k]} "
             "classes; mark missing targets by ignore_index"
         )
+    return targets
 
 
 @loss(
@@ -298,9 +303,7 @@ def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: A
     predictions = floating("hinge", predictions)
     targets = alike("hinge", targets, predictions)
     same_shape("hinge", predictions, targets)
-    found = known(targets)
-    if found is not None and not np.all(np.abs(found) == 1):
-        raise OdysseyError("hinge: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1")
+    targets = marked("hinge", targets)
     margins = ops.subtract(1, ops.multiply(targets, predictions))
     return reduced("hinge", ops.relu(margins), reduction, weights)
 

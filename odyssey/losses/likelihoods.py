@@ -11,6 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
+from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import alike, floating, known, reduced, same_shape
 from odyssey.table.samples import reject, sample
 
@@ -151,6 +152,10 @@ def _variances(who: str, variances: Any, x: Any) -> Any:
             f"{who}: variances {v.shape} do not broadcast to the predictions, {x.shape}"
         )
     found = known(v)
-    if found is not None and (found < 0).any():
+    if found is None:
+        # So that NaN is let through, as it is here.
+        fine = ops.logical_not(ops.less(v, 0))
+        return demanded(v, fine, f"{who}: a variance is negative; pass squares or exp(x)")
+    if (found < 0).any():
         raise OdysseyError(f"{who}: a variance is negative, {found.min()}; pass squares or exp(x)")
     return v

@@ -10,7 +10,17 @@ from odyssey import ops
 from odyssey.checks import number, whole
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import alike, arrays, floating, known, reduced, same_shape
+from odyssey.losses.demands import demanded
+from odyssey.losses.reducing import (
+    alike,
+    arrays,
+    floating,
+    known,
+    marked,
+    reduced,
+    same_shape,
+)
+from odyssey.losses.targets import in_range
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 
@@ -42,10 +52,7 @@ def signs(who: str, targets: Any, predictions: Any) -> Any:
     """Targets of -1 and 1, as numbers like the predictions and of their shape."""
     targets = alike(who, targets, predictions)
     same_shape(who, predictions, targets)
-    found = known(targets)
-    if found is not None and not np.all(np.abs(found) == 1):
-        raise OdysseyError(f"{who}: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1")
-    return targets
+    return marked(who, targets)
 
 
 @loss(samples=_MARKED, rejects=_UNMARKED)
@@ -212,7 +219,7 @@ def multi_margin(
     margin = number(who, "margin", margin)
     x, targets = floating(who, predictions), arrays(targets)
     (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
-    _check_classes(who, x, targets, k)
+    targets = _classes(who, x, targets, k)
     count = x.shape[k]
     numbers = np.arange(count).reshape(*(1,) * k, -1, *(1,) * (len(x.shape) - k - 1))
     right = ops.equal(ops.expand_dims(targets, k), numbers)
@@ -222,7 +229,7 @@ def multi_margin(
     return reduced(who, ops.divide(ops.sum(near, k), count), reduction, weights)
 
 
-def _check_classes(who: str, x: Any, targets: Any, k: int) -> None:
+def _classes(who: str, x: Any, targets: Any, k: int) -> Any:
     wanted = reduced_shape(who, x.shape, k, False)
     if targets.dtype.kind not in "iu" or targets.shape != wanted:
         raise ShapeError(
@@ -230,11 +237,15 @@ def _check_classes(who: str, x: Any, targets: Any, k: int) -> None:
             f"shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
         )
     found = known(targets)
-    if found is not None and found.size and (found.min() < 0 or found.max() >= x.shape[k]):
+    if found is None:
+        message = f"{who}: a class number is not one of {x.shape[k]} classes"
+        return demanded(targets, in_range(targets, x.shape[k]), message)
+    if found.size and (found.min() < 0 or found.max() >= x.shape[k]):
         raise ShapeError(
             f"{who}: class numbers lie in [{found.min()}, {found.max()}], there are {x.shape[k]} "
             "classes"
         )
+    return targets
 
 
 _SOME = np.array([[1, 0, 1], [0, 0, 1]])

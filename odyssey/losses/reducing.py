@@ -9,7 +9,8 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.losses.demands import demanded
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Symbol, Value
@@ -21,6 +22,7 @@ __all__ = [
     "counted",
     "floating",
     "known",
+    "marked",
     "plain",
     "reduced",
     "same_shape",
@@ -103,3 +105,14 @@ def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:
 def known(value: Any) -> Array | None:
     """The array of a value, where it can be looked at: not while a graph is traced."""
     return plain(value) if store() is MEMORY else None
+
+
+def marked(who: str, targets: Any) -> Any:
+    """Targets that are -1 or 1, as they came; refuse others."""
+    message = f"{who}: the targets must be -1 or 1; for 0 and 1 pass 2 * targets - 1"
+    found = known(targets)
+    if found is None:
+        return demanded(targets, ops.equal(ops.absolute(targets), 1), message)
+    if not np.all(np.abs(found) == 1):
+        raise OdysseyError(message)
+    return targets

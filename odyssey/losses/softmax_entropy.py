@@ -22,6 +22,7 @@ from odyssey.losses.class_rows import (
 from odyssey.losses.targets import (
     checked_classes,
     class_axis,
+    classes_exist,
     counted,
     distribution,
     target_probabilities,
@@ -166,6 +167,9 @@ _REJECTS = (
 _ENTROPY: dict[str, Any] = {
     "real": True,
     "canonical": _spelled,
+    "requires": lambda logits, targets, axis, label_smoothing, ignore_index, reduction: (
+        classes_exist(logits, targets, axis, ignore_index)
+    ),
     "kinks": "NaN where a logit is inf, or all are -inf, as the result is",
     "samples": _SAMPLES,
     "rejects": _REJECTS,
@@ -322,6 +326,9 @@ _LOGITS = Spec((4, 3), np.dtype(np.float64))
     ),
     infer=_mass_spec,
     equals=_mass_in_ops,
+    requires=lambda targets, logits_spec, axis, label_smoothing, ignore_index, reduction: (
+        classes_exist(logits_spec, targets, axis, ignore_index)
+    ),
     samples=[
         sample(np.array([0, 2, 1, 1]), logits_spec=_LOGITS),
         sample(np.array([0, 2, -1, 1]), logits_spec=_LOGITS, ignore_index=-1, reduction="sum"),

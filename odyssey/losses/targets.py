@@ -10,7 +10,15 @@ import numpy as np
 from odyssey.checks import number, whole
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, mul
-from odyssey.ops.elementwise.choice import equal, not_equal, where
+from odyssey.ops.elementwise.choice import (
+    equal,
+    greater_equal,
+    less,
+    logical_and,
+    logical_or,
+    not_equal,
+    where,
+)
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
@@ -19,8 +27,10 @@ from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape
 __all__ = [
     "checked_classes",
     "class_axis",
+    "classes_exist",
     "counted",
     "distribution",
+    "in_range",
     "target_probabilities",
     "target_spec",
 ]
@@ -79,6 +89,21 @@ def checked_classes(targets: Any, classes: int, ignore_index: int | None) -> tup
             f"there are {classes} classes; mark missing targets by ignore_index"
         )
     return targets, ignored
+
+
+def classes_exist(
+    logits: Any, targets: Any, axis: int, ignore_index: int | None = None
+) -> list[Any]:
+    """By ops what ``checked_classes`` asks of class numbers; nothing of probabilities."""
+    if not target_spec(logits, targets, axis):
+        return []
+    return [in_range(targets, logits.shape[class_axis(logits, axis)], ignore_index)]
+
+
+def in_range(targets: Any, classes: int, ignore_index: int | None = None) -> Any:
+    """By ops which of the numbers are those of classes, or are ignored."""
+    found = logical_and(greater_equal(targets, 0), less(targets, classes))
+    return found if ignore_index is None else logical_or(found, equal(targets, ignore_index))
 
 
 def distribution(

@@ -502,6 +502,14 @@ def delete(
 ) -> ArrayOrScalar: ...
 
 @overload
+def demanded(x: V, holds: Operand, /, message: str, *, tape: Tape | None = None) -> V:
+    """The same value, if something holds everywhere; else an error with a message."""
+@overload
+def demanded(x: Plain, holds: V, /, message: str, *, tape: Tape | None = None) -> V: ...
+@overload
+def demanded(x: Plain, holds: Plain, /, message: str, *, tape: Tape | None = None) -> Array: ...
+
+@overload
 def diag(v: V, k: int = 0, *, tape: Tape | None = None) -> V:
     """The diagonal of a matrix, or the matrix of zeros that has a vector on its diagonal."""
 @overload

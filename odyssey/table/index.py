@@ -18,6 +18,7 @@ ROWS = {
     "odyssey.linalg.solving": "solve_or_nan solve inv",
     "odyssey.linalg.triangles": "triangular_solve=solve_triangular cholesky",
     "odyssey.linalg.vectors": "cross",
+    "odyssey.losses.demands": "demanded",
     "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
     "odyssey.losses.softmax_entropy": """
         softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass

@@ -1,0 +1,38 @@
+"""What is asked of data in graphs, where it cannot be looked at yet: a row that passes it on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import OdysseyError
+from odyssey.spec import Spec
+from odyssey.table.declare import PASS, op, publish
+from odyssey.table.samples import reject, sample
+
+_WHAT = "targets must be -1 or 1"
+
+
+@op(
+    primitive="view",
+    native=lambda build, x, holds, message: x,
+    requires=lambda x, holds, message: [holds],
+    infer=lambda x, holds, message: Spec(x.shape, x.dtype),
+    vjp={"x": PASS},
+    jvp={"x": PASS},
+    samples=[
+        sample((2, 3), np.array([True, True]), message=_WHAT),
+        sample((), np.array(True), message=_WHAT),
+        sample((0, 3), np.zeros(0, bool), message=_WHAT),
+    ],
+    rejects=[reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match=_WHAT)],
+)
+def demanded(x: Any, holds: Any, /, message: str) -> Any:
+    """The same value, if something holds everywhere; else an error with a message."""
+    if not np.all(holds):
+        raise OdysseyError(message)
+    return np.array(x)[()]
+
+
+publish(globals())
