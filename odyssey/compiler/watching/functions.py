@@ -112,7 +112,8 @@ def _take_global(walk: Walk, function: FunctionType, name: str, reads: Reads) ->
         _found(walk, thing, f"global {name}", reads.chains.get(name, _NOTHING), name)
         return
     walk.watch(w.absent(f"global {name}", room, name))
-    thing = function.__builtins__.get(name, w.MISSING)  # type: ignore[attr-defined]
+    seen: Any = function  # of whose attributes the stubs do not know all
+    thing = seen.__builtins__.get(name, w.MISSING)
     if thing is w.MISSING:
         return  # the run will say so
     if getattr(builtins, name, w.MISSING) is thing and not isinstance(thing, FunctionType):
