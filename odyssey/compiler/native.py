@@ -150,7 +150,6 @@ def _reason() -> str | None:
         llvm.check_jit_execution()
         _ = llvm.create_lljit_compiler, llvm.create_pass_builder  # older ones lack them
         _target("")
-        _hold_at_forks()
     except ImportError as error:
         return f"llvmlite cannot be imported ({error}); `pip install llvmlite`"
     except AttributeError as error:
@@ -345,14 +344,11 @@ def _lose() -> None:
     _lost.append("this process was forked while another thread of its parent was within LLVM")
 
 
-@cache
-def _hold_at_forks() -> None:
-    """Let forks wait for who compiles here, and then for others, such as numba, that use LLVM."""
-    from llvmlite import binding as llvm
+def _locks() -> list[threading.RLock]:
+    """That of who compiles here, and that of all who use llvmlite, such as numba."""
+    known: Any = sys.modules.get("llvmlite.binding.ffi")
+    lock: Any = getattr(getattr(getattr(known, "lib", None), "_lock", None), "_lock", None)
+    return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]
 
-    lock: Any = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
-    if hasattr(lock, "_at_fork_reinit"):
-        hold_at_forks(lock, _FORK_WAITS, _lose)
-    # Later, for the last to be registered is the first to be called; who holds the other may not
-    # wait for this one.
-    hold_at_forks(_LOCK, _FORK_WAITS, _lose)
+
+hold_at_forks(_locks, _FORK_WAITS, _lose)

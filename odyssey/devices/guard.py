@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 __all__ = ["FORK_WAITS", "GUARD", "hold_at_forks"]
 
@@ -22,32 +22,39 @@ FORK_WAITS = 1.0
 
 
 def hold_at_forks(
-    lock: threading.RLock, seconds: float, lost: Callable[[], object] = lambda: None
+    locks: Callable[[], Sequence[threading.RLock]],
+    seconds: float,
+    lost: Callable[[], object] = lambda: None,
 ) -> None:
-    """Let forks wait for a lock, which the child finds open.
+    """Let forks wait for locks, which the child finds open.
 
     Args:
-        lock: Of this process.
-        seconds: How long a fork waits for another thread.
+        locks: Gives those that there are now, in the order in which they are taken by who takes
+            several.
+        seconds: How long a fork waits for another thread that has one.
         lost: Called in a child that another thread, which it does not have, left in the middle of
-            what the lock guards.
+            what a lock guards.
     """
-    # Of the threads that fork now: whether they got the lock.
-    forking: dict[int, bool] = {}
+    # Of the threads that fork now: which locks they got, and which they did not.
+    forking: dict[int, list[tuple[threading.RLock, bool]]] = {}
 
     def before() -> None:
-        forking[threading.get_ident()] = lock.acquire(timeout=seconds)
+        mine = forking[threading.get_ident()] = []
+        for lock in locks():
+            mine.append((lock, lock.acquire(timeout=seconds)))
 
     def in_the_parent() -> None:
-        if forking.pop(threading.get_ident(), False):
-            lock.release()
+        for lock, got in forking.pop(threading.get_ident(), ()):
+            if got:
+                lock.release()
 
     def in_the_child() -> None:
-        if forking.pop(threading.get_ident(), False):
-            lock.release()
-        else:  # it is held by a thread that is not here
-            lock._at_fork_reinit()  # type: ignore[attr-defined]
-            lost()
+        for lock, got in forking.pop(threading.get_ident(), ()):
+            if got:
+                lock.release()
+            else:  # it is held by a thread that is not here
+                lock._at_fork_reinit()  # type: ignore[attr-defined]
+                lost()
         forking.clear()
 
     if hasattr(os, "register_at_fork"):
@@ -56,4 +63,4 @@ def hold_at_forks(
         )
 
 
-hold_at_forks(GUARD, FORK_WAITS)
+hold_at_forks(lambda: (GUARD,), FORK_WAITS)

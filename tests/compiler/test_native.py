@@ -379,9 +379,29 @@ def test_a_fork_in_the_middle_of_compiling_gives_a_child_that_compiles(monkeypat
 
 @forks
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_waits_for_others_that_use_llvmlite():
+    from llvmlite.binding import ffi
+
+    held, stop = threading.Event(), threading.Event()
+
+    def hold():
+        with ffi.lib._lock:
+            held.set()
+            stop.wait(0.3)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
+    stop.set()
+    thread.join()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_lock_that_a_fork_could_not_wait_for_is_open_in_the_child_which_is_told():
     lock, told, held, stop = threading.RLock(), [], threading.Event(), threading.Event()
-    hold_at_forks(lock, 0.05, lambda: told.append(True))
+    hold_at_forks(lambda: [lock], 0.05, lambda: told.append(True))
 
     def hold():
         with lock:
