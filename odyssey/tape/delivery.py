@@ -27,6 +27,7 @@ from odyssey.table.value import (
     place_of,
 )
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.liveness import measured, references
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import flip
@@ -91,10 +92,42 @@ def own(g: Any, taken: set[int], strange: bool) -> Any:
     """
     if type(g) is not np.ndarray:
         return g if isinstance(g, (Variable, Symbol)) else np.asarray(g)
-    if strange or id(g) in taken or not owns_memory(g):
+    if strange or id(g) in taken:
         g = g.copy()
+    elif not owns_memory(g):
+        g = _owner_under(g) if _shows_all_alone(g) else g.copy()
     taken.add(id(g))
     return g
+
+
+def _shows_all_alone(view: Any) -> bool:
+    """Whether nobody else has the array that a view shows, all of it, as after a reshape."""
+    return bool(
+        type(view.base) is ndarray
+        and _holders(view) <= _ONE_VIEW
+        and view.dtype is view.base.dtype
+        and view.nbytes == view.base.nbytes
+        and view.flags.c_contiguous
+        and view.base.flags.c_contiguous
+        and view.base.flags.owndata
+        and owns_memory(view.base)
+    )
+
+
+def _owner_under(view: Any) -> Any:
+    """The array that a view shows, under the view's shape."""
+    owner = view.base
+    owner.resize(view.shape, refcheck=False)  # no element moves
+    return owner
+
+
+def _holders(view: Any) -> int:
+    """How many references are seen to the array that a view shows."""
+    return references(view.base)
+
+
+# Up to so many references to an array, only one view has it.
+_ONE_VIEW = measured(lambda: _holders(np.zeros(2).reshape(2, 1)), places=1)
 
 
 def answers_of(
