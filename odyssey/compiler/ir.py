@@ -220,7 +220,7 @@ class Word:
         return found % (1 << 8 * int(self.type[1])) if self.type[0] == "u" else found
 
     def view(self, type: Any) -> Word:
-        """The same bits as a number of another type, named by letters or by NumPy's class."""
+        """The same bits as a number of another type, named by letters or as NumPy names it."""
         return self.code.bitcast(self, type if isinstance(type, str) else code_of(type))
 
     # ------------------------------------------------------------------ arithmetic
@@ -328,6 +328,9 @@ class Word:
 def alike(code: Code, x: Any, y: Any) -> tuple[Word, Word]:
     """Two numbers in the type to which NumPy promotes them; Python's take that of the other."""
     if not isinstance(x, Word):
+        if not isinstance(y, Word):  # numbers both: the first has the type that NumPy gives it
+            x = code.const(code_of(np.asarray(x).dtype), x)
+            return alike(code, x, y)
         y_, x_ = alike(code, y, x)
         return x_, y_
     if not isinstance(y, Word):

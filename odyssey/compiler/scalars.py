@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odyssey.compiler.arithmetic import power
+from odyssey.compiler.elementary import name_of
 from odyssey.compiler.ir import Code, Word, alike, code_of
 from odyssey.compiler.ir_types import LIBM
 from odyssey.errors import DTypeError
@@ -63,7 +64,10 @@ def _step(code: Code, kind: str, name: str, given: list[Any]) -> Word:
         (value,) = given
         return code.cast(value, kind) if isinstance(value, Word) else code.const(kind, value)
     if name == "select":
-        return code.select(*given)
+        condition, *answers = given
+        if not any(isinstance(w, Word) for w in answers):
+            answers = [code.const(kind, w) for w in answers]
+        return code.select(condition, *answers)
     if name.startswith("math."):
         words = [w if isinstance(w, Word) else code.const(kind, w) for w in given]
         return function(code, name.removeprefix("math."), *words)
@@ -89,6 +93,9 @@ def function(code: Code, name: str, *words: Word) -> Word:
         return power(given[0], given[1])
     if name in _INTRINSICS:
         return code.intrinsic(_INTRINSICS[name], *given)
+    ours = name_of(name, kind)
+    if ours:
+        return code.call(kind, ours, *given)
     libm = _RENAMED.get(name, name)
     if libm not in LIBM:
         raise DTypeError(f"math.{name}: no native code; write it with functions of libm")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.kernels import elementary, error_functions
+from odyssey.kernels import elementary, error_functions, formulas, series
 from odyssey.kernels.loops import Loop
 from odyssey.kernels.scalars import VECTORIZING, Program, Step, chained, program
 
@@ -51,7 +51,7 @@ def elements({names}, {outs}):
 '''
 
 # Loops call functions of these files, which numba does not look at.
-_CALLED = (elementary.__file__, error_functions.__file__)
+_CALLED = tuple(m.__file__ for m in (elementary, error_functions, formulas, series))
 
 
 def loop_of(

@@ -39,7 +39,7 @@ def arguments(name, dtype, count):
     x = x[np.isfinite(x)]
     if name == "erfc":
         return np.minimum(x, 1e5)  # beyond, mpmath has no answer, and this is 0
-    if name == "log":
+    if name in ("log", "log2", "log10"):
         return np.abs(x[x != 0])
     return x[x > -1] if name == "log1p" else x
 
@@ -68,6 +68,9 @@ def test_errors_lie_within_the_bounds_that_are_stated(name, dtype):
 
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan]
 WANTED = {
+    "exp2": [1, 1, np.inf, 0, np.nan],
+    "log2": [-np.inf, -np.inf, np.inf, np.nan, np.nan],
+    "log10": [-np.inf, -np.inf, np.inf, np.nan, np.nan],
     "exp": [1, 1, np.inf, 0, np.nan],
     "expm1": [0.0, -0.0, np.inf, -1, np.nan],
     "log": [-np.inf, -np.inf, np.inf, np.nan, np.nan],

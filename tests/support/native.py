@@ -5,6 +5,7 @@ import ctypes
 import llvmlite.binding as llvm
 import numpy as np
 
+from odyssey.compiler.elementary import definitions
 from odyssey.compiler.ir import MEMORY, Code, code_of, declarations
 
 
@@ -46,6 +47,7 @@ end:
   ret void
 }}
 """
+    text += definitions(text)
     return f"{declarations(text)}\n{text}"
 
 

@@ -1,0 +1,93 @@
+"""Elementary functions as native code: formulas without branches, which LLVM vectorizes.
+
+A function of a row is a call in its code, as ``@odyssey.exp.f4``; ``definitions`` gives what code
+calls, which LLVM puts in place of each call. The formulas are those of compiled loops, in
+``kernels.formulas``, and those of ``circular``, ``hyperbolic`` and ``powers``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.ir import Code, Word, code_of
+from odyssey.compiler.ir_types import LLVM
+from odyssey.kernels import elementary
+from odyssey.kernels.formulas import World, errors, exponentials, logarithms
+
+__all__ = ["BOUNDS", "definitions", "name_of"]
+
+BOUNDS: Mapping[str, float] = MappingProxyType({**elementary.BOUNDS})
+"""How many units in the last place results may lie from the exact ones, where those are normal.
+
+What is not named here is libm's.
+"""
+
+_NAME = re.compile(r"@(odyssey\.(\w+)\.(f4|f8))\(")
+
+
+def name_of(function: str, kind: str) -> str | None:
+    """What code calls a function of ``math`` by; None if it has no formula.
+
+    >>> name_of("exp", "f4")
+    'odyssey.exp.f4'
+    """
+    return f"odyssey.{function}.{kind}" if function in BOUNDS else None
+
+
+def definitions(text: str) -> str:
+    """Define what the code calls by such names.
+
+    Args:
+        text: Of functions.
+
+    Returns:
+        Functions of LLVM's, which go into the same module; ``declarations`` declares what they
+        call in turn.
+    """
+    found = sorted(set(_NAME.findall(text)))
+    return "\n".join(_definition(function, kind) for _, function, kind in found)
+
+
+@lru_cache(maxsize=128)
+def _definition(function: str, kind: str) -> str:
+    code = Code()
+    formula = _formulas(code, kind)[function]
+    count = formula.__code__.co_argcount
+    result = formula(*[Word(code, kind, f"%x{k}") for k in range(count)])
+    given = ", ".join(f"{LLVM[kind]} %x{k}" for k in range(count))
+    head = f"define internal {LLVM[kind]} @odyssey.{function}.{kind}({given}) alwaysinline {{"
+    return "\n".join([head, *code.lines, f"  ret {LLVM[kind]} {result.text}", "}"])
+
+
+class _Made:
+    """What makes words of one type: of numbers, and of other words."""
+
+    def __init__(self, code: Code, dtype: Any) -> None:
+        self.code = code
+        self.dtype = np.dtype(dtype)
+        self.kind = code_of(dtype)
+
+    def __call__(self, value: Any) -> Any:
+        return (
+            self.code.cast(value, self.kind) if isinstance(value, Word) else self.dtype.type(value)
+        )
+
+
+def _formulas(code: Code, kind: str) -> dict[str, Callable[..., Word]]:
+    """Formulas that write into code."""
+    dtype = np.dtype(kind)
+    number, whole = _Made(code, dtype), _Made(code, np.int32 if kind == "f4" else np.int64)
+
+    def fma(*factors: Any) -> Word:
+        words = [w if isinstance(w, Word) else code.const(kind, w) for w in factors]
+        return code.intrinsic("fma", *words)
+
+    world = World(number, whole, dtype, lambda formula: formula, code.select, fma)
+    made = exponentials(world) | logarithms(world)
+    return made | errors(world, made["exp_of"])

@@ -1,0 +1,298 @@
+"""Formulas of elementary functions, for numba's loops and for native code alike.
+
+A formula is a plain function without branches that computes with what a ``World`` gives it:
+numba's numbers, or the words of the compiler. A product and a sum are rounded once where it says
+``fma``, and nowhere else, so results are the same in every loop, vectorized or not.
+
+Arguments of exponentials are reduced by a multiple of ln 2, exactly, as in W. J. Cody and W. Waite,
+Software Manual for the Elementary Functions, 1980. The logarithm is that of (1 + s) / (1 - s), as
+in FDLIBM. The error functions are those of ``error_functions``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.kernels.error_functions import ERRORS, K
+from odyssey.kernels.series import SERIES
+
+__all__ = ["World", "errors", "exponentials", "logarithms", "polynomial", "two_parts"]
+
+Formula = Callable[..., Any]
+
+
+class World(NamedTuple):
+    """What formulas compute with.
+
+    Attributes:
+        number: Of a Python number, or of one of the world's, makes a floating number.
+        whole: The same of integers as long.
+        dtype: Of the floating numbers.
+        function: A decorator of formulas.
+        select: ``select(condition, x, y)``.
+        fma: ``x * y + z``, rounded once.
+    """
+
+    number: Any
+    whole: Any
+    dtype: np.dtype[Any]
+    function: Callable[[Formula], Any]
+    select: Formula
+    fma: Formula
+
+    @property
+    def single(self) -> bool:
+        """Whether the floating numbers are of float32."""
+        return self.dtype.char == "f"
+
+    @property
+    def bits(self) -> int:
+        """Of a fraction."""
+        return 23 if self.single else 52
+
+    @property
+    def bias(self) -> int:
+        """Of exponents."""
+        return 127 if self.single else 1023
+
+    @property
+    def magic(self) -> Any:
+        """A number added to it is rounded to a whole one, which its last bits then are."""
+        return self.number(1.5 * 2.0**self.bits)
+
+    def series(self, name: str) -> Any:
+        """The polynomial of this name in ``SERIES``."""
+        return polynomial(self, SERIES[name][0 if self.single else 1])
+
+
+def two_parts(w: World, high: float, low: float) -> tuple[Any, Any]:
+    """A constant, given as a float64 and the rest, as a number of the world and the rest."""
+    first = w.number(high)
+    return first, w.number((high - float(first)) + low)
+
+
+def polynomial(w: World, coefficients: Sequence[float]) -> Any:
+    """``c0 + z (c1 + z (...))``, as one expression, for a loop in it would not vectorize."""
+    names = {f"c{k}": w.number(c) for k, c in enumerate(coefficients)}
+    text = f"c{len(coefficients) - 1}"
+    for k in reversed(range(len(coefficients) - 1)):
+        text = f"fma({text}, z, c{k})"
+    scope: dict[str, Any] = {**names, "fma": w.fma, "__name__": __name__}
+    exec(f"def polynomial(z):\n    return {text}", scope)
+    return w.function(scope["polynomial"])
+
+
+def exponentials(w: World) -> dict[str, Any]:
+    """``exp``, ``exp2``, ``expm1`` and ``tanh``, and what the others are made of.
+
+    ``exp_of(x, low, down)`` is ``exp(x + low) / 2**down``, where ``low`` is small.
+    """
+    F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
+    one, two, none, half = F(1), F(2), F(0), F(0.5)
+    log2e = F(1 / math.log(2))
+    high, low_of_two = two_parts(w, math.log(2), 2.3190468138462996e-17)
+    # Where the exponential is 0, or infinite; halved, too.
+    least, most = (F(-105), F(90)) if w.single else (F(-747), F(711))
+    least_two, most_two = (F(-151), F(129)) if w.single else (F(-1076), F(1025))
+    magic, magic_bits = w.magic, w.magic.view(w.whole)
+    bias, bits, single, nothing = I(w.bias), I(w.bits), I(1), I(0)
+    series, series_of_two, near = w.series("exp"), w.series("exp2"), w.series("tanh")
+
+    # numba computes with 32 bits in 64, unless told so after each step.
+    @w.function
+    def power_of_two(i: Any) -> Any:
+        return I(I(i + bias) << bits).view(F)
+
+    @w.function
+    def scaled(y: Any, i: Any) -> Any:
+        first = I(i >> single)  # two factors: the result may be subnormal, or infinite
+        return y * power_of_two(first) * power_of_two(I(i - first))
+
+    @w.function
+    def clamped(x: Any, least: Any, most: Any) -> Any:  # NaN stays
+        c = select(x > most, most, x)
+        return select(c < least, least, c)
+
+    @w.function
+    def whole_of(shifted: Any) -> Any:
+        return I(F(shifted).view(I) - magic_bits)
+
+    @w.function
+    def exp_of(x: Any, low: Any, down: Any) -> Any:
+        c = clamped(x, least, most)
+        shifted = fma(c, log2e, magic)
+        n = shifted - magic
+        leading = fma(-n, high, c)  # exact
+        rest = fma(n, low_of_two, -low)
+        r = leading - rest
+        y = (leading + fma(r * r, series(r), -rest)) + one
+        return scaled(y, I(whole_of(shifted) - down))
+
+    @w.function
+    def exp(x: Any) -> Any:
+        return exp_of(x, none, nothing)
+
+    @w.function
+    def exp2(x: Any) -> Any:
+        c = clamped(x, least_two, most_two)
+        shifted = c + magic
+        r = c - (shifted - magic)
+        y = fma(r, high, fma(r * r, series_of_two(r), r * low_of_two)) + one
+        return scaled(y, whole_of(shifted))
+
+    @w.function
+    def expm1(x: Any) -> Any:
+        c = clamped(x, -F(40), most - one)  # below, -1 is exact
+        shifted = fma(c, log2e, magic)
+        n = shifted - magic
+        leading = fma(-n, high, c)
+        rest = n * low_of_two
+        r = leading - rest
+        tail = fma(r * r, series(r), -rest)  # leading + tail is e**r - 1
+        i = whole_of(shifted)
+        # Half of the power of two, and twice the sum: the largest power is out of range.
+        large = i > single
+        scale = power_of_two(select(large, I(i - single), i))
+        sum = fma(scale, tail, fma(scale, leading, scale - select(large, half, one)))
+        return select(x == none, x, select(large, sum * two, sum))
+
+    @w.function
+    def tanh(x: Any) -> Any:
+        size = abs(x)
+        z = x * x
+        inner = fma(x * z, near(z), x)
+        outer = one - two / (exp(size + size) + one)
+        outer = select(x < none, -outer, outer)
+        return select(x == none, x, select(size > F(0.56), outer, inner))
+
+    return {"exp": exp, "exp2": exp2, "expm1": expm1, "tanh": tanh, "exp_of": exp_of}
+
+
+def logarithms(w: World) -> dict[str, Any]:
+    """``log``, ``log2``, ``log10`` and ``log1p``, and what the others are made of.
+
+    ``log_of(x, low)`` is ``log(x) + low``, where ``low`` is small.
+    """
+    F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
+    one, two, none, half = F(1), F(2), F(0), F(0.5)
+    high, low_of_two = two_parts(w, math.log(2), 2.3190468138462996e-17)
+    tiny, lift, lifted = F(np.finfo(w.dtype).tiny), F(2.0 ** (w.bits + 1)), F(w.bits + 1)
+    root, infinity, nan = F(math.sqrt(2)), F(math.inf), F(math.nan)
+    fraction, bias, bits = I((1 << w.bits) - 1), I(w.bias), I(w.bits)
+    exponent, of_one = I(2 * w.bias + 1), I(w.bias << w.bits)
+    series = w.series("log")
+
+    @w.function
+    def parts(x: Any) -> Any:  # the exponent, and 1 less than the fraction
+        small = x < tiny
+        y = select(small, x * lift, x)
+        i = F(y).view(I)
+        n = F(I(I(I(i >> bits) & exponent) - bias)) - select(small, lifted, none)
+        m = I((i & fraction) | of_one).view(F)
+        above = m > root
+        return select(above, n + one, n), select(above, m * half, m) - one
+
+    @w.function
+    def cornered(x: Any, r: Any) -> Any:
+        r = select(x < infinity, r, x)  # infinity, NaN
+        r = select(x == none, -infinity, r)
+        return select(x < none, nan, r)
+
+    @w.function
+    def log_of(x: Any, low: Any) -> Any:
+        n, f = parts(x)
+        s = f / (two + f)
+        z = s * s
+        # log(1 + f) = f - (f**2 / 2 - s (f**2 / 2 + R)), without cancellation
+        square = half * f * f
+        rest = two * z * series(z)
+        inner = f - (square - fma(s, square + rest, fma(n, low_of_two, low)))
+        return cornered(x, fma(n, high, inner))
+
+    def in_base(of_e: tuple[Any, Any], of_two: tuple[Any, Any]) -> Any:
+        (e_high, e_low), (two_high, two_low) = of_e, of_two
+
+        @w.function
+        def log_in_base(x: Any) -> Any:
+            n, f = parts(x)
+            s = f / (two + f)
+            z = s * s
+            square = half * f * f
+            leading = f - square
+            tail = ((f - leading) - square) + s * (square + two * z * series(z))
+            # The product with the logarithm of e, and that of the exponent, in two parts each.
+            a = leading * e_high
+            a_low = fma(leading, e_high, -a) + fma(tail, e_high, leading * e_low)
+            b = n * two_high
+            b_low = fma(n, two_low, fma(n, two_high, -b))
+            sum = b + a
+            return cornered(x, sum + (((b - sum) + a) + (a_low + b_low)))
+
+        return log_in_base
+
+    @w.function
+    def log(x: Any) -> Any:
+        return log_of(x, none)
+
+    @w.function
+    def log1p_of(x: Any, low: Any) -> Any:  # log(1 + x + low)
+        y = one + x
+        # What rounding 1 + x left out.
+        left = select(abs(x) < one, x - (y - one), one - (y - x)) + low
+        r = log_of(y, left / y)
+        return select((x == none) | (x == infinity), x, r)
+
+    @w.function
+    def log1p(x: Any) -> Any:
+        return log1p_of(x, none)
+
+    log2 = in_base(two_parts(w, 1 / math.log(2), 2.0355273740931033e-17), (one, none))
+    log10 = in_base(
+        two_parts(w, 1 / math.log(10), 6.649434773342548e-17),
+        two_parts(w, math.log10(2), -2.8037281277851704e-18),
+    )
+    made = {"log": log, "log2": log2, "log10": log10, "log1p": log1p}
+    return made | {"log_of": log_of, "log1p_of": log1p_of}
+
+
+def errors(w: World, exp_of: Any) -> dict[str, Any]:
+    """``erf`` and ``erfc``."""
+    F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
+    known = ERRORS[w.dtype.type]
+    one, two, none, k, end = F(1), F(2), F(0), F(K), F(known.end)
+    head, nothing = I(-4096 if w.single else -(1 << 27)), I(0)  # the leading half of a fraction
+    near = polynomial(w, known.near[::-1])
+    far = polynomial(w, known.far[::-1])
+
+    @w.function
+    def tail(size: Any) -> Any:
+        c = select(size > end, end, size)
+        # The square of the leading half of the digits is exact: rounding it would be magnified.
+        leading = I(F(c).view(I) & head).view(F)
+        fall = exp_of(-leading * leading, (leading - c) * (leading + c), nothing)
+        # fall * far / (1 + 2 c), each rounding of which is mended
+        factor = far((c - k) / (c + k))
+        above = fall * factor
+        below = fma(two, c, one)
+        inverse = one / below
+        q = above * inverse
+        left = fma(-q, below, above) + fma(fall, factor, -above) - q * (two * c - (below - one))
+        return fma(left, inverse, q)
+
+    @w.function
+    def erf(x: Any) -> Any:
+        inner = fma(x, near(x * x), x)
+        outer = one - tail(abs(x))
+        return select(abs(x) > one, select(x < none, -outer, outer), inner)
+
+    @w.function
+    def erfc(x: Any) -> Any:
+        inner = fma(-x, near(x * x), one - x)
+        outer = tail(abs(x))
+        return select(abs(x) > one, select(x < none, two - outer, outer), inner)
+
+    return {"erf": erf, "erfc": erfc}
