@@ -1,7 +1,7 @@
 """Elementary functions as native code: formulas without branches, which LLVM vectorizes.
 
 A function of a row is a call in its code, as ``@odyssey.exp.f4``; ``definitions`` gives what code
-calls, which LLVM puts in place of each call. The formulas are those of compiled loops, in
+calls, and LLVM puts it in the place of each call. The formulas are those of compiled loops, in
 ``kernels.formulas``, and those of ``circular``, ``hyperbolic`` and ``powers``.
 """
 
@@ -15,14 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.ir import Code, Word, code_of
-from odyssey.compiler.ir_types import LLVM
+from odyssey.compiler import mending
+from odyssey.compiler.circular import circular, inverse_circular
+from odyssey.compiler.hyperbolic import hyperbolic, hypotenuse, inverse_hyperbolic
+from odyssey.compiler.ir_types import LLVM, code_of
+from odyssey.compiler.words import Code, Word
 from odyssey.kernels import elementary
 from odyssey.kernels.formulas import World, errors, exponentials, logarithms
 
 __all__ = ["BOUNDS", "definitions", "name_of"]
 
-BOUNDS: Mapping[str, float] = MappingProxyType({**elementary.BOUNDS})
+BOUNDS: Mapping[str, float] = MappingProxyType(
+    {
+        **elementary.BOUNDS,
+        **{"sin": 1.0, "cos": 1.0, "tan": 1.5, "asin": 2.0, "acos": 1.5, "atan": 1.5, "atan2": 2.0},
+        **{"sinh": 2.0, "cosh": 2.0, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "hypot": 1.5},
+    }
+)
 """How many units in the last place results may lie from the exact ones, where those are normal.
 
 What is not named here is libm's.
@@ -47,11 +56,11 @@ def definitions(text: str) -> str:
         text: Of functions.
 
     Returns:
-        Functions of LLVM's, which go into the same module; ``declarations`` declares what they
-        call in turn.
+        Text that goes into the same module; what it calls in turn is to be declared.
     """
     found = sorted(set(_NAME.findall(text)))
-    return "\n".join(_definition(function, kind) for _, function, kind in found)
+    made = "\n".join(_definition(function, kind) for _, function, kind in found)
+    return made + mending.definitions(made)
 
 
 @lru_cache(maxsize=128)
@@ -88,6 +97,18 @@ def _formulas(code: Code, kind: str) -> dict[str, Callable[..., Word]]:
         words = [w if isinstance(w, Word) else code.const(kind, w) for w in factors]
         return code.intrinsic("fma", *words)
 
+    def root(x: Word) -> Word:
+        return code.intrinsic("sqrt", x)
+
+    def copysign(x: Word, y: Word) -> Word:
+        return code.intrinsic("copysign", x, y)
+
+    def mended(name: str, x: Word, result: Word) -> Word:
+        return code.op(kind, mending.call(name, kind, x.text, result.text))
+
     world = World(number, whole, dtype, lambda formula: formula, code.select, fma)
     made = exponentials(world) | logarithms(world)
-    return made | errors(world, made["exp_of"])
+    made |= errors(world, made["exp_of"])
+    made |= circular(world, mended) | inverse_circular(world, root, copysign)
+    made |= hyperbolic(world, made) | inverse_hyperbolic(world, made, root, copysign)
+    return made | hypotenuse(world, root)

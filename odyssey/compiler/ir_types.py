@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError
 
-__all__ = ["FLOATING", "LIBM", "LLVM", "MEMORY", "SUFFIXES", "TYPES", "code_of", "declarations"]
+__all__ = ["FLOATING", "LIBM", "LLVM", "MEMORY", "SUFFIXES", "TYPES", "code_of", "declared"]
 
 TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
 """What a Word may be."""
@@ -61,14 +61,15 @@ def code_of(dtype: DTypeLike) -> str:
     >>> code_of(np.float32), code_of(bool)
     ('f4', 'b1')
     """
-    found = np.dtype(dtype).str[1:]
-    if found not in LLVM:
-        raise DTypeError(f"compile: no native code for {np.dtype(dtype)}; want one of {TYPES[:-1]}")
+    given = np.dtype(dtype)
+    found = given.str[1:]
+    if found not in LLVM or not given.isnative:
+        raise DTypeError(f"compile: no native code for {given}; want one of {TYPES[:-1]}")
     return found
 
 
-def declarations(text: str) -> str:
-    """Declare what the code calls: functions of libm, and those that are LLVM's own.
+def declared(text: str) -> str:
+    """Declare what code calls: functions of libm, and those that are LLVM's own.
 
     Args:
         text: Of functions.
@@ -76,7 +77,7 @@ def declarations(text: str) -> str:
     Returns:
         A line for each; what the text itself declares or defines is left out.
 
-    >>> declarations("%y = call float @sinf(float %x)")
+    >>> declared("%y = call float @sinf(float %x)")
     'declare float @sinf(float) nounwind willreturn memory(none)'
     """
     known = set(re.findall(r"^(?:declare|define).*?@([\w.]+)\(", text, re.MULTILINE))

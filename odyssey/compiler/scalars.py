@@ -12,8 +12,8 @@ from typing import Any
 
 from odyssey.compiler.arithmetic import power
 from odyssey.compiler.elementary import name_of
-from odyssey.compiler.ir import Code, Word, alike, code_of
-from odyssey.compiler.ir_types import LIBM
+from odyssey.compiler.ir_types import LIBM, code_of
+from odyssey.compiler.words import Code, Word, alike
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
 

@@ -51,7 +51,7 @@ def elements({names}, {outs}):
 '''
 
 # Loops call functions of these files, which numba does not look at.
-_CALLED = tuple(m.__file__ for m in (elementary, error_functions, formulas, series))
+_CALLED = tuple(str(m.__file__) for m in (elementary, error_functions, formulas, series))
 
 
 def loop_of(

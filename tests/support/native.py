@@ -5,7 +5,6 @@ import ctypes
 import llvmlite.binding as llvm
 import numpy as np
 
-from odyssey.compiler.elementary import definitions
 from odyssey.compiler.ir import MEMORY, Code, code_of, declarations
 
 
@@ -47,7 +46,6 @@ end:
   ret void
 }}
 """
-    text += definitions(text)
     return f"{declarations(text)}\n{text}"
 
 
