@@ -7,6 +7,7 @@ nothing for these, so they are chosen beside, without a branch.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 from odyssey.compiler.ir_types import FLOATING, LLVM, SUFFIXES
@@ -107,7 +108,7 @@ def _of_integers(x: Word, y: Word) -> tuple[Word, Word]:
 
 
 def power(x: Word, y: Word) -> Word:
-    """``x ** y``: products for small whole exponents that are known, else libm's.
+    """``x ** y``: products and roots for exponents that are known and small, else ``pow``.
 
     Raises:
         DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises.
@@ -125,7 +126,12 @@ def power(x: Word, y: Word) -> Word:
     if known is not None and abs(known) <= _MOST_PRODUCTS and known == int(known):
         base = code.const(x.type, 1) / x if known < 0 else x
         return _product(base, abs(int(known)))
-    return code.call(x.type, "powf" if x.type == "f4" else "pow", x, y)
+    if known == 0.5:  # as NumPy; pow itself gives inf for -inf, and 0 for -0.0
+        return code.intrinsic("sqrt", x)
+    if known == -0.5:
+        root = code.intrinsic("sqrt", x + 0)
+        return 1 / code.select(x == -math.inf, code.const(x.type, math.inf), root)
+    return code.call(x.type, f"odyssey.pow.{x.type}", x, y)
 
 
 def _product(x: Word, times: int) -> Word:

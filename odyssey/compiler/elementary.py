@@ -19,6 +19,7 @@ from odyssey.compiler import mending
 from odyssey.compiler.circular import circular, inverse_circular
 from odyssey.compiler.hyperbolic import hyperbolic, hypotenuse, inverse_hyperbolic
 from odyssey.compiler.ir_types import LLVM, code_of
+from odyssey.compiler.powers import cornered, powers
 from odyssey.compiler.words import Code, Word
 from odyssey.kernels import elementary
 from odyssey.kernels.formulas import World, errors, exponentials, logarithms
@@ -30,12 +31,15 @@ BOUNDS: Mapping[str, float] = MappingProxyType(
         **elementary.BOUNDS,
         **{"sin": 1.0, "cos": 1.0, "tan": 1.5, "asin": 2.0, "acos": 1.5, "atan": 1.5, "atan2": 2.0},
         **{"sinh": 2.0, "cosh": 2.0, "asinh": 2.0, "acosh": 2.0, "atanh": 2.0, "hypot": 1.5},
+        "pow": 1.0,
     }
 )
 """How many units in the last place results may lie from the exact ones, where those are normal.
 
 What is not named here is libm's.
 """
+
+Formula = Callable[..., Word]
 
 _NAME = re.compile(r"@(odyssey\.(\w+)\.(f4|f8))\(")
 
@@ -88,7 +92,7 @@ class _Made:
         )
 
 
-def _formulas(code: Code, kind: str) -> dict[str, Callable[..., Word]]:
+def _formulas(code: Code, kind: str) -> dict[str, Formula]:
     """Formulas that write into code."""
     dtype = np.dtype(kind)
     number, whole = _Made(code, dtype), _Made(code, np.int32 if kind == "f4" else np.int64)
@@ -111,4 +115,31 @@ def _formulas(code: Code, kind: str) -> dict[str, Callable[..., Word]]:
     made |= errors(world, made["exp_of"])
     made |= circular(world, mended) | inverse_circular(world, root, copysign)
     made |= hyperbolic(world, made) | inverse_hyperbolic(world, made, root, copysign)
-    return made | hypotenuse(world, root)
+    made |= hypotenuse(world, root)
+    made["pow"] = _power(code, world, made)
+    return made
+
+
+def _power(
+    code: Code, world: World, made: Mapping[str, Callable[..., Word]]
+) -> Callable[..., Word]:
+    """``pow``: of float32, by way of float64."""
+
+    def floor(x: Word) -> Word:
+        return code.intrinsic("floor", x)
+
+    def copysign(x: Word, y: Word) -> Word:
+        return code.intrinsic("copysign", x, y)
+
+    corner: Formula = cornered(world, floor, copysign)
+
+    def power(x: Word, y: Word) -> Word:
+        size = abs(x)
+        if not world.single:
+            return corner(x, y, of_positive(size, y))
+        wide = _formulas(code, "f8")
+        log = wide["log2"](code.cast(size, "f8"))
+        return corner(x, y, code.cast(wide["exp2"](code.cast(y, "f8") * log), "f4"))
+
+    of_positive: Formula = powers(world, made)
+    return power

@@ -80,7 +80,7 @@ def declared(text: str) -> str:
     >>> declared("%y = call float @sinf(float %x)")
     'declare float @sinf(float) nounwind willreturn memory(none)'
     """
-    known = set(re.findall(r"^(?:declare|define).*?@([\w.]+)\(", text, re.MULTILINE))
+    known = set(re.findall(r"^ *(?:declare|define).*?@([\w.]+)\(", text, re.MULTILINE))
     lines = set()
     for result, name, given in _CALL.findall(text):
         if name in known or not (name in LIBM or name.startswith("llvm.")):

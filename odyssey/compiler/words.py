@@ -144,8 +144,22 @@ class Code:
         elif given == "f4":
             found = Word(self, type, word.text)
         else:
-            found = self._converted("fptrunc", word, type)
+            found = self._converted("fptrunc", word, "f4")
+            if type == "f2":
+                found = Word(self, type, self._odd(found, word).text)
         return self.rounded(found)
+
+    def _odd(self, found: Word, exact: Word) -> Word:
+        """A float32 of a float64, with the last bit set if it is not exact: it can be rounded on.
+
+        See S. Boldo and G. Melquiond, When double rounding is odd, 2005.
+        """
+        back = self.cast(found, "f8")
+        # Not for NaN, to which nothing is unequal here.
+        off = self.op("b1", f"fcmp one double {back.text}, {exact.text}")
+        bits = self.bitcast(found, "i4")
+        bits = bits - self.cast(off & (abs(back) > abs(exact)), "i4")
+        return self.bitcast(bits | self.cast(off, "i4"), "f4")
 
     def rounded(self, word: Word) -> Word:
         """A number of ``f2`` in the digits that it has."""

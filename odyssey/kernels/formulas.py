@@ -197,7 +197,7 @@ def logarithms(w: World) -> dict[str, Any]:
         return select(above, n + one, n), select(above, m * half, m) - one
 
     @w.function
-    def cornered(x: Any, r: Any) -> Any:
+    def corners(x: Any, r: Any) -> Any:
         r = select(x < infinity, r, x)  # infinity, NaN
         r = select(x == none, -infinity, r)
         return select(x < none, nan, r)
@@ -211,7 +211,7 @@ def logarithms(w: World) -> dict[str, Any]:
         square = half * f * f
         rest = two * z * series(z)
         inner = f - (square - fma(s, square + rest, fma(n, low_of_two, low)))
-        return cornered(x, fma(n, high, inner))
+        return corners(x, fma(n, high, inner))
 
     def in_base(of_e: tuple[Any, Any], of_two: tuple[Any, Any]) -> Any:
         (e_high, e_low), (two_high, two_low) = of_e, of_two
@@ -230,7 +230,7 @@ def logarithms(w: World) -> dict[str, Any]:
             b = n * two_high
             b_low = fma(n, two_low, fma(n, two_high, -b))
             sum = b + a
-            return cornered(x, sum + (((b - sum) + a) + (a_low + b_low)))
+            return corners(x, sum + (((b - sum) + a) + (a_low + b_low)))
 
         return log_in_base
 
@@ -239,16 +239,12 @@ def logarithms(w: World) -> dict[str, Any]:
         return log_of(x, none)
 
     @w.function
-    def log1p_of(x: Any, low: Any) -> Any:  # log(1 + x + low)
+    def log1p(x: Any) -> Any:
         y = one + x
         # What rounding 1 + x left out.
-        left = select(abs(x) < one, x - (y - one), one - (y - x)) + low
+        left = select(abs(x) < one, x - (y - one), one - (y - x))
         r = log_of(y, left / y)
         return select((x == none) | (x == infinity), x, r)
-
-    @w.function
-    def log1p(x: Any) -> Any:
-        return log1p_of(x, none)
 
     log2 = in_base(two_parts(w, 1 / math.log(2), 2.0355273740931033e-17), (one, none))
     log10 = in_base(
@@ -256,7 +252,7 @@ def logarithms(w: World) -> dict[str, Any]:
         two_parts(w, math.log10(2), -2.8037281277851704e-18),
     )
     made = {"log": log, "log2": log2, "log10": log10, "log1p": log1p}
-    return made | {"log_of": log_of, "log1p_of": log1p_of}
+    return made | {"log_of": log_of, "parts": parts, "corners": corners}
 
 
 def errors(w: World, exp_of: Any) -> dict[str, Any]:
