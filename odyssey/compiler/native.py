@@ -17,6 +17,9 @@ from functools import cache
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
 
 from odyssey.checks import shown
 from odyssey.compiler import halves, storage
@@ -89,6 +92,11 @@ class Loaded:
             self._trackers = [library.add_current_process().link(self._engine, _LIBRARY)]
         except RuntimeError as error:
             raise OdysseyError(f"load: LLVM cannot link the program: {error}") from error
+        # The collector runs all that a cycle has of ``__del__`` before it frees anything, LLVM's in
+        # between; one of them may call this code yet. It does not look into arrays: this one is
+        # freed with the last that knew the program, and only then is the code.
+        self._last = np.empty(0)
+        finalize(self._last, _unload, self._trackers, self._engine).atexit = False
         seconds["link"] = perf_counter() - start
 
     def address(self, name: str) -> int:
@@ -123,6 +131,10 @@ class Loaded:
             with _optimised(self.text, target, {}) as module:
                 made: str = target.machine.emit_assembly(module)
         return made
+
+
+def _unload(*held: object) -> None:
+    """Let LLVM's objects go, which the caller does when this returns."""
 
 
 def available() -> bool:

@@ -146,6 +146,35 @@ def test_what_a_builtin_keeps_is_let_go_with_it():
     assert known() is None
 
 
+LAST_CALL = """
+import gc
+from odyssey.compiler.native import builtin, load
+
+class Trainer:
+    def __init__(self, loaded):
+        self.count = builtin(loaded.address("count"), "count", loaded)
+        self.me = self
+
+    def __del__(self):
+        said.append(self.count(1, 2))
+
+said = []
+for _ in range(3):
+    Trainer(load({text!r}))
+    Trainer(load({text!r})).count(1)
+gc.collect()
+print(said)
+"""
+
+
+def test_what_a_collected_cycle_calls_at_its_end_is_still_there():
+    program = LAST_CALL.format(text=BUILTIN)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{[2] * 6}\n"
+
+
 def test_a_thousand_programs_come_and_go_in_the_same_memory():
     resource = pytest.importorskip("resource")
     text = SCALED.format(name="", factor=3)
