@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import FunctionType, MethodType
 from typing import Any
 
 from odyssey.compiler.watching.objects import take
@@ -69,12 +72,15 @@ class Guards:
         return None
 
     def skip(self, arrays: Collection[int]) -> None:
-        """Compare the elements of some arrays no more: a program reads them at each run.
+        """Compare the elements of some arrays no more: a program has them, and reads them itself.
 
         Args:
             arrays: Their ids.
         """
-        self._watches = [watch for watch in self._watches if watch.array not in arrays]
+        self._watches = [
+            watch.instead() if watch.array in arrays and watch.instead else watch
+            for watch in self._watches
+        ]
         self._look()
 
 
@@ -96,6 +102,7 @@ def guards_of(fn: Any, *args: Any) -> Guards:
     """
     walk = Walk(take)
     try:
+        _check_plain(fn)
         walk.meet(fn, _name_of(fn))
         for thing in _objects_in(args):
             walk.meet(thing, f"the argument {_name_of(thing)}")
@@ -106,6 +113,8 @@ def guards_of(fn: Any, *args: Any) -> Guards:
         return Guards([], [], [], "what it reaches is nested too deep")
     except Exception as error:  # of an object that does not let itself be looked at
         return Guards([], [], [], f"looking at what it reaches raised {type(error).__name__}")
+    finally:
+        walk.close()
     return Guards(watches, walk.variables, walk.groups)
 
 
@@ -116,9 +125,11 @@ def things_of(*roots: Any) -> list[Any] | None:
         for root in roots:
             walk.meet(root, _name_of(root))
         walk.finish()
+        return walk.things()
     except Exception:  # also of an object that does not let itself be looked at
         return None
-    return walk.things()
+    finally:
+        walk.close()
 
 
 def _objects_in(node: Any) -> Iterator[Any]:
@@ -141,8 +152,18 @@ def _objects_in(node: Any) -> Iterator[Any]:
 
 
 def _name_of(root: Any) -> str:
-    name = getattr(root, "__name__", None)
-    return name if isinstance(name, str) else type(root).__name__
+    """What a function, a method or a class is called; of an object, its class."""
+    named = isinstance(root, (FunctionType, MethodType, type))
+    return str(root.__name__ if named else type(root).__name__)
+
+
+def _check_plain(fn: Any) -> None:
+    """Raise for a function whose call runs nothing yet."""
+    while isinstance(fn, (MethodType, partial)):
+        fn = fn.__func__ if isinstance(fn, MethodType) else fn.func
+    flags = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+    if isinstance(fn, FunctionType) and fn.__code__.co_flags & flags:
+        raise Unwatchable("it is a generator or a coroutine, which runs later")
 
 
 def _never() -> bool:

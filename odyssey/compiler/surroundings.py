@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import article
-from odyssey.compiler.guards import guards_of, things_of
 from odyssey.compiler.watching.known import KNOWN, made_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.locks import lock
@@ -66,6 +65,8 @@ class Surroundings:
     """
 
     def __init__(self, fn: Any, *args: Any, anyway: bool = False) -> None:
+        from odyssey.compiler.guards import guards_of, things_of  # when something is compiled
+
         roots = (fn, *args)
         self.guards = guards_of(fn, *args)
         named = things_of(*roots) if self.guards.reason is None else None

@@ -57,6 +57,20 @@ def printing(x):
     return x
 
 
+def generating(x):
+    yield x
+
+
+async def waiting(x):
+    return x
+
+
+def importing(x):
+    import this_module_was_never_imported
+
+    return this_module_was_never_imported.y * x
+
+
 class Printing:
     def __mul__(self, x):
         print("times")
@@ -88,6 +102,9 @@ REASONS = {
     "errstate": (lambda x: np.errstate(all="raise") and x, "errstate"),
     "tape": ((lambda t: lambda x: t)(GradientTape()), "GradientTape"),
     "leaf of a tape": (lambda x: x * leaf_of_tape, "tape"),
+    "generator": (generating, "generator"),
+    "coroutine": (functools.partial(waiting, 1), "coroutine"),
+    "import": (importing, "imports"),
     "flags": ((lambda a: lambda x: a.setflags(write=True))(np.ones(2)), "setflags"),
 }
 

@@ -4,9 +4,11 @@ import functools
 import math
 import threading
 import types
+import warnings
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -132,6 +134,17 @@ def of(thing, act):
     return fn
 
 
+def reshape_in_place(array, shape):
+    with warnings.catch_warnings(action="ignore"):  # a newer NumPy warns of it
+        array.shape = shape
+
+
+def matched(net):
+    match net:
+        case Net(scale=scale):
+            return scale
+
+
 def copied(function):
     return types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__
@@ -241,7 +254,7 @@ CHANGES = {
     "shape": (
         lambda: np.ones((2, 1)),
         lambda v, x: x * v,
-        lambda v: setattr(v, "shape", (1, 2)),
+        lambda v: reshape_in_place(v, (1, 2)),
     ),
     "module": (lambda: module(n=2.0), lambda m, x: x * m.n, lambda m: setattr(m, "n", 3.0)),
     "function of a module": (
@@ -269,6 +282,23 @@ CHANGES = {
         lambda f, x: f(x) * f.n,
         lambda f: setattr(f, "n", 3.0),
     ),
+    "broadcast": (
+        lambda: (lambda b: (np.broadcast_to(b, (10**6, 10**6, 2)), b))(np.ones(2)),
+        lambda v, x: x * v[0][7, 7],
+        lambda v: v[1].fill(2.0),
+    ),
+    "getattr": (Net, lambda n, x: x * n.scale, lambda n: setattr(n, "scale", 2.0)),
+    "getattr of a name that is put together": (
+        Net,
+        lambda n, x: x * getattr(n, "sca" + str(x.dtype.name and "le")),
+        lambda n: setattr(n, "scale", 2.0),
+    ),
+    "format": (
+        Net,
+        lambda n, x: x * float(f"{n.unread}"),
+        lambda n: setattr(n, "unread", 2.0),
+    ),
+    "match": (Net, lambda n, x: x * matched(n), lambda n: setattr(n, "scale", 2.0)),
     "missing attribute": (
         Net,
         lambda n, x: x * getattr(n, "extra", 2.0),
@@ -421,3 +451,27 @@ def test_guards_are_asked_by_several_threads_while_a_number_is_bound_anew():
     for thread in threads:
         thread.join()
     assert seen == {True}
+
+
+def test_guards_hold_no_array_that_its_owner_drops_or_resizes():
+    space = {"__name__": "of_a_user", "__builtins__": __builtins__, "table": np.ones(3)}
+    exec("def fn(x):\n    return x * table", space)
+    guards = guards_of(space["fn"])
+    assert guards.holds()
+    space["table"].resize(4)  # which NumPy does only where nobody else has it
+    assert not guards.holds()
+    gone = ref(space["table"])
+    del space["table"]
+    assert gone() is None
+    assert not guards.holds()
+    space["table"] = None
+    assert not guards.holds()
+    assert not guards.refresh()
+    assert guards.changed() is not None
+
+
+def test_a_class_whose_child_calls_it_by_super_is_not_made_by_it():
+    child = Child()
+    guards = guards_of(child)
+    child.unread += 1  # which __init__ names
+    assert guards.holds()

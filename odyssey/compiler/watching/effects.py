@@ -11,7 +11,7 @@ import sys
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["effect_of", "home_of", "is_library"]
+__all__ = ["effect_of", "home_of", "is_library", "is_ours"]
 
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "odyssey"}
 
@@ -73,6 +73,11 @@ def home_of(thing: Any) -> str:
 def is_library(home: str) -> bool:
     """Whether a module is of this package, NumPy or Python: its own names nobody assigns."""
     return home.partition(".")[0] in _LIBRARIES
+
+
+def is_ours(home: str) -> bool:
+    """Whether a module is of this package or NumPy: what its functions hold is its own affair."""
+    return home.partition(".")[0] in ("numpy", "odyssey")
 
 
 def effect_of(thing: Any, home: str, name: str) -> str | None:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.watching import watches as w
-from odyssey.compiler.watching.effects import home_of, is_library
+from odyssey.compiler.watching.effects import home_of, is_library, is_ours
 from odyssey.compiler.watching.reads import Reads, reads_of
 from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
+from odyssey.devices.arrays import ARRAYS
 from odyssey.table.row import Row
 from odyssey.transforms.replay import of_users
 
@@ -41,7 +42,10 @@ def take_function(walk: Walk, function: FunctionType, path: str) -> None:
     held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     held += [function.__dict__.get("__wrapped__"), *_closed_over(function)]
     for part in held:
-        meet_within(walk, part, path)
+        if is_ours(home):
+            meet_within(walk, part, path)
+        else:
+            walk.meet(part, path)
 
 
 def _note_library(walk: Walk, home: str) -> None:
@@ -87,7 +91,9 @@ def _take_row(walk: Walk, row: Row) -> None:
 def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
     walk.watch(w.attribute(f"{path}.__code__", function, "__code__"))
     walk.at_end.append(lambda: _end_function(walk, function, path))
-    for part in function.__defaults__ or ():
+    for k, part in enumerate(function.__defaults__ or ()):
+        if isinstance(part, ARRAYS):
+            walk.watch(w.item(f"a default of {path}", function.__defaults__, k))
         walk.meet(part, f"a default of {path}")
     if function.__kwdefaults__:
         walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
@@ -96,7 +102,9 @@ def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
     names = function.__code__.co_freevars
     for name, place in zip(names, function.__closure__ or (), strict=True):
         held = walk.watch(w.cell(f"cell {name}", place))
-        if held is not w.MISSING:
+        if name == "__class__" and isinstance(held, type) and "super" in reads.globals:
+            walk.take_class(held, held.__name__)  # for super(), which makes no object
+        elif held is not w.MISSING:
             _found(walk, held, f"cell {name}", reads.chains.get(name, _NOTHING), name)
     for name in sorted(reads.globals):
         _take_global(walk, function, name, reads)
@@ -137,8 +145,10 @@ def _take_import(walk: Walk, function: FunctionType, name: str, level: Any, read
         whole = ".".join(parts[: k + 1])
         if not isinstance(sys.modules.get(whole), ModuleType):
             raise Unwatchable(f"it imports {whole}, which was not imported before")
-        module = walk.watch(w.item(f"module {whole}", sys.modules, whole))
-        walk.meet(module, f"module {whole}")
+        if is_library(whole):
+            walk.meet(sys.modules[whole], f"module {whole}")
+        else:
+            walk.follow(w.item(f"module {whole}", sys.modules, whole))
 
 
 def _take_attributes(walk: Walk, function: FunctionType, path: str) -> None:

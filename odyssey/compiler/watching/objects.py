@@ -118,7 +118,10 @@ def _take_deque(walk: Walk, things: Any, path: str) -> None:
 def _take_tuple(walk: Walk, things: Any, path: str) -> None:
     """Tuples and frozen sets do not change; what they hold may."""
     for k, part in enumerate(tuple.__iter__(things) if isinstance(things, tuple) else things):
-        walk.meet(part, f"{path}[{k}]")
+        if type(things) is tuple and isinstance(part, ARRAYS):
+            walk.watch(w.item(f"{path}[{k}]", things, k))
+        else:
+            walk.meet(part, f"{path}[{k}]")
 
 
 def _take_slice(walk: Walk, part: slice, path: str) -> None:
@@ -176,14 +179,8 @@ _CONTAINERS: dict[type, Callable[[Walk, Any, str], None]] = {
 
 
 def _take_array(walk: Walk, array: Any, path: str) -> None:
-    if type(array) not in (np.ndarray, np.memmap):
-        kind = article(type(array).__name__)
-        raise Unwatchable(f"it reaches {path}, {kind}, which is more than an array")
-    if array.dtype.hasobject:
-        raise Unwatchable(f"it reaches {path}, an array of Python objects")
-    if walk.watching:
-        walk.watch(w.layout(path, array))
-        walk.watch(w.contents(path, array))
+    """Take up an array that was met at no place of its own."""
+    walk.watch(w.Place(path, "{0}", lambda: array, array))
 
 
 def _take_class(walk: Walk, kind: type, path: str) -> None:

@@ -91,11 +91,13 @@ def _variable(path: str, value: Any) -> w.Watch:
         alike = new is not w.MISSING and new[0] is old[0] and new[1] == old[1]
         return alike and (new[3] is not False) == (old[3] is not False)
 
-    text = "{0}._recording is {1} and {0}._spec is {2} and "
-    if value._info is None:
-        text += "{0}._info is None"
-    else:  # one that is there is never replaced
-        text += f"{{3}}.grad is {'' if value._info.grad is None else 'not '}None"
+    def text(kept: Any) -> str:
+        begin = "{0}._recording is {1} and {0}._spec is {2} and "
+        if kept[2] is None:
+            return begin + "{0}._info is None"
+        # One that is there is never replaced.
+        return begin + f"{{3}}.grad is {'' if kept[3] else 'not '}None"
+
     return w.Watch(path, text, read, lambda kept: (value, *kept[:3]), same)
 
 
@@ -124,11 +126,12 @@ def _state(path: str, optimizer: Any) -> w.Watch:
         pairs = zip(chain(*new[1]), chain(*old[1]), strict=True)
         return all(n == m and one is two for (n, one), (m, two) in pairs)
 
-    text = "{0}._state is {1}"
-    owners = [group for group in optimizer.groups for _ in group.params]
-    wanted = [{"steps", *group._rule.slots} for group in owners]
-    if not all(names <= set(one) for names, one in zip(wanted, optimizer._state, strict=True)):
-        text += " and [*map(len, {1})] == {2}"
+    def text(kept: Any) -> str:
+        owners = [group for group in optimizer.groups for _ in group.params]
+        wanted = [{"steps", *group._rule.slots} for group in owners]
+        there = [{name for name, _ in one} for one in kept[1]]
+        whole = len(wanted) == len(there) and all(map(set.issubset, wanted, there))
+        return "{0}._state is {1}" + ("" if whole else " and [*map(len, {1})] == {2}")
 
     def bound(kept: Any) -> tuple[Any, ...]:
         return optimizer, kept[0], [*map(len, kept[1])]

@@ -17,7 +17,13 @@ _FORMATS = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"
 
 # By these a function reads attributes whose names are nowhere in its code.
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "vars", "dir"}
-_BY_TEXT_OF = {"__dict__", "__getattribute__", "__setattr__", "__reduce__", "__reduce_ex__"}
+_BY_TEXT_OF = {
+    *("__dict__", "__getattribute__", "__setattr__", "__reduce__", "__reduce_ex__"),
+    *("format", "format_map"),  # "{0.scale}".format(net)
+}
+_OF_ONE = {"getattr", "hasattr", "setattr", "delattr"}
+_SIMPLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CONST"}
+_MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
 
 
 @dataclass(slots=True)
@@ -52,7 +58,7 @@ def reads_of(code: CodeType) -> Reads:
     for one in _codes(code):
         _read(one, reads)
     named = reads.globals
-    reads.by_text = not (named.isdisjoint(_BY_TEXT) and reads.attributes.isdisjoint(_BY_TEXT_OF))
+    reads.by_text |= not reads.attributes.isdisjoint(_BY_TEXT_OF)
     reads.formats |= not named.isdisjoint({"str", "repr", "format", "ascii"})
     reads.kinds |= "type" in named or "__class__" in reads.attributes
     return reads
@@ -79,10 +85,13 @@ def _read(code: CodeType, reads: Reads) -> None:
             handlers -= 1
         reads.formats |= name in _FORMATS
         reads.kinds |= name == "LOAD_BUILD_CLASS"
+        reads.by_text |= name in _MATCHES
         if name == "IMPORT_NAME":
             reads.imports.add((what, steps[k - 2].argval))
         elif name in _GLOBALS:
             reads.globals.add(what)
+            if what in _BY_TEXT:
+                _read_by_text(steps, k, reads)
         elif name in _ATTRIBUTES or name == "IMPORT_FROM":
             reads.attributes.add(what)
             continue
@@ -94,6 +103,32 @@ def _read(code: CodeType, reads: Reads) -> None:
         reads.chains.setdefault(what, set()).add(_chain(steps, k + 1))
     # A ``with`` block has one handler, which raises on; ``finally`` passes for catching here.
     reads.caught |= handlers > 0
+
+
+def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
+    """Read a call such as ``getattr(self.net, "scale", 1.0)``, where the code has the name."""
+    word = None
+    if steps[k].argval in _OF_ONE and (k := _behind(steps, k + 1)):
+        word = steps[k].argval if steps[k].opname == "LOAD_CONST" else None
+        k += 1
+        if steps[k].opname != "CALL":  # of a third argument, and not of an f-string, say
+            k = _behind(steps, k)
+        word = word if k and steps[k].opname == "CALL" else None
+    if isinstance(word, str):
+        reads.attributes.add(word)
+        reads.caught = True
+    else:
+        reads.by_text = True
+
+
+def _behind(steps: list[Any], k: int) -> int:
+    """The step behind a name, a number, or a chain of attributes; 0 for anything else."""
+    if steps[k].opname not in _SIMPLE:
+        return 0
+    k += 1
+    while steps[k].opname in _STEPS:
+        k += 1
+    return k
 
 
 def _chain(steps: list[Any], start: int) -> tuple[str, ...]:

@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterable
 from enum import EnumMeta
 from typing import Any
 
+import numpy as np
+
+from odyssey.checks import article
 from odyssey.compiler.watching import watches as w
+from odyssey.compiler.watching.arrays import elements_at, layout_at
 from odyssey.compiler.watching.effects import effect_of
 from odyssey.compiler.watching.reads import Reads
+from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.transforms.replay import FURTHEST, of_users, slots_of
 from odyssey.variable import Variable
@@ -32,6 +37,7 @@ _TOLD = {
     *("__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"),
     *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "__parameters__"),
     *("__orig_bases__", "__annotate_func__", "__annotations_cache__", "__classdictcell__"),
+    "_abc_impl",
 }
 
 # What is asked of a generator besides draws, which a trial notices.
@@ -116,12 +122,27 @@ class Walk:
 
     def watch(self, watch: w.Watch) -> Any:
         """Watch a place, once; return what is there."""
+        kept = watch.kept
+        if not isinstance(watch, w.Place) or not isinstance(kept, ARRAYS):
+            self._add(watch)
+            return kept
+        self._seen[id(kept)] = kept
+        if type(kept) not in (np.ndarray, np.memmap):
+            kind = article(type(kept).__name__)
+            raise Unwatchable(f"it reaches {watch.name}, {kind}, which is more than an array")
+        if kept.dtype.hasobject:
+            raise Unwatchable(f"it reaches {watch.name}, an array of Python objects")
         if self.watching:
-            key = (watch.text, *map(id, watch.bound(watch.kept)))
-            if key not in self._watched:
-                self._watched.add(key)
-                self.watches.append(watch)
-        return watch.kept
+            self._add(layout_at(watch))
+            self._add(elements_at(watch))
+        return kept
+
+    def _add(self, watch: w.Watch) -> None:
+        text, things = watch.term()
+        key = (text, *map(id, things))
+        if self.watching and key not in self._watched:
+            self._watched.add(key)
+            self.watches.append(watch)
 
     def follow(self, watch: w.Watch) -> None:
         """Watch a place, and meet what is there."""
@@ -162,11 +183,16 @@ class Walk:
         """All that was met, classes among them."""
         return [*self._seen.values(), *self._classes.values()]
 
+    def close(self) -> None:
+        """Let go of what was met, and of what refers to this walk."""
+        for held in (self._seen, self._waiting, self._rooms, self._classes, self.at_end):
+            held.clear()
+
     def _look_around(self) -> bool:
         """Take up what rooms have by names that matter since; return whether there was any."""
         found = False
         for room in self._rooms:
-            for name in [*room.names()]:
+            for name in list(room.names()):
                 if name not in room.done and room.matters(name):
                     room.done.add(name)
                     found = True
@@ -185,13 +211,15 @@ class Walk:
         """Whether the code, or Python for it, may ask a class for this name."""
         if name in self.names:
             return True
+        if name in _TOLD:
+            return False
         if not (name.startswith("__") and name.endswith("__")):
             return self.by_text
         if name in _MADE:
             return id(kind) in self._made or self._kinds
         if name in _WRITTEN:
             return self._formats
-        return name not in _TOLD and (name not in _COPIED or self.by_text)
+        return name not in _COPIED or self.by_text
 
     def enter(self, room: Room) -> None:
         """Look into a room now, and again whenever new names matter."""
@@ -247,7 +275,7 @@ class Walk:
         if own:
             self.watch(w.kind(path, thing))
             self.take_class(kind, path)
-        whole = not own or "__dataclass_fields__" in dir(kind) or isinstance(kind, EnumMeta)
+        whole = not own or _found_in(kind, "__dataclass_fields__") or isinstance(kind, EnumMeta)
         slots = {slot.__name__: slot for slot in slots_of(kind)}
         if slots:
             self._enter_slots(thing, path, slots, whole)

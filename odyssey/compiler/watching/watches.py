@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from keyword import iskeyword
 from operator import is_
 from struct import pack
@@ -13,23 +13,20 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.locks import is_locked
-from odyssey.devices.ownership import duplicate, is_writable, owner_of, same_bits
 from odyssey.transforms.replay import slot_value
 
 __all__ = [
     "MISSING",
     "PLAIN",
+    "Place",
     "Watch",
     "absent",
     "attribute",
     "bytes_of",
     "cell",
-    "contents",
     "item",
     "keys",
     "kind",
-    "layout",
     "looking",
     "means_the_same",
     "members",
@@ -42,10 +39,6 @@ __all__ = [
 MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 """What is read where there is nothing."""
 
-# Arrays up to this size are compared by their bytes, which are copied for it: for larger ones
-# that costs more than to compare by pieces.
-_SMALL = 1 << 16
-
 # So many terms are compiled as one function.
 _TERMS = 200
 
@@ -56,20 +49,20 @@ class Watch:
     Attributes:
         name: What a user would call it.
         text: A term that is true while nothing changed: Python, with ``{0}``, ``{1}`` for what
-            ``bound`` returns.
+            ``bound`` returns; or a function that gives it for what was found there.
         bound: From what was found there, the objects of the term.
         read: What is found there now; it may raise where there is nothing.
-        kept: What was found there.
         same: Whether another thing at this place means the same.
         array: The id of the array whose elements are watched, or None.
+        instead: What watches that the array is the same, where its elements need not be.
     """
 
-    __slots__ = ("array", "bound", "kept", "name", "read", "same", "text")
+    __slots__ = ("array", "bound", "instead", "kept", "name", "read", "same", "text")
 
     def __init__(
         self,
         name: str,
-        text: str,
+        text: str | Callable[[Any], str],
         read: Callable[[], Any],
         bound: Callable[[Any], Sequence[Any]],
         same: Callable[[Any, Any], bool] | None = None,
@@ -77,7 +70,13 @@ class Watch:
         self.name, self.text, self.read, self.bound = name, text, read, bound
         self.same = same or means_the_same
         self.array: int | None = None
+        self.instead: Callable[[], Watch] | None = None
         self.kept = self.now()
+
+    def term(self) -> tuple[str, Sequence[Any]]:
+        """The term, and its objects."""
+        text = self.text if isinstance(self.text, str) else self.text(self.kept)
+        return text, self.bound(self.kept)
 
     def now(self) -> Any:
         """What is found there, or ``MISSING``."""
@@ -95,6 +94,24 @@ class Watch:
             self.kept = now
             return None
         return f"{self.name}: {_told(self.kept)} -> {_told(now)}"
+
+
+class Place(Watch):
+    """A place where there is one object, or MISSING.
+
+    Args:
+        name: What a user would call it.
+        where: Python that gives the object, with ``{0}``, ``{1}`` for ``holders``.
+        read: Gives it.
+        holders: The objects of ``where``.
+    """
+
+    __slots__ = ("holders", "where")
+
+    def __init__(self, name: str, where: str, read: Callable[[], Any], *holders: Any) -> None:
+        self.where, self.holders = where, holders
+        text = f"{where} is {{{len(holders)}}}"
+        super().__init__(name, text, read, lambda kept: (*holders, kept))
 
 
 def _told(thing: Any) -> str:
@@ -140,57 +157,45 @@ _EQUAL = frozenset({int, str, bytes, range, bool})
 # ------------------------------------------------------------------ kinds of places
 
 
-def item(name: str, room: Any, key: Any) -> Watch:
+def item(name: str, room: Any, key: Any) -> Place:
     """What a dictionary, a list or a view of a class has by a key."""
-    if type(key) is str:
-        text = f"{{0}}[{_spelled(key)}] is {{1}}"
-        return Watch(name, text, lambda: room[key], lambda kept: (room, kept))
-    return Watch(name, "{0}[{1}] is {2}", lambda: room[key], lambda kept: (room, key, kept))
+    if type(key) in (str, int):
+        return Place(name, f"{{0}}[{_spelled(key)}]", lambda: room[key], room)
+    return Place(name, "{0}[{1}]", lambda: room[key], room, key)
 
 
 def _spelled(word: str) -> str:
     return repr(word).replace("{", "{{").replace("}", "}}")
 
 
-def attribute(name: str, thing: Any, word: str) -> Watch:
+def attribute(name: str, thing: Any, word: str) -> Place:
     """What an object has by a name, where no code of users is asked for it."""
     if not word.isidentifier() or iskeyword(word):
-        return item(name, thing.__dict__, word)
-    return Watch(
-        name, f"{{0}}.{word} is {{1}}", lambda: getattr(thing, word), lambda kept: (thing, kept)
-    )
+        return own_attribute(name, thing, word)
+    return Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
 
 
-def own_attribute(name: str, thing: Any, word: str) -> Watch:
+def own_attribute(name: str, thing: Any, word: str) -> Place:
     """The same, where the class has something by that name, or code for what is missing."""
-    text = f"{{0}}.__dict__[{_spelled(word)}] is {{1}}"
-    return Watch(name, text, lambda: thing.__dict__[word], lambda kept: (thing, kept))
+    return Place(name, f"{{0}}.__dict__[{_spelled(word)}]", lambda: thing.__dict__[word], thing)
 
 
-def slot(name: str, thing: Any, place: Any) -> Watch:
+def slot(name: str, thing: Any, place: Any) -> Place:
     """What stands in a slot, or that nothing does."""
-    return Watch(
-        name,
-        "slot_value({0}, {1}, {3}) is {2}",
-        lambda: slot_value(place, thing, MISSING),
-        lambda kept: (place, thing, kept, MISSING),
-    )
+    read = partial(slot_value, place, thing, MISSING)
+    return Place(name, "{0}()", read, read)
 
 
-def kind(name: str, thing: Any) -> Watch:
+def kind(name: str, thing: Any) -> Place:
     """The class of an object, which can be assigned."""
-    return Watch(
-        f"the class of {name}", "type({0}) is {1}", lambda: type(thing), lambda kept: (thing, kept)
-    )
+    return Place(f"the class of {name}", "type({0})", lambda: type(thing), thing)
 
 
 def cell(name: str, place: CellType) -> Watch:
     """What a name stands for that a function closes over."""
     if place == CellType():
         return Watch(name, "{0} == {1}", lambda: place == CellType(), lambda _: (place, CellType()))
-    return Watch(
-        name, "{0}.cell_contents is {1}", lambda: place.cell_contents, lambda kept: (place, kept)
-    )
+    return Place(name, "{0}.cell_contents", lambda: place.cell_contents, place)
 
 
 def absent(name: str, room: Any, key: str) -> Watch:
@@ -265,81 +270,6 @@ def _equal(new: Any, old: Any) -> bool:
     return type(new) is type(old) and bool(new == old)
 
 
-# ------------------------------------------------------------------ arrays
-
-
-def layout(name: str, array: Any) -> Watch:
-    """Shape, strides and dtype of an array, which can be assigned."""
-    return Watch(
-        f"the layout of {name}",
-        "{0}.shape == {1} and {0}.strides == {2} and {0}.dtype is {3}",
-        lambda: (array.shape, array.strides, array.dtype),
-        lambda kept: (array, *kept),
-    )
-
-
-def contents(name: str, array: Any) -> Watch:
-    """The elements of an array, by a copy; of what nobody can write to, that it stays so."""
-    owner = owner_of(array)
-    if _is_sealed(array, owner):
-        watch = Watch(
-            f"elements of {name}",
-            "not {0}.flags.writeable and not {1}.flags.writeable",
-            lambda: is_writable(array) or is_writable(owner),
-            lambda _: (array, owner),
-        )
-    elif array.nbytes <= _SMALL or array.dtype.itemsize not in (1, 2, 4, 8):
-        watch = Watch(
-            f"elements of {name}",
-            "{0}.tobytes() == {1}",
-            lambda: _Elements(array.tobytes()),
-            lambda kept: (array, kept.held),
-            _Elements.same,
-        )
-    else:
-        watch = Watch(
-            f"elements of {name}",
-            "same_bits({0}, {1})",
-            lambda: _Elements(duplicate(array)),
-            lambda kept: (array, kept.held),
-            _Elements.same,
-        )
-    watch.array = id(array)
-    return watch
-
-
-class _Elements:
-    """The elements that an array had, as bytes or as a copy."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-
-    def __repr__(self) -> str:
-        return "elements"
-
-    def same(self, other: Any) -> bool:
-        """Whether these are the same bits."""
-        if not isinstance(other, _Elements):
-            return False
-        one, two = self.held, other.held
-        if isinstance(one, bytes) or isinstance(two, bytes):
-            return bool(one == two)
-        return one.shape == two.shape and one.dtype == two.dtype and same_bits(one, two)
-
-
-def _is_sealed(array: Any, owner: Any) -> bool:
-    """Whether the owner of an array made it read-only, and no tape did so for a while."""
-    if owner.base is not None:  # memory of something else, which may have other ways
-        return False
-    while array is not owner:
-        if is_writable(array) or is_locked(array):
-            return False
-        array = array.base
-    return not is_writable(owner) and not is_locked(owner)
-
-
 # ------------------------------------------------------------------ one function for all
 
 
@@ -356,16 +286,17 @@ def looking(watches: Sequence[Watch]) -> Callable[[], bool]:
 
 def _looking(watches: Sequence[Watch]) -> Callable[[], bool]:
     known: dict[int, str] = {}
-    given: dict[str, Any] = {"is_": is_, "same_bits": same_bits, "slot_value": slot_value}
-    terms = []
+    given: dict[str, Any] = {"is_": is_}
+    terms: list[str] = []
     for watch in watches:
         words = []
-        for thing in watch.bound(watch.kept):
+        text, things = watch.term()
+        for thing in things:
             if id(thing) not in known:
                 known[id(thing)] = f"k{len(known)}"
                 given[known[id(thing)]] = thing
             words.append(known[id(thing)])
-        terms.append(watch.text.format(*words))
+        terms.append(text.format(*words))
     parameters = ", ".join(f"{name}={name}" for name in given)
     text = (
         f"def holds({parameters}):\n"
