@@ -2,7 +2,7 @@
 
 An angle is reduced by a multiple of pi / 2 in three parts, as in W. J. Cody and W. Waite, Software
 Manual for the Elementary Functions, 1980; what the difference leaves out is kept beside it. From
-``FARTHEST`` on, libm reduces it, for the lanes of a vector that need it.
+``FARTHEST`` on ``far_angles`` reduces it, for those numbers of a vector that need it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def _parts_of_half_pi(w: World) -> tuple[Any, Any, Any]:
 
 
 def circular(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Formula]:
-    """``sin``, ``cos`` and ``tan``.
+    """``sin``, ``cos`` and ``tan``; and ``sine``, ``cosine`` and ``tangent`` of reduced angles.
 
     Args:
         w: What the formulas compute with.
-        mended: Called with a name, an angle and a result; gives libm's result for far angles.
+        mended: Called with a name, an angle and a result; gives the result for far angles, too.
     """
     F, I, fma, select = w.number, w.whole, w.fma, w.select  # noqa: E741
     one, none, half, two_over_pi = F(1), F(0), F(0.5), F(2 / math.pi)
@@ -70,20 +70,17 @@ def circular(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Form
     def signed(value: Any, quarter: Any) -> Any:
         return I(F(value).view(I) ^ ((quarter & turned) << to_sign)).view(F)
 
-    def sin(x: Any) -> Any:
-        quarter, b, low = reduced(x)
+    def sine(quarter: Any, b: Any, low: Any) -> Any:
         s, s_low, c, c_low = both(b, low)
         found = select((quarter & odd) != nothing, c + c_low, s + s_low)
-        return mended("sin", x, select(x == none, x, signed(found, quarter)))
+        return signed(found, quarter)
 
-    def cos(x: Any) -> Any:
-        quarter, b, low = reduced(x)
+    def cosine(quarter: Any, b: Any, low: Any) -> Any:
         s, s_low, c, c_low = both(b, low)
         found = select((quarter & odd) != nothing, s + s_low, c + c_low)
-        return mended("cos", x, signed(found, quarter + odd))
+        return signed(found, quarter + odd)
 
-    def tan(x: Any) -> Any:
-        quarter, b, low = reduced(x)
+    def tangent(quarter: Any, b: Any, low: Any) -> Any:
         s, s_low, c, c_low = both(b, low)
         s, s_low = s + s_low, (s - (s + s_low)) + s_low
         c, c_low = c + c_low, (c - (c + c_low)) + c_low
@@ -93,9 +90,19 @@ def circular(w: World, mended: Callable[[str, Any, Any], Any]) -> dict[str, Form
         inverse = one / below
         q = above * inverse
         left = fma(-q, below, above) + (above_low - q * below_low)
-        return mended("tan", x, select(x == none, x, fma(left, inverse, q)))
+        return fma(left, inverse, q)
 
-    return {"sin": sin, "cos": cos, "tan": tan}
+    def sin(x: Any) -> Any:
+        return mended("sin", x, select(x == none, x, sine(*reduced(x))))
+
+    def cos(x: Any) -> Any:
+        return mended("cos", x, cosine(*reduced(x)))
+
+    def tan(x: Any) -> Any:
+        return mended("tan", x, select(x == none, x, tangent(*reduced(x))))
+
+    made = {"sin": sin, "cos": cos, "tan": tan}
+    return made | {"sine": sine, "cosine": cosine, "tangent": tangent}
 
 
 def inverse_circular(w: World, root: Formula, copysign: Formula) -> dict[str, Formula]:

@@ -7,6 +7,7 @@ calls, and LLVM puts it in the place of each call. The formulas are those of com
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler import mending
+from odyssey.compiler import far_angles, mending
 from odyssey.compiler.circular import circular, inverse_circular
 from odyssey.compiler.hyperbolic import hyperbolic, hypotenuse, inverse_hyperbolic
 from odyssey.compiler.ir_types import LLVM, code_of
@@ -42,6 +43,7 @@ What is not named here is libm's.
 Formula = Callable[..., Word]
 
 _NAME = re.compile(r"@(odyssey\.(\w+)\.(f4|f8))\(")
+_FAR = re.compile(r"@odyssey_far_(\w+)\(")
 
 
 def name_of(function: str, kind: str) -> str | None:
@@ -64,7 +66,24 @@ def definitions(text: str) -> str:
     """
     found = sorted(set(_NAME.findall(text)))
     made = "\n".join(_definition(function, kind) for _, function, kind in found)
-    return made + mending.definitions(made)
+    made += mending.definitions(made)
+    far = sorted(set(_FAR.findall(made)))
+    return made + (far_angles.TABLE if far else "") + "\n".join(map(_far_definition, far))
+
+
+@lru_cache(maxsize=8)
+def _far_definition(function: str) -> str:
+    """A function of float64 that takes an angle of any size."""
+    code = Code()
+    x = Word(code, "f8", "%x")
+    size = abs(x)
+    of_rest = _formulas(code, "f8")[{"sin": "sine", "cos": "cosine", "tan": "tangent"}[function]]
+    found = of_rest(*far_angles.reduced(code, size))
+    if function != "cos":
+        found = code.select(x < 0, -found, found)
+    found = code.select(size < math.inf, found, x - x)
+    head = f"define internal double @odyssey_far_{function}(double %x) noinline optsize {{"
+    return "\n".join([head, *code.lines, f"  ret double {found.text}", "}\n"])
 
 
 @lru_cache(maxsize=128)

@@ -1,8 +1,8 @@
-"""Results that a formula has not for all numbers, mended for the few by libm, in vectors as well.
+"""Results that a formula has not for all numbers, mended for the few, in vectors as well.
 
 A branch in a loop, and a function that LLVM does not know, keep it from vectorizing. So the call
 that mends one number says which functions mend several: these look at all their numbers at once,
-and call libm only where one needs it. It costs 0.04 ns a number.
+and do the work only where one needs it. It costs 0.04 ns a number.
 """
 
 from __future__ import annotations
@@ -19,15 +19,41 @@ _LANES = {"f4": (2, 4, 8, 16), "f8": (2, 4, 8)}
 _NAME = re.compile(r"@(odyssey_mend_(\w+)_(f4|f8))\(")
 
 _ONE = """
-define internal {t} @{name}({t} %x, {t} %found) noinline nounwind willreturn memory(none) {{
+define internal {t} @{name}({t} %x, {t} %found) noinline optsize nounwind willreturn memory(none) {{
   %size = call {t} @llvm.fabs.{s}({t} %x)
   %far = fcmp ogt {t} %size, {limit}
   br i1 %far, label %mend, label %end
 mend:
-  %mended = call {t} @{libm}({t} %x)
-  ret {t} %mended
+  {exact}
 end:
   ret {t} %found
+}}
+"""
+_EXACT = {
+    "f4": """%wide = fpext float %x to double
+  %exact = call double @odyssey_far_{function}(double %wide)
+  %mended = fptrunc double %exact to float
+  ret float %mended""",
+    "f8": """%exact = call double @odyssey_far_{function}(double %x)
+  ret double %exact""",
+}
+_EACH = """
+define internal void @{name}_each(ptr %xs, ptr %founds, i64 %n) noinline optsize nounwind {{
+begin:
+  br label %each
+each:
+  %k = phi i64 [0, %begin], [%next, %each]
+  %x_at = getelementptr {t}, ptr %xs, i64 %k
+  %found_at = getelementptr {t}, ptr %founds, i64 %k
+  %x = load {t}, ptr %x_at
+  %found = load {t}, ptr %found_at
+  %mended = call {t} @{name}({t} %x, {t} %found)
+  store {t} %mended, ptr %found_at
+  %next = add i64 %k, 1
+  %last = icmp eq i64 %next, %n
+  br i1 %last, label %end, label %each
+end:
+  ret void
 }}
 """
 _SEVERAL = """
@@ -36,27 +62,15 @@ define internal {v} @{name}_{n}({v} %x, {v} %found) noinline nounwind willreturn
   %far = fcmp ogt {v} %size, splat ({t} {limit})
   %bits = bitcast <{n} x i1> %far to i{n}
   %none = icmp eq i{n} %bits, 0
-  br i1 %none, label %end, label %begin
-begin:
+  br i1 %none, label %end, label %mend
+mend:
   %xs = alloca {v}
   %founds = alloca {v}
   store {v} %x, ptr %xs
   store {v} %found, ptr %founds
-  br label %each
-each:
-  %k = phi i64 [0, %begin], [%next, %each]
-  %x_at = getelementptr {t}, ptr %xs, i64 %k
-  %found_at = getelementptr {t}, ptr %founds, i64 %k
-  %one = load {t}, ptr %x_at
-  %before = load {t}, ptr %found_at
-  %after = call {t} @{name}({t} %one, {t} %before)
-  store {t} %after, ptr %found_at
-  %next = add i64 %k, 1
-  %last = icmp eq i64 %next, {n}
-  br i1 %last, label %mended, label %each
-mended:
-  %all = load {v}, ptr %founds
-  ret {v} %all
+  call void @{name}_each(ptr %xs, ptr %founds, i64 {n})
+  %mended = load {v}, ptr %founds
+  ret {v} %mended
 end:
   ret {v} %found
 }}
@@ -64,7 +78,7 @@ end:
 
 
 def call(function: str, kind: str, x: str, found: str) -> str:
-    """The instruction that gives libm's function of ``x`` where ``x`` is far, and else ``found``.
+    """The instruction that gives the function of ``x`` where ``x`` is far, and else ``found``.
 
     >>> call("sin", "f8", "%x", "%y")[:49]
     'call double @odyssey_mend_sin_f8(double %x, doubl'
@@ -75,14 +89,14 @@ def call(function: str, kind: str, x: str, found: str) -> str:
 
 
 def definitions(text: str) -> str:
-    """Define what such instructions in the text call."""
+    """Define what such instructions in the text call; it calls ``@odyssey_far_sin`` and so on."""
     lines, kept = [], []
     for name, function, kind in sorted(set(_NAME.findall(text))):
         t, s = LLVM[kind], SUFFIXES[kind]
-        libm = function + "f" * (kind == "f4")
         limit = Code().const(kind, FARTHEST[kind]).text
         known = {"t": t, "s": s, "name": name, "limit": limit}
-        lines.append(_ONE.format(libm=libm, **known))
+        lines.append(_ONE.format(exact=_EXACT[kind].format(function=function), **known))
+        lines.append(_EACH.format(**known))
         for n in _LANES[kind]:
             lines.append(_SEVERAL.format(v=f"<{n} x {t}>", n=n, **known))
             kept.append(f"ptr @{name}_{n}")
