@@ -15,10 +15,14 @@ import sys
 import time
 
 import numpy as np
-import torch
 
 import odyssey as od
 from harness.machine import ONE_THREAD, pin_to_one_cpu, set_blas_choices_aside
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 CASES = {
     "chain": ("ij,jk,kl,lm->im", [(400, 20), (20, 400), (400, 20), (20, 400)]),
@@ -86,6 +90,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default=",".join(CASES))
     settings = parser.parse_args()
+    if torch is None:
+        raise SystemExit("contractions: PyTorch is missing; install it beside odyssey")
     if not os.environ.keys() >= ONE_THREAD.keys():  # read once, where BLAS is loaded
         set_blas_choices_aside()
         os.environ.update(ONE_THREAD)

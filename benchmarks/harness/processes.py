@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,11 +58,20 @@ def measured_environment() -> dict[str, str]:
 class Worker:
     """A running `worker.py`, or other script; `hello` is what it said when it had warmed up.
 
+    `environment` holds what it is told beside what all are told.
+
     Raises:
         WorkerError: The process could not start, import its library or run its workload.
     """
 
-    def __init__(self, python: str, peer: str, *arguments: str, script: str = "worker.py") -> None:
+    def __init__(
+        self,
+        python: str,
+        peer: str,
+        *arguments: str,
+        script: str = "worker.py",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         # A file: nobody reads while the worker runs, and a pipe would fill.
         self._stderr = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
         command = [python, str(BENCHMARKS / script), "--peer", peer, *arguments]
@@ -72,7 +81,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                env=measured_environment(),
+                env={**measured_environment(), **(environment or {})},
                 text=True,
             )
         except OSError as error:

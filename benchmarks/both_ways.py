@@ -1,0 +1,187 @@
+"""Every workload of these benchmarks as it is written and compiled: is any slower compiled?
+
+    python benchmarks/both_ways.py
+    python benchmarks/both_ways.py --only conv,gelu --rounds 9
+
+Both take turns in one process, on one thread. Shown are the medians of process time in
+microseconds, their ratio, and what the first calls cost beyond those that follow. The exit status
+is 1 where a workload is slower compiled than eager by more than `--slack`, or gives other numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ[name] = "1"
+os.environ.pop("OPENBLAS_CORETYPE", None)
+
+import numpy as np  # noqa: E402
+
+import contractions  # noqa: E402
+import convolution  # noqa: E402
+import kernels  # noqa: E402
+import normalization  # noqa: E402
+import odyssey as od  # noqa: E402
+import pooling  # noqa: E402
+import scans  # noqa: E402
+from harness.compiled_cases import batches_of, parameters_of  # noqa: E402
+from harness.everyday_cases import everyday_inputs  # noqa: E402
+from harness.workloads import CHAIN_LENGTH  # noqa: E402
+from odyssey import GradientTape, Variable, ops  # noqa: E402
+from peers import compiled_odyssey, everyday_odyssey  # noqa: E402
+
+BLOCK_SECONDS = 0.03
+FIRST = 4
+STEPS = ("W1", "W2", "W3", "W4", "W4m", "W6", "W7", "digits", "small")
+
+Run = Callable[..., Any]
+Workload = tuple[str, Run, tuple[Any, ...]]
+
+
+def differentiated(call: Run, operands: list[Any]) -> Run:
+    """A call with the gradients of the sum of its result."""
+    leaves = [Variable(x, requires_grad=True) for x in operands]
+
+    def run() -> Any:
+        with GradientTape() as tape:
+            total = ops.sum(call(*leaves))
+        return tape.gradient(total, leaves)
+
+    return run
+
+
+def chain() -> Run:
+    """The chain of `record`, with its sweep."""
+    b = np.full(8, 0.01, np.float32)
+
+    def long(h: Any) -> Any:
+        for _ in range(CHAIN_LENGTH):
+            h = h + b
+        return h
+
+    return differentiated(long, [np.ones(8, np.float32)])
+
+
+def workloads() -> Iterator[Workload]:
+    """Each with its name, the function, and its arguments; the same numbers at each call."""
+    for name in STEPS:
+        step = compiled_odyssey.step_of(name, parameters_of(name))
+        yield name, step, batches_of(name)[0]
+    yield f"record {CHAIN_LENGTH} ops", chain(), ()
+    for name, run in everyday_odyssey.cases(everyday_inputs()).items():
+        yield f"everyday {name}", run, ()
+    yield from of_the_others(np.random.default_rng(0))
+
+
+def of_the_others(rng: Any) -> Iterator[Workload]:
+    """Of the programs that time single ops."""
+    for layer in convolution.LAYERS:
+        yield f"conv {layer.name}", convolution.ours(layer), ()
+    for dtype in ("float32", "float64"):
+        for name, (shape, call, _) in scans.CASES.items():
+            x = rng.uniform(0.5, 1.5, shape).astype(dtype)
+            yield f"scan {name} {dtype}", differentiated(call, [x]), ()
+        for case in normalization.cases(dtype):
+            yield f"norm {case.name} {dtype}", differentiated(case.ours, case.operands), ()
+        for case in kernels.cases():
+            arrays = [rng.normal(size=shape).astype(dtype) for shape in case.shapes]
+            yield f"kernel {case.name} {dtype}", differentiated(case.ours, arrays), ()
+        for shape in pooling.SHAPES:
+            x = rng.normal(size=shape).astype(dtype)
+            for case in pooling.CASES:
+                run = pooling.ours(case, x)
+                yield f"pool {case.op} {case.ours} {shape[1]} {dtype}", run, ()
+    for name, (subscripts, shapes) in contractions.CASES.items():
+        arrays = [rng.normal(size=shape) for shape in shapes]
+
+        def call(*given: Any, subscripts: str = subscripts) -> Any:
+            return ops.einsum(subscripts, *given)
+
+        yield f"einsum {name}", differentiated(call, arrays), ()
+
+
+def seconds(run: Run, args: tuple[Any, ...], repeats: int) -> float:
+    start = time.process_time()
+    for _ in range(repeats):
+        run(*args)
+    return (time.process_time() - start) / repeats
+
+
+def repeats_of(run: Run, args: tuple[Any, ...]) -> int:
+    repeats = 1
+    while True:
+        taken = seconds(run, args, repeats) * repeats
+        if taken >= BLOCK_SECONDS / 2:
+            return max(1, round(repeats * BLOCK_SECONDS / taken))
+        repeats *= 2
+
+
+def arrays_of(result: Any) -> list[Any]:
+    return [
+        np.asarray(part.detach().numpy() if isinstance(part, Variable) else part)
+        for part in od.tree.leaves(result)
+    ]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two results are the same but for rounding."""
+    pairs = list(zip(arrays_of(one), arrays_of(other), strict=True))
+    return all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and bool(np.abs(a - b).max(initial=0.0) <= 1e-3 * np.abs(b).max(initial=1e-3))
+        for a, b in pairs
+        if a.dtype.kind in "fc"
+    )
+
+
+def show(name: str, run: Run, args: tuple[Any, ...], rounds: int, slack: float) -> bool:
+    """Measure one workload and print its line; return whether all is well."""
+    first_result = run(*args)
+    compiled = od.compile(run)
+    first = seconds(compiled, args, FIRST) * FIRST
+    # A step changes what it trains, and so has other results later.
+    agree = name in STEPS or alike(compiled(*args), first_result)
+    repeats = repeats_of(run, args)
+    times: list[list[float]] = [[], []]
+    for k in range(rounds):
+        for which in (0, 1) if k % 2 else (1, 0):
+            times[which].append(seconds((run, compiled)[which], args, repeats))
+    eager, native = map(statistics.median, times)
+    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
+    slower = ratio > 1 + slack
+    note = ("  SLOWER" if slower else "") + ("" if agree else "  DISAGREES")
+    extra = max(0.0, first - FIRST * native)
+    line = f"{name:<48}{eager * 1e6:>12.1f}{native * 1e6:>12.1f}{ratio:>8.3f}{extra:>9.3f}{note}"
+    print(line, flush=True)
+    return agree and not slower
+
+
+def main() -> int:
+    """Run; see the head of this file for the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--only", default="", help="words, separated by commas; a workload has one in its name")
+    add("--rounds", type=int, default=5, help="samples of each way")
+    add("--slack", type=float, default=0.05, help="how much slower is still as fast")
+    arguments = parser.parse_args()
+    words = arguments.only.split(",")
+    print(f"{'workload':<48}{'eager us':>12}{'compiled us':>12}{'ratio':>8}{'first s':>9}")
+    sound = True
+    for name, run, args in workloads():
+        if any(word in name for word in words):
+            sound = show(name, run, args, arguments.rounds, arguments.slack) and sound
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
