@@ -39,6 +39,7 @@ __all__ = [
     "hinge_embedding",
     "margin_ranking",
     "multi_margin",
+    "multilabel_margin",
     "multilabel_soft_margin",
     "soft_margin",
     "huber",
@@ -488,6 +489,39 @@ def multi_margin(
     *,
     p: int = 1,
     margin: float = 1.0,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def multilabel_margin(
+    predictions: V,
+    targets: Operand,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of how far other classes come within 1 of the right ones, of which there are several."""
+@overload
+def multilabel_margin(
+    predictions: Plain,
+    targets: V,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V: ...
+@overload
+def multilabel_margin(
+    predictions: Plain, targets: Plain, *, axis: int = -1, reduction: str = "mean", weights: V
+) -> V: ...
+@overload
+def multilabel_margin(
+    predictions: Plain,
+    targets: Plain,
+    *,
     axis: int = -1,
     reduction: str = "mean",
     weights: Plain | None = None,

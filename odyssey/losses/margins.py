@@ -20,7 +20,6 @@ from odyssey.losses.reducing import (
     reduced,
     same_shape,
 )
-from odyssey.losses.targets import in_range
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 
@@ -28,6 +27,7 @@ __all__ = [
     "hinge_embedding",
     "margin_ranking",
     "multi_margin",
+    "multilabel_margin",
     "multilabel_soft_margin",
     "soft_margin",
 ]
@@ -236,16 +236,94 @@ def _classes(who: str, x: Any, targets: Any, k: int) -> Any:
             f"{who}: scores {x.shape} with {x.shape[k]} classes on axis {k} want class numbers of "
             f"shape {wanted}; targets are {targets.dtype}{list(targets.shape)}"
         )
-    found = known(targets)
+    return _in_range(who, targets, 0, x.shape[k])
+
+
+def _in_range(who: str, numbers: Any, least: int, count: int) -> Any:
+    """The same class numbers, refused where one is below the least or not of so many classes."""
+    found = known(numbers)
     if found is None:
-        message = f"{who}: a class number is not one of {x.shape[k]} classes"
-        return demanded(targets, in_range(targets, x.shape[k]), message)
-    if found.size and (found.min() < 0 or found.max() >= x.shape[k]):
+        message = f"{who}: a class number is not one of {count} classes"
+        fits = ops.logical_and(ops.greater_equal(numbers, least), ops.less(numbers, count))
+        return demanded(numbers, fits, message)
+    if found.size and (found.min() < least or found.max() >= count):
         raise ShapeError(
-            f"{who}: class numbers lie in [{found.min()}, {found.max()}], there are {x.shape[k]} "
-            "classes"
+            f"{who}: class numbers lie in [{found.min()}, {found.max()}], there are {count} classes"
         )
-    return targets
+    return numbers
+
+
+_LISTS = np.array([[2, 0, -1, 1], [3, -1, 0, 0], [-1, -1, -1, -1]])
+
+
+@loss(
+    samples=[
+        sample((3, 4), _LISTS),
+        sample((3, 4), _LISTS, reduction="none", weights=np.array([1.0, 0.5, 2.0])),
+        sample((4, 2), np.array([[2, 0], [0, 3], [-1, 1], [1, 2]]), axis=0, reduction="sum"),
+        sample((3,), np.array([1, 2, -1])),
+        sample((0, 3), np.zeros((0, 3), int), reduction="sum"),
+    ],
+    rejects=[
+        reject((2, 3), np.array([0, 1]), match="want lists of class numbers"),
+        reject((2, 3), (2, 3), match="want lists of class numbers"),
+        reject((1, 3), np.array([[0, 3, -1]]), match="there are 3"),
+        reject((1, 3), np.array([[0, -2, -1]]), match="there are 3"),
+        reject((), np.array(0), match="does not fit"),
+    ],
+)
+def multilabel_margin(
+    predictions: Any,
+    targets: Any,
+    *,
+    axis: int = -1,
+    reduction: str = "mean",
+    weights: Any = None,
+) -> Any:
+    """Mean of how far other classes come within 1 of the right ones, of which there are several.
+
+    For each sample ``sum(max(0, 1 - (x[y] - x[j]))) / C`` over its right classes ``y`` and the
+    others ``j``, of ``C``; the derivative is 0 at the margin.
+
+    Args:
+        predictions: Scores, a real array or Variable; ``axis`` counts the classes.
+        targets: For each sample the numbers of its classes along ``axis``, -1 behind the last one;
+            of the shape of ``predictions``. A class that is listed twice counts twice.
+        axis: Where the classes are.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        weights: Factors that broadcast against the unreduced loss, which has no ``axis``.
+
+    Raises:
+        ShapeError: for targets of another shape, or class numbers out of range.
+
+    >>> x = np.array([[0.1, 0.2, 0.4, 0.8]])
+    >>> float(multilabel_margin(x, np.array([[3, 0, -1, 1]])).round(6))
+    0.85
+    """
+    who = "multilabel_margin"
+    x, targets = floating(who, predictions), arrays(targets)
+    (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))
+    if targets.dtype.kind != "i" or targets.shape != x.shape:
+        raise ShapeError(
+            f"{who}: scores {x.shape} want lists of class numbers of that shape, integers with -1 "
+            f"behind the last; targets are {targets.dtype}{list(targets.shape)}"
+        )
+    targets = _in_range(who, targets, -1, x.shape[k])
+    x, lists = ops.moveaxis(x, k, -1), ops.moveaxis(targets, k, -1)
+    count = lists.shape[-1]
+    # Whether a place of a list stands before the first -1.
+    listed = ops.logical_not(ops.equal(ops.cummin(lists, -1)[0], -1))
+    places = ops.where(listed, lists, 0)
+    same = ops.equal(ops.expand_dims(lists, -1), np.arange(count))
+    right = ops.any(ops.logical_and(same, ops.expand_dims(listed, -1)), -2)
+    scores = ops.take_along_axis(x, places, -1)
+    apart = ops.subtract(ops.expand_dims(scores, -1), ops.expand_dims(x, -2))
+    near = ops.relu(ops.subtract(1, apart))
+    counts = ops.logical_and(
+        ops.expand_dims(listed, -1), ops.expand_dims(ops.logical_not(right), -2)
+    )
+    losses = ops.divide(ops.sum(ops.where(counts, near, 0), (-2, -1)), count or 1)
+    return reduced(who, losses, reduction, weights)
 
 
 _SOME = np.array([[1, 0, 1], [0, 0, 1]])

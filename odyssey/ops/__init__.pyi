@@ -978,8 +978,30 @@ logical_or: Binary
 """Elementwise logical or; a constant."""
 logical_xor: Binary
 """Elementwise exclusive or: whether just one of two holds; a constant."""
-logsumexp: Fold
-"""Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+
+@overload
+def logsumexp(
+    x: V,
+    /,
+    axis: int | tuple[int, ...] | None = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+@overload
+def logsumexp(
+    x: Plain,
+    /,
+    axis: int | tuple[int, ...] | None = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def masked_fill(x: V, mask: Operand, value: Operand, *, tape: Tape | None = None) -> V:
@@ -2253,6 +2275,18 @@ def triu(m: V, k: int = 0, *, tape: Tape | None = None) -> V:
 def triu(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 trunc: Unary
 """Elementwise integer part: ``x`` without its fraction."""
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    tape: Tape | None = None,
+) -> ArrayOrScalar:
+    """Each value once, sorted; or each line along an axis."""
 
 @overload
 def unstack(x: V, *, axis: int = 0, tape: Tape | None = None) -> tuple[V, ...]:

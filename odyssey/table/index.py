@@ -169,7 +169,7 @@ COMPOSITES = {
     "odyssey.ops.structure.gathering": "one_hot",
     "odyssey.ops.structure.joining": "stack array vstack hstack",
     "odyssey.ops.structure.masking": "masked_fill masked_select compress extract choose select",
-    "odyssey.ops.structure.ordering": "topk kthvalue partition argpartition",
+    "odyssey.ops.structure.ordering": "topk kthvalue partition argpartition unique",
     "odyssey.ops.structure.padding": "pad",
     "odyssey.ops.structure.placing": "gather scatter scatter_add",
     "odyssey.ops.structure.placing_slices": "index_select index_add index_copy put",
@@ -195,7 +195,8 @@ LOSSES = {
     """,
     "odyssey.losses.likelihoods": "gaussian_nll poisson_nll",
     "odyssey.losses.margins": """
-        hinge_embedding margin_ranking multi_margin multilabel_soft_margin soft_margin
+        hinge_embedding margin_ranking multi_margin multilabel_margin multilabel_soft_margin
+        soft_margin
     """,
     "odyssey.losses.regression": "huber log_cosh mean_absolute_error mean_squared_error smooth_l1",
 }
@@ -228,7 +229,7 @@ NUMPY = """
     solve=linalg.solve sort split sqrt square squeeze stack std subtract sum svd=linalg.svd
     svdvals=linalg.svdvals swapaxes take take_along_axis tan tanh tensordot
     tensorinv=linalg.tensorinv tensorsolve=linalg.tensorsolve tile trace transpose trapezoid
-    tril triu trunc unstack unwrap vander var vdot vecdot=vecdot=linalg.vecdot
+    tril triu trunc unique unstack unwrap vander var vdot vecdot=vecdot=linalg.vecdot
     vector_norm=linalg.vector_norm vsplit vstack where zeros_like
 """
 """Ops; behind ``=`` NumPy's functions that mean them on Variables, unless named alike."""

@@ -88,6 +88,26 @@ def test_histograms_are_differentiable_in_their_weights(density):
         np.testing.assert_array_equal(np.bincount(np.arange(20), v).numpy(), W[:20])
 
 
+def test_the_gradient_of_unique_values_goes_to_where_each_stands_first():
+    v = Variable(np.array([[2.0, 1.0, 2.0], [3.0, 1.0, 0.5]]), requires_grad=True)
+    with GradientTape() as tape:
+        values, where, which, counts = np.unique(v, True, True, True)
+    np.testing.assert_array_equal(values.numpy(), [0.5, 1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(where.numpy(), [5, 1, 0, 3])
+    np.testing.assert_array_equal(counts.numpy(), [1, 2, 2, 1])
+    np.testing.assert_array_equal(np.ravel(which.numpy()), [2, 1, 2, 3, 1, 0])
+    assert not any(part.requires_grad for part in (where, which, counts))
+    gradient = tape.gradient(values, v, np.array([1.0, 2.0, 3.0, 4.0]))
+    np.testing.assert_array_equal(gradient, [[3, 2, 0], [4, 0, 1]])
+    lines = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.5]])
+    od.testing.check_gradients(lambda x: ops.unique(x, axis=0), lines)
+
+
+def test_unique_values_of_what_a_graph_does_not_know_are_refused_by_name():
+    with pytest.raises(DTypeError, match="unique: ar has no values while a graph is traced"):
+        od.compile(ops.unique).lower(np.arange(3.0))
+
+
 def test_counts_of_variables_are_constants():
     counts = ops.bincount(Variable(np.array([0, 2, 2])))
     np.testing.assert_array_equal(counts.numpy(), [1, 0, 2])

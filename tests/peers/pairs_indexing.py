@@ -170,6 +170,15 @@ PAIRS = [
     ),
     pair("torch.argsort", "argsort", (3, 4), values_only=True),
     pair(
+        "torch.unique",
+        "unique",
+        np.array([[2.0, 1.0], [2.0, 3.0]]),
+        ours={"return_inverse": True, "return_counts": True},
+        theirs={"return_inverse": True, "return_counts": True},
+    ),
+    pair("torch.unique", "unique", np.array([[1, 0], [1, 0]]), ours={"axis": 0}, theirs={"dim": 0}),
+    pair("jax.numpy.unique", "unique", (3, 4)),
+    pair(
         "torch.sort",
         "sort",
         (3, 4),

@@ -9,6 +9,7 @@ X = (2, 3)
 
 SIGNS = np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
 CLASSES = np.array([2, 0])
+LISTS = np.array([[2, 0, -1, 1], [3, 3, -1, 0], [-1, 2, 0, 1]])
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -68,6 +69,7 @@ LOSSES = [
     *losses("soft_margin_loss", "soft_margin", X, SIGNS),
     *losses("margin_ranking_loss", "margin_ranking", X, X, SIGNS, options=({}, {"margin": 0.5})),
     *losses("multi_margin_loss", "multi_margin", X, CLASSES, options=({}, {"p": 2, "margin": 0.5})),
+    *losses("multilabel_margin_loss", "multilabel_margin", (3, 4), LISTS),
     *losses("multilabel_soft_margin_loss", "multilabel_soft_margin", X, (SIGNS + 1) / 2),
     *losses(
         "cosine_embedding_loss",

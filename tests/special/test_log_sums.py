@@ -5,6 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DTypeError
 from odyssey.testing import check_gradients
 
 INF, NAN = np.inf, np.nan
@@ -75,6 +76,43 @@ def test_values_are_scipys_and_there_are_two_derivatives(axis):
     ):
         np.testing.assert_allclose(got, wanted, rtol=1e-13)
     check_gradients(lambda x, b: ops.weighted_logsumexp(x, b, axis, return_sign=True)[0], x, b)
+
+
+@pytest.mark.parametrize("options", [{}, {"b": 2.0}, {"keepdims": True}, {"return_sign": True}])
+@pytest.mark.parametrize("axis", [None, 0, (1, 0)])
+def test_logsumexp_is_called_as_scipys(axis, options):
+    special = pytest.importorskip("scipy.special", reason="SciPy, to compare with, is missing")
+    x, b = RNG.normal(size=(3, 4)), RNG.normal(size=4)
+    for more in (options, {"b": b, "return_sign": True} | options):
+        got = ops.logsumexp(x, axis, **more)
+        wanted = special.logsumexp(x, axis, **more)
+        assert isinstance(got, tuple) == isinstance(wanted, tuple)
+        for mine, theirs in zip(np.atleast_1d(got), np.atleast_1d(wanted), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-13)
+    got = ops.logsumexp(x, axis, np.abs(b), True, True)
+    wanted = special.logsumexp(x, axis, np.abs(b), True, True)
+    np.testing.assert_allclose(got, wanted, rtol=1e-13)
+
+
+def test_logsumexp_with_weights_has_two_derivatives_and_is_traced():
+    x, b = RNG.normal(size=(2, 3)), RNG.normal(size=3)
+    check_gradients(lambda x, b: ops.logsumexp(x, 1, b=b, return_sign=True)[0], x, b)
+    step = od.compile(lambda x, b: ops.logsumexp(x, 1, b=ops.absolute(b)))
+    wanted = np.log((np.abs(b) * np.exp(x)).sum(1))
+    np.testing.assert_allclose(step.lower(x, b).evaluate(x, b)[0], wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"return_sign": "yes"}, "return_sign=.yes. is not a flag"),
+        ({"b": 1.0, "weights": 2.0}, "logsumexp: got an unexpected keyword argument 'weights'"),
+        ({"b": np.array([1j, 1j])}, "needs real numbers"),
+    ],
+)
+def test_logsumexp_refuses_by_name(options, match):
+    with pytest.raises(DTypeError, match=match):
+        ops.logsumexp(np.zeros(2), **options)
 
 
 def test_a_checkpoint_of_infinite_values_warns_of_nothing():

@@ -70,9 +70,9 @@ class Writer:
     def shape(self, k):
         return self.values[k].shape
 
-    def leaf(self):
+    def leaf(self, shape=None):
         """A new leaf, laid out in memory in one way or another."""
-        shape = self.choose(SHAPES)
+        shape = self.choose(SHAPES) if shape is None else shape
         values = self.rng.uniform(-2.0, 2.0, shape)
         layout = self.choose(["C", "Fortran", "strided"])
         if layout == "Fortran":
@@ -135,6 +135,9 @@ class Writer:
 
 POINTS = {
     **dict.fromkeys(["absolute", "sign", "relu", "leaky_relu", "elu", "selu", "prelu"], (0.0,)),
+    **dict.fromkeys(["fabs", "celu"], (0.0,)),
+    **dict.fromkeys(["hard_shrink", "soft_shrink"], (-0.5, 0.5)),
+    **dict.fromkeys(["copysign", "heaviside"], (0.0,)),
     **dict.fromkeys(["hard_sigmoid", "hard_swish"], (-3.0, 3.0)),
     "binary_entropy_with_logits": (0.0,),
     "relu6": (0.0, 6.0),
@@ -157,7 +160,7 @@ def distances(step, operands):
         return [x - point for point in POINTS[step.op]]
     if step.op == "clip":
         return [x - bound for bound in step.options.values() if bound is not None]
-    if step.op in ("maximum", "minimum"):
+    if step.op in ("maximum", "minimum", "fmax", "fmin"):
         return [x - operands[1]]
     if step.op in ("max", "min"):
         axis = step.options["axis"]

@@ -141,6 +141,14 @@ LOSSES = {
     ),
     "margin_ranking": (beside(losses.margin_ranking, 0.0, 1.0), hinged(0)),
     "multi_margin": (against_zero(losses.multi_margin), halved(hinged())),
+    "multilabel_margin": (
+        lambda x: losses.multilabel_margin(
+            ops.stack([x, np.zeros(x.shape, x.dtype)], axis=-1),
+            np.stack([np.zeros(x.shape, int), np.full(x.shape, -1)], axis=-1),
+            reduction="none",
+        ),
+        halved(hinged()),
+    ),
     "cosine_embedding": (
         beside_one,
         Unary(

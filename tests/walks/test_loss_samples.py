@@ -94,6 +94,19 @@ def other_classes(x, t, p=1, margin=1.0, axis=-1):
     return (np.maximum(0, margin - right + x) ** p * others).sum(-1) / x.shape[-1]
 
 
+def listed_classes(x, t, axis=-1):
+    """By the sums of the definition, sample by sample."""
+    x, t = np.moveaxis(x, axis, -1), np.moveaxis(t, axis, -1)
+    found = np.zeros(x.shape[:-1])
+    for place in np.ndindex(found.shape):
+        ends = np.flatnonzero(t[place] < 0)
+        right = t[place][: ends[0] if ends.size else None].tolist()
+        others = set(range(x.shape[-1])) - set(right)
+        margins = [1 - x[place][y] + x[place][j] for y in right for j in others]
+        found[place] = sum(max(0, m) for m in margins) / x.shape[-1]
+    return found
+
+
 def cosine(x, y):
     return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
 
@@ -115,6 +128,7 @@ FORMULAS = {
     "hinge_embedding": lambda x, t, margin=1.0: np.where(t == 1, x, np.maximum(0, margin - x)),
     "margin_ranking": lambda x, y, t, margin=0.0: np.maximum(0, margin - t * (x - y)),
     "multi_margin": other_classes,
+    "multilabel_margin": listed_classes,
     "multilabel_soft_margin": lambda x, t, axis=-1: entropy(logistic(x), t).mean(axis),
     "cosine_embedding": lambda x, y, t, margin=0.0: np.where(
         t == 1, 1 - cosine(x, y), np.maximum(0, cosine(x, y) - margin)

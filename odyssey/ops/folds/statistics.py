@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
-from odyssey.checks import number
+from odyssey.checks import flag, number
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
@@ -18,6 +19,7 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
+from odyssey.table.published import COMPOSITES
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import reduced, reduced_shape
 
@@ -255,6 +257,54 @@ def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
     return reshape(out, reduced_shape("logsumexp", x.shape, axis, keepdims))
 
 
+def _signature(
+    x: Any, /, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
+    """How the logarithm of a sum of exponentials is called."""
+
+
+def _or_weighted(plain: Any) -> Any:
+    """The op, which leaves sums with weights, and those whose sign is asked for, to another.
+
+    That one stands with SciPy's functions, in a room above, and is looked up when it is asked for.
+    """
+    row = plain.row
+
+    def weighted(
+        x: Any,
+        /,
+        axis: Any = None,
+        b: Any = None,
+        keepdims: bool = False,
+        return_sign: bool = False,
+        *,
+        tape: Any = None,
+    ) -> Any:
+        if b is None and not flag("logsumexp", "return_sign", return_sign):
+            return plain(x, axis, keepdims=keepdims, tape=tape)
+        options = {"keepdims": keepdims, "return_sign": return_sign, "tape": tape}
+        return COMPOSITES["weighted_logsumexp"](x, 1.0 if b is None else b, axis, **options)
+
+    called = inspect.signature(weighted)
+
+    def call(*args: Any, **named: Any) -> Any:
+        if len(args) < 3 and "b" not in named and "return_sign" not in named:
+            return plain(*args, **named)
+        try:
+            bound = called.bind(*args, **named)
+        except TypeError as error:
+            raise DTypeError(f"logsumexp: {error}") from None
+        return weighted(*bound.args, **bound.kwargs)
+
+    call.__name__ = call.__qualname__ = row.name
+    call.__module__, call.__doc__ = row.module, row.doc
+    call.__wrapped__ = _signature  # type: ignore[attr-defined]
+    call.row = row  # type: ignore[attr-defined]
+    row.call = call
+    return call
+
+
+@_or_weighted
 @op(
     kernel=_logsumexp,
     canonical=folded,
@@ -271,7 +321,24 @@ def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
     rejects=[_NO_AXIS],
 )
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing.
+
+    Args:
+        x: The exponents.
+        axis: One axis or several; None for all.
+        b: Weights of the exponentials, which may be negative and depend on a leaf; as SciPy's.
+        keepdims: Whether the axes stay, of length 1.
+        return_sign: Return a pair: the logarithm of the size of the sum, and its sign.
+
+    Returns:
+        The logarithm, or the pair; with weights, NaN where the sum is negative.
+
+    Raises:
+        DTypeError: for complex numbers together with weights, or with the sign.
+
+    >>> logsumexp(np.array([999.0, 999.0]), b=np.array([3.0, -1.0])).round(6)
+    np.float64(999.693147)
+    """
     return _logsumexp(x, axis, keepdims)
 
 

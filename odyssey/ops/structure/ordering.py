@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import whole, word
+from odyssey.checks import flag, whole, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.placing import operand
@@ -18,6 +18,7 @@ from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 
 class Ranked(NamedTuple):
@@ -290,6 +291,88 @@ def argpartition(
     """
     a = _check_partition("argpartition", a, kth, axis, kind, order)
     return argsort(a, axis, tape=tape)
+
+
+# ------------------------------------------------------------------ each value once
+
+_AGAIN = np.array([2.0, 1.0, 2.0, 3.0, 1.0])
+
+
+@composite(
+    numpy=[np.unique],
+    samples=[
+        # Constants: what can be drawn is traced, and the shape of this hangs on values.
+        sample(_AGAIN, return_index=True, return_inverse=True, return_counts=True),
+        sample(np.array([[1, 0], [1, 0], [0, 2]]), axis=0, return_counts=True),
+        sample(_AGAIN[:4].reshape(2, 2), axis=-1),
+        sample(np.array([np.nan, 1.0, np.nan]), equal_nan=False),
+        sample(np.array(2.0)),
+        sample(np.zeros((0, 2)), return_counts=True),
+    ],
+    rejects=[
+        reject(np.eye(2), axis=2, match="does not fit"),
+        reject(np.eye(2), return_index="yes", error=DTypeError, match="not a flag"),
+    ],
+)
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    tape: Any = None,
+) -> Any:
+    """Each value once, sorted; or each line along an axis.
+
+    How many there are hangs on the values, and so a graph cannot hold it.
+
+    Args:
+        ar: Array.
+        return_index: Return also where each stands first.
+        return_inverse: Return also which one stands at each place.
+        return_counts: Return also how often each comes.
+        axis: Along which to compare lines; None compares the elements.
+        equal_nan: Whether NaN counts as one value.
+        tape: The tape to record on.
+
+    Returns:
+        The values, whose gradients go to where each stands first; or a tuple of them and of the
+        constants that were asked for, in their order.
+
+    Raises:
+        ShapeError: for an axis that does not fit.
+
+    >>> unique(np.array([2, 1, 2]), return_counts=True)
+    (array([1, 2]), array([1, 2]))
+    """
+    ar = operand("unique", "ar", ar)
+    if isinstance(ar, Symbol):
+        raise DTypeError(
+            "unique: ar has no values while a graph is traced, but the shape of the result hangs "
+            "on them; call it outside of the graph"
+        )
+    wanted = {
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+    }
+    for name, option in wanted.items():
+        flag("unique", name, option)
+    flag("unique", "equal_nan", equal_nan)
+    if axis is not None:
+        (axis,) = normalize_axes("unique", axis, len(ar.shape))
+    data = ar._array if isinstance(ar, Value) else ar
+    wanted["return_index"] = True
+    found = np.unique(data, axis=axis, equal_nan=equal_nan, **wanted)
+    values = take(ar, found[1], axis, tape=tape)
+    others = found[1:] if return_index else found[2:]
+    if not others:
+        return values
+    if isinstance(ar, Value):
+        others = [make_value(type(ar), other, CONSTANT, free_id()) for other in others]
+    return values, *others
 
 
 publish(globals())
