@@ -145,7 +145,10 @@ def record(
     kept = row.keep(recording, inputs, (*values, data), options, residual)
     fits = row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=True))
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
-    recording.add(node, data)
+    if row.foreign or row.unruled or recording.careful is not None:
+        recording.add(node, data)
+    else:
+        recording.append(node)
     value = new(kind)  # make_value, spelled out
     value._array = data
     value._spec = spec

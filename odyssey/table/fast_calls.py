@@ -260,9 +260,15 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     if row.prepare is not None or row.positional < len(row.options):
         total = -1  # options are never taken as they come
     flags = row.flags
+    defaults = row.defaults
+    # Whether options that are not given are taken as they were declared.
+    usual = row.prepare is None and not row.required
+    usual = usual and all(type(defaults[k]) is bool for k in flags)
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
-        if len(args) == total and not named:
+        if usual and len(args) == count and not named:
+            operands, options = args, defaults
+        elif len(args) == total and not named:
             operands, options = args[:count], args[count:]
             for k in flags:
                 if options[k] is not True and options[k] is not False:

@@ -129,7 +129,8 @@ def gradient(
         word("gradient", "unused", unused, ("error", "zero", "none"), TapeError)
     create_graph = create_graph is not False and flag("gradient", "create_graph", create_graph)
     graph = create_graph or (bool(tape._around) and tape._followed())
-    refuse_consumed(tape, "gradient")
+    if tape._consumed or tape._undelivered or recording_of(tape).dead:
+        refuse_consumed(tape, "gradient")
     if type(sources) is Known:
         ids, specs = sources.ids, sources.specs
     else:
