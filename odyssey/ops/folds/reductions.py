@@ -65,9 +65,22 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return np.add.reduce(x, axis, keepdims=keepdims)
 
 
+# Fewer are counted exactly in single precision, so that the quotient is NumPy's to the bit.
+_COUNTED = 1 << 24
+
+
+def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    """``np.mean``, of all elements without what it does in Python: 2 us less."""
+    if axis is None and not keepdims and type(x) is np.ndarray:
+        n = x.size
+        if x.dtype.char in "fd" and 0 < n < _COUNTED:
+            return np.add.reduce(x, None) / n
+    return np.mean(x, axis, keepdims=keepdims)
+
+
 @op(
     linear=True,
-    kernel=lambda x, axis, keepdims: np.mean(x, axis, keepdims=keepdims),
+    kernel=_mean,
     equals=lambda x, axis, keepdims: div(
         sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
     ),
