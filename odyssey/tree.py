@@ -157,7 +157,7 @@ def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def leaves(tree: Any) -> list[Any]:
     """Return the leaves of ``tree`` in order."""
-    children = _values(tree)
+    children = list(tree.values()) if type(tree) is dict else _values(tree)
     if children is None:
         return [tree]
     # The commonest tree, one container, spelled out: a third of the time.
@@ -242,6 +242,10 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
     Raises:
         OdysseyError: when there are more or fewer values than leaves.
     """
+    # The commonest container, spelled out: half the time.
+    usual = type(tree) is dict and 0 < len(tree) == len(values)
+    if usual and _LEAVES.issuperset(map(type, tree.values())):
+        return dict(zip(tree, values, strict=True))
     children = _values(tree)
     if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
         return _rebuild(tree, list(values))

@@ -135,18 +135,21 @@ def answers_of(
 ) -> list[Any]:
     """What was found for each source, or stands for nothing, as memory that nobody else has."""
     taken = set(map(id, seeds.values()))
+    # Whether none of them is another's, or a seed: asked once for all.
+    apart = len({*taken, *map(id, found)}) == len(taken) + len(found)
+    usual = apart and not strange
     results = []
     for g, spec in zip(found, specs, strict=True):
-        # The commonest ones, spelled out: half the time.
+        # The commonest ones, spelled out: a third of the time.
         if (
-            type(g) is ndarray
+            usual
+            and type(g) is ndarray
             and g.base is None
             and g.dtype is spec.dtype
             and g.shape == spec.shape
             and g.flags.writeable
-            and not (strange or spec.is_complex or id(g) in taken)
+            and not spec.is_complex
         ):
-            taken.add(id(g))
             results.append(g)
         else:
             results.append(_answer_of(g, spec, unused, taken, strange))
