@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odyssey.compiler.blas import largest_size
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import LLVM, Word
 from odyssey.compiler.planning import Home, Plan
@@ -66,9 +67,11 @@ class Product(Routine):
     def _one_tall(a: View, c: View) -> tuple[View, View]:
         """A batch that is multiplied by one matrix: more rows."""
         try:
-            return a.reshape((-1, a.shape[-1])), c.reshape((-1, c.shape[-1]))
+            tall = a.reshape((-1, a.shape[-1])), c.reshape((-1, c.shape[-1]))
         except ValueError:
             return a, c
+        # Of a batch of single rows, each may be a matrix where all are none.
+        return tall if all(view.is_matrix() for view in tall) else (a, c)
 
     def _each(self, axis: int, indices: list[Word], operands: list[tuple[str, View]]) -> None:
         batch = operands[2][1].shape[:-2]
@@ -90,7 +93,8 @@ class Product(Routine):
         if not m * n:
             return
         few = m * n * k <= SMALL and k <= LONGEST
-        if few or k <= 1 or not self.blas:
+        reach = max(m, n, k, *(step for pair in strides for step in pair))
+        if few or k <= 1 or not self.blas or reach > largest_size():
             self._loops(places, (m, n, k), strides)
         else:
             self._call(places, (m, n, k), strides)

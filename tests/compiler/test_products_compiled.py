@@ -1,0 +1,126 @@
+"""Products of matrices that lie in memory in any way, as native code, against NumPy's.
+
+All numbers are whole and small, so that products are exact in any order.
+"""
+
+import random
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.compiler import products
+from odyssey.compiler.running import RAN, Executable
+
+pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
+
+
+def compiled(function, *arrays):
+    """What a program gives for arrays."""
+    executable = Executable(od.compile(function).lower(*arrays).graph)
+    given, results = executable.plain(arrays), executable.results()
+    assert not executable.calls
+    assert executable.start(given, results) == RAN
+    return results[0]
+
+
+def seen(kind, shape):
+    """The shape of an array, and how it is seen as one of ``shape``."""
+    *batch, m, n = shape
+    return {
+        "plain": (shape, lambda x: x),
+        "turned": ((*batch, n, m), lambda x: ops.swapaxes(x, -1, -2)),
+        "rows reversed": (shape, lambda x: x[..., ::-1, :]),
+        "columns reversed": (shape, lambda x: x[..., ::-1]),
+        "every other row": ((*batch, 2 * m, n), lambda x: x[..., ::2, :]),
+        "every other column": ((*batch, m, 2 * n), lambda x: x[..., ::2]),
+        "few of both": ((*batch, 2 * m, 3 * n), lambda x: x[..., ::-2, ::3]),
+        "one row": ((*batch, 1, n), lambda x: ops.broadcast_to(x, shape)),
+        "one column": ((*batch, m, 1), lambda x: ops.broadcast_to(x, shape)),
+        "a part": ((*batch, m + 3, n + 2), lambda x: x[..., 1 : m + 1, 2:]),
+        "one matrix": ((m, n), lambda x: ops.broadcast_to(x, shape)),
+        "batch last": ((m, n, *batch), lambda x: ops.moveaxis(x, (0, 1), (-2, -1))),
+    }[kind]
+
+
+VIEWS = (
+    *("plain", "turned", "rows reversed", "columns reversed", "every other row"),
+    *("every other column", "few of both", "one row", "one column", "a part", "one matrix"),
+    "batch last",
+)
+
+AFTER = {
+    "itself": lambda z: z,
+    "turned": lambda z: ops.swapaxes(z, -1, -2),
+    "doubled": lambda z: z * 2.0,
+    "summed": lambda z: ops.sum(z, tuple(range(z.ndim - 2))) if z.ndim > 2 else z,
+}
+
+
+def check(kinds, sizes, batches, after, dtype, rng):
+    m, n, k = sizes
+    (of_a, see_a), (of_b, see_b) = (
+        seen(kind, (*batch, *shape))
+        for kind, batch, shape in zip(kinds, batches, ((m, k), (k, n)), strict=True)
+    )
+    x, y = (rng.integers(-5, 6, shape).astype(dtype) for shape in (of_a, of_b))
+
+    def function(x, y):
+        return AFTER[after](see_a(x) @ see_b(y))
+
+    assert np.array_equal(compiled(function, x, y), function(x, y))
+
+
+@pytest.mark.parametrize("chunk", range(3), ids=lambda k: f"seed {k}")
+def test_products_of_any_views_are_those_of_numpy(chunk):
+    choose, rng = random.Random(chunk), np.random.default_rng(chunk)
+    for _ in range(20):
+        sizes = [choose.choice([1, 2, 3, 17, 33, 40]) for _ in range(3)]
+        batch = choose.choice([(), (2,), (3, 2)])
+        batches = choose.choice([(batch, batch), (batch, ()), ((), batch)])
+        kinds = choose.choices(VIEWS, k=2)
+        check(kinds, sizes, batches, choose.choice([*AFTER]), choose.choice("fd"), rng)
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_single_rows_and_columns_of_a_batch_are_multiplied_where_they_lie(kind):
+    # Large enough for BLAS: a batch of them is no matrix where each of them is one.
+    rng = np.random.default_rng(1)
+    for other in [(2,), ()]:
+        check((kind, "plain"), (1, 150, 33), ((2,), other), "itself", "d", rng)
+        check(("plain", kind), (150, 1, 33), (other, (2,)), "turned", "f", rng)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("m", [1, 20])
+def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned):
+    rng = np.random.default_rng(2)
+    x, y, before = (rng.integers(-5, 6, s).astype("d") for s in ((m, 30), (30, 25), (m, 25)))
+    v = od.Variable(before.T.copy() if turned else before.copy())
+
+    def step(x, y):
+        product = x @ y
+        v.assign(v * 0.5 + (product.T if turned else product))
+        return product
+
+    executable = Executable(od.compile(step).lower(x, y).graph)
+    results = executable.results()
+    assert executable.start(executable.plain([x, y]), results) == RAN
+    expected = before * 0.5 + x @ y
+    assert np.array_equal(v.numpy(), expected.T if turned else expected)
+    assert np.array_equal(results[0], x @ y)
+
+
+def test_sizes_that_the_library_cannot_be_told_are_multiplied_by_loops(monkeypatch):
+    rng = np.random.default_rng(3)
+    x, y = (rng.integers(-5, 6, s).astype("f") for s in ((20, 50), (50, 30)))
+    called = []
+    for largest in (50, 49):
+        monkeypatch.setattr(products, "largest_size", lambda largest=largest: largest)
+        program = Executable(od.compile(lambda x, y: x @ y).lower(x, y).graph)
+        results = program.results()
+        assert program.start(program.plain([x, y]), results) == RAN
+        assert np.array_equal(results[0], x @ y)
+        called.append("call void @ody_sgemm" in program.module.text)
+    assert called == [True, False]
