@@ -20,7 +20,7 @@ from odyssey.compiler import far_angles, mending
 from odyssey.compiler.circular import circular, inverse_circular
 from odyssey.compiler.hyperbolic import hyperbolic, hypotenuse, inverse_hyperbolic
 from odyssey.compiler.ir_types import LLVM, code_of
-from odyssey.compiler.powers import cornered, powers
+from odyssey.compiler.powers import cornered, powers, powers_of_single
 from odyssey.compiler.words import Code, Word
 from odyssey.kernels import elementary
 from odyssey.kernels.formulas import World, errors, exponentials, logarithms
@@ -111,14 +111,20 @@ class _Made:
         )
 
 
-def _formulas(code: Code, kind: str) -> dict[str, Formula]:
-    """Formulas that write into code."""
+def _world(code: Code, kind: str) -> World:
+    """What formulas compute with."""
     dtype = np.dtype(kind)
     number, whole = _Made(code, dtype), _Made(code, np.int32 if kind == "f4" else np.int64)
 
     def fma(*factors: Any) -> Word:
         words = [w if isinstance(w, Word) else code.const(kind, w) for w in factors]
         return code.intrinsic("fma", *words)
+
+    return World(number, whole, dtype, lambda formula: formula, code.select, fma)
+
+
+def _formulas(code: Code, kind: str) -> dict[str, Formula]:
+    """Formulas that write into code."""
 
     def root(x: Word) -> Word:
         return code.intrinsic("sqrt", x)
@@ -129,19 +135,17 @@ def _formulas(code: Code, kind: str) -> dict[str, Formula]:
     def mended(name: str, x: Word, result: Word) -> Word:
         return code.op(kind, mending.call(name, kind, x.text, result.text))
 
-    world = World(number, whole, dtype, lambda formula: formula, code.select, fma)
+    world = _world(code, kind)
     made = exponentials(world) | logarithms(world)
     made |= errors(world, made["exp_of"])
     made |= circular(world, mended) | inverse_circular(world, root, copysign)
     made |= hyperbolic(world, made) | inverse_hyperbolic(world, made, root, copysign)
     made |= hypotenuse(world, root)
-    made["pow"] = _power(code, world, made)
+    made["pow"] = _power(code, kind, world, made)
     return made
 
 
-def _power(
-    code: Code, world: World, made: Mapping[str, Callable[..., Word]]
-) -> Callable[..., Word]:
+def _power(code: Code, kind: str, world: World, made: Mapping[str, Formula]) -> Formula:
     """``pow``: of float32, by way of float64."""
 
     def floor(x: Word) -> Word:
@@ -153,12 +157,16 @@ def _power(
     corner: Formula = cornered(world, floor, copysign)
 
     def power(x: Word, y: Word) -> Word:
-        size = abs(x)
         if not world.single:
-            return corner(x, y, of_positive(size, y))
-        wide = _formulas(code, "f8")
-        log = wide["log2"](code.cast(size, "f8"))
-        return corner(x, y, code.cast(wide["exp2"](code.cast(y, "f8") * log), "f4"))
+            return corner(x, y, of_positive(abs(x), y))
+        wide = of_positive(code.cast(abs(x), "f8"), code.cast(y, "f8"))
+        return corner(x, y, code.cast(wide, kind))
 
-    of_positive: Formula = powers(world, made)
+    of_positive: Formula
+    if world.single:
+        wide_world = _world(code, "f8")
+        known = exponentials(wide_world) | logarithms(wide_world)
+        of_positive = powers_of_single(wide_world, known)
+    else:
+        of_positive = powers(world, made)
     return power

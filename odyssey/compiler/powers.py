@@ -1,8 +1,8 @@
 """Powers of floating numbers, as formulas without branches; see ``kernels.formulas``.
 
 ``x**y`` is the exponential of ``y log(x)``, whose error the exponential magnifies by its size. So
-in float64 the logarithm has 20 bits more than a number has, in two parts; powers of float32 are
-computed in float64.
+in float64 the logarithm has 20 bits more than a number has, in two parts. Powers of float32 are
+computed in float64, to as many digits as they need.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from odyssey.kernels.formulas import World, polynomial
+from odyssey.kernels.series import SERIES
 
-__all__ = ["cornered", "powers"]
+__all__ = ["cornered", "powers", "powers_of_single"]
 
 Formula = Callable[..., Any]
 
@@ -25,6 +26,11 @@ _REST = (
     *(0.2, 0.14285714285714693, 0.11111111110822655, 0.09090909168893319),
     *(0.07692297353566649, 0.0666740928118603, 0.05852932762575816, 0.05863525165318467),
 )
+
+
+# (atanh(s) / s - 1) / s**2, of s**2, likewise; 2**-43
+_FEW = (0.33333333333693205, 0.19999999390972328, 0.14285878836922353, 0.11095600957478867)
+_FEW_LAST = 0.09683256270952247
 
 
 def powers(w: World, known: Mapping[str, Formula]) -> Formula:
@@ -71,6 +77,35 @@ def powers(w: World, known: Mapping[str, Formula]) -> Formula:
         left = fma(y, log, -product) + y * log_low
         # Beyond, the power is 0 or infinite, and what is left may be no number.
         return known["exp_of"](product, select(abs(product) < F(1000), left, none), nothing)
+
+    return power
+
+
+def powers_of_single(w: World, known: Mapping[str, Formula]) -> Formula:
+    """``pow`` of positive numbers that are float32, in float64, as ``powers`` has it.
+
+    The logarithm in base 2 errs by 2**-43 of itself, and of what is below 2**8 by less than the
+    exponential, 2**-31.
+    """
+    F, fma, select = w.number, w.fma, w.select
+    two = F(2)
+    least, most, magic = F(-200), F(200), w.magic
+    series = polynomial(w, (*_FEW, _FEW_LAST))
+    series_of_two = polynomial(w, SERIES["exp2"][0])
+    of_two, twice_of_e = F(math.log(2)), F(2 / math.log(2))
+
+    def power(x: Any, y: Any) -> Any:
+        n, f = known["parts"](x)
+        s = f / (two + f)
+        z = s * s
+        log = known["corners"](x, fma(fma(s * z, series(z), s), twice_of_e, n))
+        product = y * log
+        c = select(product > most, most, product)
+        c = select(c < least, least, c)
+        shifted = c + magic
+        r = c - (shifted - magic)
+        scale = known["power_of_two"](known["whole_of"](shifted))
+        return fma(fma(r, series_of_two(r), of_two) * r, scale, scale)
 
     return power
 

@@ -169,7 +169,8 @@ def exponentials(w: World) -> dict[str, Any]:
         outer = select(x < none, -outer, outer)
         return select(x == none, x, select(size > F(0.56), outer, inner))
 
-    return {"exp": exp, "exp2": exp2, "expm1": expm1, "tanh": tanh, "exp_of": exp_of}
+    made = {"exp": exp, "exp2": exp2, "expm1": expm1, "tanh": tanh}
+    return made | {"exp_of": exp_of, "power_of_two": power_of_two, "whole_of": whole_of}
 
 
 def logarithms(w: World) -> dict[str, Any]:
