@@ -10,10 +10,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from odyssey.compiler.arithmetic import power
+import numpy as np
+
+from odyssey.compiler.arithmetic import power, size
 from odyssey.compiler.elementary import name_of
-from odyssey.compiler.ir_types import LIBM, code_of
-from odyssey.compiler.words import Code, Word, alike
+from odyssey.compiler.ir_types import FLOATING, LIBM, code_of
+from odyssey.compiler.words import Code, Word
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
 
@@ -28,9 +30,11 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "and": operator.and_,
     "or": operator.or_,
 }
-# By their names in ``math``: what LLVM itself has, and what libm calls otherwise.
-_INTRINSICS = {
-    **{name: name for name in ("sqrt", "fabs", "floor", "ceil", "trunc", "copysign", "fma")},
+# By their names in ``math``: what LLVM itself has, what keeps integers, what libm calls otherwise.
+_INTRINSICS = ("sqrt", "fabs", "floor", "ceil", "trunc", "copysign", "fma")
+_OF_WHOLE: dict[str, Callable[..., Any]] = {
+    **{"pow": power, "fabs": size},
+    **{name: (lambda x: x) for name in ("floor", "ceil", "trunc")},
 }
 _RENAMED = {"gamma": "tgamma"}
 
@@ -76,23 +80,24 @@ def _step(code: Code, kind: str, name: str, given: list[Any]) -> Word:
 
 
 def function(code: Code, name: str, *words: Word) -> Word:
-    """A function of floating numbers, by its name in ``math``; integers become float64.
+    """A function of ``math``, by its name; integers become float64, but where it keeps them whole.
 
     Raises:
-        DTypeError: there is none of this name.
+        DTypeError: there is none of this name; or it is a power of integers, see ``power``.
     """
-    first = words[0]
-    for word in words[1:]:
-        first, _ = alike(code, first, word)
-    kind = first.type if first.type[0] == "f" else "f8"
+    kind = code_of(np.result_type(*[w.type for w in words]))
+    if kind not in FLOATING and name in _OF_WHOLE:
+        found: Word = _OF_WHOLE[name](*[code.cast(w, kind) for w in words])
+        return found
     if kind == "f2":
         wide = function(code, name, *[code.cast(w, "f4") for w in words])
         return code.cast(wide, "f2")
+    kind = kind if kind in FLOATING else "f8"
     given = [code.cast(w, kind) for w in words]
     if name == "pow":
         return power(given[0], given[1])
     if name in _INTRINSICS:
-        return code.intrinsic(_INTRINSICS[name], *given)
+        return code.intrinsic(name, *given)
     ours = name_of(name, kind)
     if ours:
         return code.call(kind, ours, *given)

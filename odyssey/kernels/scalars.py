@@ -219,7 +219,7 @@ class _Typed:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.kind = program.dtype.kind
+        self.kind = "i" if program.dtype.kind in "iu" else program.dtype.kind
         if self.kind == "f":
             limits = np.finfo(program.dtype)
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)

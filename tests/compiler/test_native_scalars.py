@@ -1,9 +1,12 @@
 """The scalars of the table as native code: what they give is what the rows' kernels give."""
 
+import numpy as np
 import pytest
 
-from odyssey.compiler.scalars import evaluate
-from odyssey.kernels.scalars import program
+from odyssey.compiler.ir import Code, Word
+from odyssey.compiler.scalars import evaluate, function
+from odyssey.errors import DTypeError, OdysseyError
+from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
@@ -42,3 +45,63 @@ def test_native_code_of_a_scalar_is_the_kernel(case, dtype):
     rounded = functions or row.name in OTHERWISE
     ulps = CONDITIONED.get(row.name, scalar_cases.ULPS) if rounded else 0
     scalar_cases.assert_is_kernel(row, got, wanted, operands, ulps)
+
+
+# NumPy rounds integers by way of float64, which wraps elsewhere near the ends.
+BY_FLOATS = {"round"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_native_code_on_integers_of_any_size_gives_those_of_the_kernel(dtype):
+    limits = np.iinfo(dtype)
+    ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
+    numbers = sorted({v for v in [*scalar_cases.WHOLE, *ends] if limits.min <= v <= limits.max})
+    compared = 0
+    for row, options in scalar_cases.CASES.values():
+        grid = np.meshgrid(*[np.array(numbers, dtype)] * len(row.arrays), indexing="ij")
+        operands = [x.ravel() for x in grid]
+        try:
+            with np.errstate(all="ignore"):
+                wanted = np.asarray(row.kernel(*operands, *options))
+        except (OdysseyError, TypeError, ValueError):  # they take no integers, or no negative ones
+            continue
+        if wanted.dtype.kind not in "iub" or row.name in BY_FLOATS | {"power", "reciprocal"}:
+            continue
+        computed = scalar_cases.computed_in(wanted, np.dtype(dtype))
+        written = program(row.scalar, len(operands), options, computed)
+        got = by_native(written, operands, wanted.dtype)
+        scalar_cases.assert_is_kernel(row, got, wanted, operands, 0)
+        compared += 1
+    assert compared > 30
+
+
+def test_powers_of_integers_are_left_to_numpy_unless_they_are_known():
+    code = Code()
+    x, y = Word(code, "i8", "%x"), Word(code, "i8", "%y")
+    with pytest.raises(DTypeError, match="known and not negative"):
+        function(code, "pow", x, y)
+    assert function(code, "pow", x, code.const("i8", 3)).type == "i8"
+
+
+def test_what_has_no_native_code_is_refused():
+    code = Code()
+    with pytest.raises(DTypeError, match=r"math\.nextafter_of: no native code"):
+        function(code, "nextafter_of", Word(code, "f8", "%x"))
+
+
+def test_a_choice_between_numbers_has_the_dtype_of_the_program():
+    written = program(lambda x: select(x > T(0), 1.0, 0.5), 1, (), np.float32)
+    code = Code()
+    assert evaluate(code, written, [Word(code, "f4", "%x")]).type == "f4"
+
+
+def test_a_number_alone_has_the_dtype_of_the_program():
+    written = program(lambda x: 0.5, 1, (), np.float32)
+    code = Code()
+    found = evaluate(code, written, [Word(code, "f4", "%x")])
+    assert (found.type, found.number) == ("f4", 0.5)
+
+
+def test_unsigned_integers_are_whole_numbers_to_a_scalar():
+    written = program(lambda x: T(T.max) if T.kind == "i" else x, 1, (), np.uint16)
+    assert written.steps == [("T", (65535,))]
