@@ -39,8 +39,8 @@ _LIMIT = 256 << 20
 # Seconds after which a draft is nobody's any more.
 _ABANDONED = 3600.0
 
-# By folder: how many bytes may be written before its files are counted again.
-_unseen: dict[str, int] = {}
+# Of how many keys one has the files counted.
+_SELDOM = 64
 
 # What was warned of.
 _told: set[str] = set()
@@ -118,7 +118,7 @@ def write(key: bytes, contents: bytes) -> None:
         path = home / (key.hex() + _SUFFIX)
         # Nobody waits for the disk: what it loses with the power has another digest.
         replace(str(path), lambda file: file.write(head + contents), 0o600, durable=False)
-        _make_room(home, len(head) + len(contents), limit)
+        _make_room(home, key, len(head) + len(contents), limit)
 
 
 def _is_ours(found: os.stat_result) -> bool:
@@ -164,25 +164,24 @@ def _limit() -> int:
     return _LIMIT
 
 
-def _make_room(home: Path, added: int, limit: int) -> None:
+def _make_room(home: Path, key: bytes, added: int, limit: int) -> None:
     """Delete what was not used for longest, where there is more than ``limit``.
 
-    Others write too, and to count a thousand files takes 5 ms: so that is done by a process when it
-    first writes, and again for each sixteenth of the limit.
+    To count a thousand files takes 10 ms, and so that is done for large files, and for every 64th
+    key, wherever it is written: nobody needs to know what others wrote.
     """
-    left = _unseen.get(str(home), 0) - added
-    if left < 0:
-        files = sorted(_files(home))
-        total = sum(size for _, size, _ in files)
-        if total > limit:
-            for _, size, path in files:
-                if total <= limit * 3 // 4:
-                    break
-                with suppress(OSError):
-                    os.unlink(path)
-                    total -= size
-        left = limit // 16
-    _unseen[str(home)] = left
+    if added * _SELDOM < limit and key[0] >= 256 // _SELDOM:
+        return
+    files = sorted(_files(home))
+    total = sum(size for _, size, _ in files)
+    if total <= limit:
+        return
+    for _, size, path in files:
+        if total <= limit * 3 // 4:
+            break
+        with suppress(OSError):
+            os.unlink(path)
+            total -= size
 
 
 def _files(home: Path) -> list[tuple[float, int, str]]:

@@ -22,7 +22,6 @@ CODE = bytes(random.Random(0).randbytes(3000))
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
-    monkeypatch.setattr(storage, "_unseen", {})
     monkeypatch.setattr(storage, "_told", set())
     return tmp_path / "native"
 
@@ -195,10 +194,10 @@ CALLS = ["stat", "open", "fstat", "utime", "mkdir", "chmod", "replace", "scandir
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_refusal_of_any_call_of_the_system_is_no_error(monkeypatch, cache, name):
+    monkeypatch.setenv("ODYSSEY_CACHE_BYTES", "5000")  # room for one
     write(KEY, CODE)
     with monkeypatch.context() as broken:
         broken.setattr(os, name, _refuse)
-        storage._unseen.clear()
         assert read(KEY) in (CODE, None)
         write(key_of(["another"]), CODE)
         clear_cache()
@@ -273,13 +272,26 @@ def test_what_was_not_used_for_longest_goes_first(monkeypatch, cache):
     for key in keys[20:]:
         write(key, CODE)
         total = sum(path.stat().st_size for path in cache.iterdir())
-        assert total <= 100_000 * 17 // 16 + 3100
+        assert total <= 100_000
     kept = [read(key) is not None for key in keys]
     assert kept[0]
     assert kept[39]
     first = kept.index(True, 1)
     assert all(kept[first:])  # those that went are the older ones
     assert 20 <= sum(kept) <= 33
+
+
+def test_small_files_are_counted_now_and_then(monkeypatch, cache):
+    monkeypatch.setenv("ODYSSEY_CACHE_BYTES", "500000")
+    counted, highest = [], 0
+    look = storage._files
+    monkeypatch.setattr(storage, "_files", lambda home: counted.append(home) or look(home))
+    for k in range(1000):
+        write(key_of([str(k)]), CODE)
+        if k % 50 == 0:
+            highest = max(highest, sum(path.stat().st_size for path in cache.iterdir()))
+    assert 5 < len(counted) < 40  # one of 64
+    assert 400_000 < highest < 1_000_000
 
 
 def test_what_is_larger_than_the_limit_is_not_written(monkeypatch, cache):
