@@ -100,6 +100,11 @@ REASONS = {
     "array of objects": ((lambda a: lambda x: a)(np.array([[]], object)), "objects"),
     "masked array": ((lambda a: lambda x: x * a)(np.ma.array([1.0])), "MaskedArray"),
     "errstate": (lambda x: np.errstate(all="raise") and x, "errstate"),
+    "errstate of a variable": (lambda x, how="ignore": np.errstate(all=how) and x, "errstate"),
+    "errstate in part": (
+        lambda x: np.errstate(all="ignore", divide="raise") and x,
+        "errstate",
+    ),
     "tape": ((lambda t: lambda x: t)(GradientTape()), "GradientTape"),
     "leaf of a tape": (lambda x: x * leaf_of_tape, "tape"),
     "generator": (generating, "generator"),
@@ -119,6 +124,7 @@ def test_what_may_do_something_else_at_each_call_is_a_reason(name):
 
 
 PURE = {
+    "errstate": lambda x: np.errstate(divide="ignore", invalid="ignore") and x,
     "builtins": lambda x: sum(map(float, range(len(x)))) + max(1, 2) + isinstance(x, list),
     "numpy": lambda x: np.linalg.norm(np.asarray(x)) * np.pi + np.arange(3.0).sum(),
     "math": lambda x: x * math.sqrt(2.0) * math.pi,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odyssey.compiler.guards import guards_of
 
-NAMES = ("a", "b", "get", "part")
+NAMES = ("a", "b", "get", "part", "other")
 
 
 class Plain:
@@ -49,6 +49,32 @@ class Slotted:
 
     def read(self):
         return self.a
+
+
+class Holder:
+    """One whose methods are called as those of its parts are."""
+
+    def __init__(self, a, b):
+        self.part, self.other = Plain(a=a, b=b), Slotted(b, a)
+        self.count = self.made = 0
+
+    def read(self):
+        return self.part.read()
+
+    def swap(self):
+        kept, self.part = self.part, self.other
+        found = self.part.read()
+        self.part = kept
+        return found
+
+    def each(self):
+        return [part.read() for part in (self.part, self.other)]
+
+    def nested(self):
+        def inner():
+            return self.other.a
+
+        return inner()
 
 
 @dataclass
@@ -105,6 +131,7 @@ KINDS = {
     "module": (module, (".a", ".b")),
     "class": (own_class, (".a", ".b")),
     "object of its own class": (child_of, (".a", ".b", ".read()", ".seen")),
+    "holder": (Holder, (".read()", ".swap()", ".each()[0]", ".each()[1]", ".nested()")),
     "function": (lambda a, b: closing(a), ("()",)),
     "default": (lambda a, b: with_default(a), ("()",)),
     "partial": (lambda a, b: functools.partial(operator.getitem, [a, b], 0), ("()",)),
@@ -128,8 +155,11 @@ def tree(rng, depth):
     second, others, other = tree(rng, depth - 1)
     thing = make(first, second)
     chosen = rng.choice(ways)
-    leads_on = other if any(mark in chosen for mark in ("b", "1", "seen")) else way
-    return thing, [*parts, *others, thing], chosen + leads_on
+    leads_on = (
+        other if any(mark in chosen for mark in ("b", "1", "seen", "swap", "nested")) else way
+    )
+    inner = [thing.part, thing.other] if isinstance(thing, Holder) else []
+    return thing, [*parts, *others, *inner, thing], chosen + leads_on
 
 
 def change(thing, rng):
@@ -169,7 +199,7 @@ def change(thing, rng):
         ])()  # fmt: skip
 
 
-KEPT = {kind: dict(vars(kind)) for kind in (Plain, Other, Missing, Slotted, Record)}
+KEPT = {kind: dict(vars(kind)) for kind in (Plain, Other, Missing, Slotted, Holder, Record)}
 
 
 def put_back():

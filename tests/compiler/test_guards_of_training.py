@@ -3,10 +3,12 @@
 import warnings
 
 import numpy as np
+import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.guards import guards_of
+from support.two_worlds import World
 
 X = np.array([3.0, 4.0])
 
@@ -127,3 +129,34 @@ def test_state_that_moves_into_other_memory_is_the_same_state():
     optimizer._pack()
     assert guards.refresh()
     assert guards.holds()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_guards_of_a_network_hold_from_call_to_call(seed):
+    world = World(seed, False)
+    x, y = np.ones((2, 3), world.dtype), np.array([0, 1])
+    calls = {
+        world.accumulate: (x, y),
+        world.apply: (),
+        world.clipped: (x, y),
+        world.checkpointed: (x, y),
+        world.careful: (x, y),
+        world.hooked: (x, y, 2.0),
+        world.predict: (x,),
+        world.penalty: (x, 1.0),
+        world.remember: (x,),
+        world.decay: (0.1,),
+    }
+    for fn, args in calls.items():
+        world.accumulate(x, y)
+        fn(*args)
+        world.accumulate(x, y)
+        guards = guards_of(fn, *args)
+        assert guards.reason is None
+        assert guards.holds()
+        fn(*args)
+        world.accumulate(x, y)
+        world.schedule.step()
+        world.calls += 1
+        world.history.append(1.0)
+        assert guards.holds(), guards.changed()

@@ -14,6 +14,7 @@ import numpy as np
 
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.effects import home_of, is_library, is_ours
+from odyssey.compiler.watching.names import chain_names
 from odyssey.compiler.watching.reads import Reads, reads_of
 from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
 from odyssey.devices.arrays import ARRAYS
@@ -49,8 +50,8 @@ def take_function(walk: Walk, function: FunctionType, path: str) -> None:
 
 
 def _note_library(walk: Walk, home: str) -> None:
-    walk.by_text |= home.lstrip("_") in _BY_TEXT
-    walk.caught |= home == "contextlib"
+    walk.code.by_text |= home.lstrip("_") in _BY_TEXT
+    walk.code.caught |= home == "contextlib"
 
 
 def meet_within(walk: Walk, thing: Any, path: str) -> None:
@@ -98,12 +99,14 @@ def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
     if function.__kwdefaults__:
         walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
     reads = reads_of(function.__code__)
-    walk.learn(reads)
+    walk.code.learn(reads)
+    _take_arguments(walk, function, reads)
     names = function.__code__.co_freevars
     for name, place in zip(names, function.__closure__ or (), strict=True):
         held = walk.watch(w.cell(f"cell {name}", place))
         if name == "__class__" and isinstance(held, type) and "super" in reads.globals:
             walk.take_class(held, held.__name__)  # for super(), which makes no object
+            walk.code.names |= chain_names(reads.chains.get(name, ()))
         elif held is not w.MISSING:
             _found(walk, held, f"cell {name}", reads.chains.get(name, _NOTHING), name)
     for name in sorted(reads.globals):
@@ -111,6 +114,21 @@ def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
     for name, level in sorted(reads.imports, key=str):
         _take_import(walk, function, name, level, reads)
     _take_attributes(walk, function, path)
+
+
+def _take_arguments(walk: Walk, function: FunctionType, reads: Reads) -> None:
+    """Note what is asked of the first argument, and of what cells of its own stand for."""
+    owner = walk.code.owner_of(function)
+    if owner is None:
+        walk.code.names |= chain_names(reads.arguments)
+    else:
+        walk.code.selves.setdefault(id(owner), set()).update(reads.arguments)
+    code = function.__code__
+    for name in reads.chains.keys() - {*code.co_freevars, *reads.globals}:
+        if owner is not None and name == code.co_varnames[0] and name not in reads.stored:
+            walk.code.selves[id(owner)].update(reads.chains[name])
+        else:
+            walk.code.names |= chain_names(reads.chains[name])
 
 
 def _take_global(walk: Walk, function: FunctionType, name: str, reads: Reads) -> None:
@@ -158,17 +176,17 @@ def _take_attributes(walk: Walk, function: FunctionType, path: str) -> None:
     def place(told: str, name: str) -> w.Watch:
         return w.own_attribute(told, function, name)
 
-    walk.enter(Room(path, room.keys, place, walk.is_read))
+    walk.enter(Room(path, room.keys, place, walk.code.is_read))
 
 
 def _end_function(walk: Walk, function: FunctionType, path: str) -> None:
     """Watch defaults and attributes; those that are missing only where errors are caught."""
-    careful = walk.by_text or walk.caught
+    careful = walk.code.by_text or walk.code.caught
     for name in ("__defaults__", "__kwdefaults__"):
         if careful or getattr(function, name) is not None:
             walk.watch(w.attribute(f"{path}.{name}", function, name))
     if careful:
-        named = None if walk.by_text else walk.names
+        named = None if walk.code.by_text else walk.code.names
         told = f"the attributes of {path}"
         walk.watch(w.keys(told, lambda: function.__dict__, "{0}.__dict__", function, named))
 
@@ -180,6 +198,9 @@ def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
     """Meet what a name stands for; of a module what the code asks of it, ``np.linalg.norm``."""
     if not isinstance(thing, ModuleType):
         walk.meet(thing, path)
+        for chain in filter(None, chains):
+            walk.code.passed.add(name)
+            walk.code.ask(thing, chain)
         return
     for chain in sorted(chains):
         if not chain:
@@ -200,6 +221,7 @@ def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any
             _found(walk, thing, told, {rest}, name)
         elif not is_library(home):
             walk.meet(thing, told)
+            walk.code.ask(thing, rest)
         return
     room = vars(module)
     if name not in room:
@@ -222,13 +244,13 @@ def take_module(walk: Walk, module: ModuleType, path: str) -> None:
         return w.item(told, room, name)
 
     def end() -> None:
-        if not walk.by_text:
+        if not walk.code.by_text:
             return
         if library:
             raise Unwatchable(f"it may read anything of {path}, by names that are not in its code")
         walk.watch(w.keys(f"the names of {path}", room.keys, "{0}", room, None))
 
-    matters = (lambda name: name in walk.names) if library else walk.is_read
+    matters = (lambda name: name in walk.code.names) if library else walk.code.is_read
     walk.enter(Room(path, room.keys, place, matters))
     walk.at_end.append(end)
 
@@ -238,7 +260,11 @@ def take_module(walk: Walk, module: ModuleType, path: str) -> None:
 
 def take_method(walk: Walk, method: MethodType, path: str) -> None:
     """Take up a bound method."""
-    walk.meet(method.__func__, path)
+    called: Any = method.__func__
+    name = str(getattr(called, "__name__", ""))
+    bases = type(method.__self__).__mro__
+    owner = next((base for base in bases if vars(base).get(name) is called), None)
+    walk.meet(called, path, owner)
     walk.meet(method.__self__, f"{path}.__self__")
 
 
@@ -248,7 +274,7 @@ def take_builtin(walk: Walk, function: BuiltinFunctionType, path: str) -> None:
     if owner is None or isinstance(owner, (type, ModuleType)):
         walk.refuse(function, home_of(function), function.__name__)
     else:
-        walk.names.add(function.__name__)
+        walk.code.names.add(function.__name__)
         walk.meet(owner, f"{path}.__self__")
 
 

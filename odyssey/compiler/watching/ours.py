@@ -8,7 +8,7 @@ from typing import Any
 from odyssey.checks import article
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.functions import meet_within
-from odyssey.compiler.watching.walk import Unwatchable, Walk
+from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
 from odyssey.ops.draws.generator import Generator
 from odyssey.optim.groups import Group
 from odyssey.optim.optimizer import Optimizer
@@ -55,6 +55,22 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
         raise Unwatchable(f"it reaches {path}, {kind}, which cannot be watched")
     if of_users(type(thing)):
         walk.take_object(thing, path)
+    elif isinstance(getattr(thing, "__dict__", None), dict):
+        _enter_added(walk, thing, path)
+
+
+def _enter_added(walk: Walk, thing: Any, path: str) -> None:
+    """Watch what users added to an object of this package, where the code speaks of it."""
+    own = {"groups", "params"}
+
+    def matters(name: str) -> bool:
+        spoken = walk.code.by_text or name in walk.code.spoken
+        return spoken and name not in own and not name.startswith("_")
+
+    def place(told: str, name: str) -> w.Watch:
+        return w.own_attribute(told, thing, name)
+
+    walk.enter(Room(path, lambda: thing.__dict__, place, matters))
 
 
 # ------------------------------------------------------------------ Variables
@@ -72,7 +88,7 @@ def _take_value(walk: Walk, value: Any, path: str) -> None:
     walk.watch(_variable(f"Variable {path}", value))
 
     def end() -> None:
-        if walk.is_read("name"):
+        if walk.code.by_text or "name" in walk.code.spoken:
             walk.watch(
                 w.Watch(f"{path}.name", "{0}.name is {1}", lambda: value.name, lambda n: (value, n))
             )
@@ -149,7 +165,7 @@ def _take_group(walk: Walk, group: Any, path: str) -> None:
 
 def _end_group(walk: Walk, group: Any, path: str) -> None:
     """Watch the settings, but for a rate that only the program reads."""
-    asked = walk.by_text or not walk.names.isdisjoint(_RATES)
+    asked = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES)
     walk.watch(_settings(path, group, asked))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -11,6 +12,7 @@ __all__ = ["Reads", "reads_of"]
 
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR"}
+_LOCALS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 _STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
 _FILLERS = {"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL"}
 _FORMATS = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"}
@@ -33,8 +35,11 @@ class Reads:
     Attributes:
         chains: For each global, cell or module by which a chain of attributes begins, these
             chains: ``np.linalg.norm(np)`` gives ``{"np": {("linalg", "norm"), ()}}``.
+        arguments: The same for the first argument, where it stays what it is.
         globals: The names that are looked up in the module.
         attributes: All names of attributes, of whatever object.
+        loose: Those of objects that no name leads to: of results, items and other arguments.
+        stored: What is assigned besides arguments: attributes, globals, names of inner functions.
         imports: The modules that are imported, each with its level.
         by_text: Whether attributes may be read whose names are not in the code.
         caught: Whether something goes on after an error: a name that is missing may then matter.
@@ -43,8 +48,11 @@ class Reads:
     """
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
+    arguments: set[tuple[str, ...]] = field(default_factory=set)
     globals: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
+    loose: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
     imports: set[tuple[str, Any]] = field(default_factory=set)
     by_text: bool = False
     caught: bool = False
@@ -52,15 +60,18 @@ class Reads:
     kinds: bool = False
 
 
+@lru_cache(maxsize=1024)
 def reads_of(code: CodeType) -> Reads:
-    """Read a code object, and those of the functions within."""
+    """Read a code object, and those of the functions within; nobody changes what it returns."""
     reads = Reads()
     for one in _codes(code):
-        _read(one, reads)
+        _read(one, reads, first=_first_argument(one) if one is code else None)
+        if one is not code:  # whose names may be those of others outside
+            reads.stored.update(one.co_cellvars)
     named = reads.globals
     reads.by_text |= not reads.attributes.isdisjoint(_BY_TEXT_OF)
     reads.formats |= not named.isdisjoint({"str", "repr", "format", "ascii"})
-    reads.kinds |= "type" in named or "__class__" in reads.attributes
+    reads.kinds |= "type" in named or not reads.attributes.isdisjoint({"__class__", "__func__"})
     return reads
 
 
@@ -71,12 +82,17 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _read(code: CodeType, reads: Reads) -> None:
+def _first_argument(code: CodeType) -> str | None:
+    return code.co_varnames[0] if code.co_argcount else None
+
+
+def _read(code: CodeType, reads: Reads, first: str | None) -> None:
     import dis  # when first needed: it is not among what the package loads
 
     named = {dis.opname[k] for k in dis.hasname}
     steps = [step for step in dis.get_instructions(code) if step.opname not in _FILLERS]
-    handlers = 0
+    handlers, led = 0, -1  # up to where names lead
+    rebound = any("STORE_FAST" in s.opname and first in _names(s.argval) for s in steps)
     for k, step in enumerate(steps):
         name, what = step.opname, step.argval
         if name == "PUSH_EXC_INFO":
@@ -86,6 +102,8 @@ def _read(code: CodeType, reads: Reads) -> None:
         reads.formats |= name in _FORMATS
         reads.kinds |= name == "LOAD_BUILD_CLASS"
         reads.by_text |= name in _MATCHES
+        if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
+            reads.stored.add(what)
         if name == "IMPORT_NAME":
             reads.imports.add((what, steps[k - 2].argval))
         elif name in _GLOBALS:
@@ -94,15 +112,43 @@ def _read(code: CodeType, reads: Reads) -> None:
                 _read_by_text(steps, k, reads)
         elif name in _ATTRIBUTES or name == "IMPORT_FROM":
             reads.attributes.add(what)
+            if k > led:
+                reads.loose.add(what)
             continue
         elif name in named:  # of a Python to come
             reads.globals.add(what)
             reads.attributes.add(what)
+            reads.loose.add(what)
+        elif name in _LOCALS and what == first and not rebound:
+            chain = _chain(steps, k + 1)
+            reads.arguments.add(chain)
+            led = k + len(chain)
+            continue
         elif not name.endswith("DEREF"):
             continue
-        reads.chains.setdefault(what, set()).add(_chain(steps, k + 1))
+        chain, chains = _chain(steps, k + 1), reads.chains.setdefault(what, set())
+        led = k + len(chain)
+        if not _is_quiet(chain, steps[k + 1 + len(chain) :]):
+            chains.add(chain)
     # A ``with`` block has one handler, which raises on; ``finally`` passes for catching here.
     reads.caught |= handlers > 0
+
+
+def _names(argval: Any) -> tuple[Any, ...]:
+    return argval if isinstance(argval, tuple) else (argval,)
+
+
+def _is_quiet(chain: tuple[str, ...], steps: list[Any]) -> bool:
+    """Whether this is ``np.errstate(all="ignore")``: what is compiled raises nothing anyway."""
+    if not chain or chain[-1] != "errstate":
+        return False
+    for step in steps:
+        if step.opname.startswith("CALL"):
+            return True
+        kept = step.opname == "KW_NAMES" or isinstance(step.argval, tuple)
+        if not kept and (step.opname != "LOAD_CONST" or step.argval != "ignore"):
+            return False
+    return False
 
 
 def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
@@ -116,6 +162,7 @@ def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
         word = word if k and steps[k].opname == "CALL" else None
     if isinstance(word, str):
         reads.attributes.add(word)
+        reads.loose.add(word)
         reads.caught = True
     else:
         reads.by_text = True

@@ -16,29 +16,13 @@ from odyssey.checks import article
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.arrays import elements_at, layout_at
 from odyssey.compiler.watching.effects import effect_of
-from odyssey.compiler.watching.reads import Reads
+from odyssey.compiler.watching.names import TOLD, Names, found_in
 from odyssey.devices.arrays import ARRAYS
 from odyssey.optim.groups import Group
 from odyssey.transforms.replay import FURTHEST, of_users, slots_of
 from odyssey.variable import Variable
 
 __all__ = ["Room", "Unwatchable", "Walk"]
-
-# What Python itself asks of classes only where objects are written out, made, or copied.
-_WRITTEN = {"__repr__", "__str__", "__format__"}
-_MADE = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__del__"}
-_COPIED = {
-    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__"),
-    *("__getnewargs__", "__getnewargs_ex__", "__sizeof__", "__dir__"),
-}
-# What says something of a class that no code does with.
-_TOLD = {
-    *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
-    *("__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"),
-    *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "__parameters__"),
-    *("__orig_bases__", "__annotate_func__", "__annotations_cache__", "__classdictcell__"),
-    "_abc_impl",
-}
 
 # What is asked of a generator besides draws, which a trial notices.
 _OF_GENERATORS = {"state", "get_state", "getstate", "bit_generator", "spawn", "jumped", "seed_seq"}
@@ -58,10 +42,11 @@ class Room:
         path: What a user would call the thing that has them.
         names: The names that are there now.
         place: Watches one of them, called as it is given.
-        matters: Whether a name does; by default, where the code has it.
+        matters: Whether a name does.
+        owner: The class whose names these are, if they are of one.
     """
 
-    __slots__ = ("done", "matters", "names", "path", "place")
+    __slots__ = ("done", "matters", "names", "owner", "path", "place")
 
     def __init__(
         self,
@@ -69,8 +54,10 @@ class Room:
         names: Callable[[], Iterable[str]],
         place: Callable[[str, str], w.Watch | None],
         matters: Callable[[str], bool],
+        owner: type | None = None,
     ) -> None:
         self.path, self.names, self.place, self.matters = path, names, place, matters
+        self.owner = owner
         self.done: set[str] = set()
 
 
@@ -83,9 +70,7 @@ class Walk:
 
     Attributes:
         watches: The places that were found so far.
-        names: All names of attributes in the code that was found so far.
-        by_text: Whether that code may read attributes by names that are not in it.
-        caught: Whether it goes on after errors, so that what is missing matters.
+        code: What the code that was found so far asks for.
         variables: The Variables that were met.
         groups: The parameter groups that were met.
         generators: What the random generators are called that were met.
@@ -95,9 +80,7 @@ class Walk:
         self._take = take
         self.watching = watching
         self.watches: list[w.Watch] = []
-        self.names: set[str] = set()
-        self.by_text = self.caught = False
-        self._formats = self._kinds = False
+        self.code = Names()
         self.variables: list[Variable] = []
         self.groups: list[Group] = []
         self.generators: list[str] = []
@@ -106,16 +89,27 @@ class Walk:
         self._waiting: list[tuple[Any, str]] = []
         self._rooms: list[Room] = []
         self._watched: set[Any] = set()
-        self._made: set[int] = set()
         self._classes: dict[int, type] = {}
 
     # -------------------------------------------------------------- going
 
-    def meet(self, thing: Any, path: str) -> None:
-        """Take a thing up, called ``path``, unless it is known."""
-        if thing is None or type(thing) in w.PLAIN or id(thing) in self._seen:
+    def meet(self, thing: Any, path: str, owner: type | None = None) -> None:
+        """Take a thing up, called ``path``, unless it is known.
+
+        Args:
+            thing: What.
+            path: What it is called.
+            owner: The class that it is a method of.
+        """
+        if thing is None or type(thing) in w.PLAIN:
+            return
+        if id(thing) in self._seen:
+            if self.code.owner_of(thing) is not owner:
+                self.code.disown(thing)
             return
         self._seen[id(thing)] = thing
+        if owner is not None:
+            self.code.owners[id(thing)] = owner
         self._waiting.append((thing, path))
         if max(len(self._seen), len(self.watches)) > FURTHEST:
             raise Unwatchable(f"it reaches more than {FURTHEST:,} things")
@@ -144,19 +138,11 @@ class Walk:
             self._watched.add(key)
             self.watches.append(watch)
 
-    def follow(self, watch: w.Watch) -> None:
+    def follow(self, watch: w.Watch, owner: type | None = None) -> None:
         """Watch a place, and meet what is there."""
         kept = self.watch(watch)
         if kept is not w.MISSING:
-            self.meet(kept, watch.name)
-
-    def learn(self, reads: Reads) -> None:
-        """Let names of attributes matter from now on."""
-        self.names |= reads.attributes
-        self.by_text |= reads.by_text
-        self.caught |= reads.caught
-        self._formats |= reads.formats
-        self._kinds |= reads.kinds
+            self.meet(kept, watch.name, owner)
 
     def refuse(self, thing: Any, home: str, name: str) -> None:
         """Raise where a thing of a library may do something else at each call."""
@@ -169,10 +155,10 @@ class Walk:
         while self._waiting or self._look_around():
             while self._waiting:
                 self._take(self, *self._waiting.pop())
-        if not self.names.isdisjoint(_OF_ARRAYS):
-            found = ", ".join(sorted(self.names & _OF_ARRAYS))
+        if not self.code.spoken.isdisjoint(_OF_ARRAYS):
+            found = ", ".join(sorted(self.code.spoken & _OF_ARRAYS))
             raise Unwatchable(f"it uses {found}, by which arrays change in ways that nobody sees")
-        careless = self.by_text or not self.names.isdisjoint(_OF_GENERATORS)
+        careless = self.code.by_text or not self.code.spoken.isdisjoint(_OF_GENERATORS)
         if self.generators and careless:
             raise Unwatchable(f"it may read the state of {self.generators[0]}")
         for end in self.at_end:
@@ -185,11 +171,13 @@ class Walk:
 
     def close(self) -> None:
         """Let go of what was met, and of what refers to this walk."""
-        for held in (self._seen, self._waiting, self._rooms, self._classes, self.at_end):
-            held.clear()
+        held = self._seen, self._waiting, self._rooms, self._classes, self.at_end, self.code.objects
+        for one in held:
+            one.clear()
 
     def _look_around(self) -> bool:
         """Take up what rooms have by names that matter since; return whether there was any."""
+        self.code.ask_selves()
         found = False
         for room in self._rooms:
             for name in list(room.names()):
@@ -198,28 +186,8 @@ class Walk:
                     found = True
                     watch = room.place(f"{room.path}.{name}", name)
                     if watch is not None:
-                        self.follow(watch)
+                        self.follow(watch, room.owner)
         return found
-
-    # -------------------------------------------------------------- names that matter
-
-    def is_read(self, name: str) -> bool:
-        """Whether the code may read an attribute of this name."""
-        return self.by_text or name in self.names
-
-    def is_asked(self, name: str, kind: type) -> bool:
-        """Whether the code, or Python for it, may ask a class for this name."""
-        if name in self.names:
-            return True
-        if name in _TOLD:
-            return False
-        if not (name.startswith("__") and name.endswith("__")):
-            return self.by_text
-        if name in _MADE:
-            return id(kind) in self._made or self._kinds
-        if name in _WRITTEN:
-            return self._formats
-        return name not in _COPIED or self.by_text
 
     def enter(self, room: Room) -> None:
         """Look into a room now, and again whenever new names matter."""
@@ -238,7 +206,7 @@ class Walk:
         for base in kind.__mro__:
             if of_users(base):
                 if made:
-                    self._made.add(id(base))
+                    self.code.made.add(id(base))
                 self._take_one_class(base, base.__name__)
         if of_users(type(kind)):
             self.take_class(type(kind), f"the class of {path}")
@@ -247,8 +215,8 @@ class Walk:
         if id(kind) in self._classes:
             return
         self._classes[id(kind)] = kind
-        self.caught |= "__exit__" in vars(kind)  # it may let the code go on
-        self.by_text |= "__getattr__" in vars(kind)
+        self.code.caught |= "__exit__" in vars(kind)  # it may let the code go on
+        self.code.by_text |= "__getattr__" in vars(kind)
         if "__getattribute__" in vars(kind):
             raise Unwatchable(f"{path} decides by itself what its attributes are")
         room = vars(kind)
@@ -259,23 +227,25 @@ class Walk:
                 path,
                 room.keys,
                 lambda told, name: w.item(told, room, name),
-                lambda name: self.is_asked(name, kind) or (whole and name not in _TOLD),
+                lambda name: self.code.is_asked(name, kind) or (whole and name not in TOLD),
+                kind,
             )
         )
         self.at_end.append(lambda: self._end_class(kind, path))
 
     def _end_class(self, kind: type, path: str) -> None:
         room = vars(kind)
-        named = None if self.by_text else self.names
+        named = None if self.code.by_text else self.code.names
         self.watch(w.keys(f"the names of {path}", room.keys, "{0}", room, named))
 
     def take_object(self, thing: Any, path: str) -> None:
         """Look at the class of an object, at its attributes and its slots."""
+        self.code.objects.append((thing, set()))
         kind, own = type(thing), of_users(type(thing))
         if own:
             self.watch(w.kind(path, thing))
             self.take_class(kind, path)
-        whole = not own or _found_in(kind, "__dataclass_fields__") or isinstance(kind, EnumMeta)
+        whole = not own or found_in(kind, "__dataclass_fields__") or isinstance(kind, EnumMeta)
         slots = {slot.__name__: slot for slot in slots_of(kind)}
         if slots:
             self._enter_slots(thing, path, slots, whole)
@@ -288,34 +258,35 @@ class Walk:
                 path,
                 slots.keys,
                 lambda told, name: w.slot(told, thing, slots[name]),
-                lambda name: whole or self.is_read(name),
+                self._reading(whole),
             )
         )
+
+    def _reading(self, whole: bool) -> Callable[[str], bool]:
+        return lambda name: whole or self.code.is_read(name)
 
     def _enter_attributes(self, thing: Any, path: str, whole: bool) -> None:
         kind = type(thing)
 
         def place(told: str, name: str) -> w.Watch:
-            if _found_in(kind, name) or not plain:
+            if found_in(kind, name) or not plain:
                 return w.own_attribute(told, thing, name)
             return w.attribute(told, thing, name)
 
-        plain = not _found_in(kind, "__getattr__")
-        self.enter(Room(path, lambda: thing.__dict__, place, lambda n: whole or self.is_read(n)))
+        plain = not found_in(kind, "__getattr__")
+        self.enter(
+            Room(path, lambda: thing.__dict__, place, lambda n: whole or self.code.is_read(n))
+        )
         self.at_end.append(lambda: self._end_object(thing, path, whole))
 
     def _end_object(self, thing: Any, path: str, whole: bool) -> None:
         """Watch that an object gets no attributes that hide those of its class, or are asked."""
-        if whole or self.by_text or self.caught:
-            named = None if whole or self.by_text else self.names
+        if whole or self.code.by_text or self.code.caught:
+            named = None if whole or self.code.by_text else self.code.names
             read = lambda: thing.__dict__  # noqa: E731
             self.watch(w.keys(f"the names of {path}", read, "{0}.__dict__", thing, named))
             return
         own = thing.__dict__
-        hidden = [n for n in sorted(self.names) if n not in own and _found_in(type(thing), n)]
+        hidden = [n for n in sorted(self.code.names) if n not in own and found_in(type(thing), n)]
         if hidden:
             self.watch(w.unshadowed(f"attributes of {path}", thing, hidden))
-
-
-def _found_in(kind: type, name: str) -> bool:
-    return any(name in vars(base) for base in kind.__mro__)

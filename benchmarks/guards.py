@@ -1,0 +1,116 @@
+"""Nanoseconds to ask whether all that a training step reads of Python is as it was.
+
+    python benchmarks/guards.py [--rounds 9]
+
+Processor time, medians of interleaved rounds, against an empty function of Python in the same run.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+import odyssey as od
+from harness.machine import pin_to_one_cpu
+from odyssey.compiler.guards import guards_of
+
+CALLS = 50_000
+
+
+class Network:
+    """Two layers, with the optimizer and a number beside them."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        self.w1, self.b1, self.w2, self.b2 = (
+            od.Variable(rng.normal(size=shape), requires_grad=True)
+            for shape in [(2, 16), (16,), (16, 1), (1,)]
+        )
+        self.params = [self.w1, self.b1, self.w2, self.b2]
+        self.optimizer = od.optim.SGD(self.params, 0.1, momentum=0.9)
+        self.scale = 0.5
+
+    def forward(self, x):
+        return od.ops.tanh(x @ self.w1 + self.b1) @ self.w2 + self.b2
+
+    def loss(self, x, y):
+        return ((self.forward(x) - y) ** 2).mean() * self.scale
+
+    def step(self, x, y):
+        with od.GradientTape() as tape:
+            loss = self.loss(x, y)
+        tape.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def of_functions(net):
+    """The same step, of functions that close over what they use."""
+    w1, b1, w2, b2 = net.params
+    optimizer, scale = net.optimizer, net.scale
+
+    def forward(x):
+        return od.ops.tanh(x @ w1 + b1) @ w2 + b2
+
+    def loss_of(x, y):
+        return ((forward(x) - y) ** 2).mean() * scale
+
+    def step(x, y):
+        with od.GradientTape() as tape:
+            loss = loss_of(x, y)
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def with_table(net):
+    """A function that reads an array of a kilobyte besides."""
+    table, w = np.ones(128), net.w1
+    return lambda x: (w * x).sum() * table
+
+
+def nothing():
+    return True
+
+
+def nanoseconds(call):
+    start = time.process_time_ns()
+    for _ in range(CALLS):
+        call()
+    return (time.process_time_ns() - start) / CALLS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    pin_to_one_cpu()
+    net = Network()
+    net.step(np.ones((4, 2)), np.ones((4, 1)))
+    programs = {"functions": of_functions(net), "object": net.step, "table": with_table(net)}
+    guards = {name: guards_of(program) for name, program in programs.items()}
+    calls = {"nothing": nothing} | {name: one.holds for name, one in guards.items()}
+    assert all(call() for call in calls.values())
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(nanoseconds(call))
+    for name, found in times.items():
+        places = f", {len(guards[name])} places" if name in guards else ""
+        print(f"{name:10} {statistics.median(found):6.0f} ns{places}")
+    start = time.process_time_ns()
+    for _ in range(100):
+        guards_of(programs["object"])
+    print(f"to look for them: {(time.process_time_ns() - start) / 1e8:.2f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
