@@ -2,23 +2,19 @@
 
 import ctypes
 import gc
-import itertools
 import os
 import re
 import subprocess
 import sys
-import threading
 import time
 import weakref
 
-import numpy as np
 import pytest
 
 from odyssey.compiler import native
 from odyssey.compiler.native import MissingSymbolError, available, builtin, load, why_not
-from odyssey.devices.guard import hold_at_forks
 from odyssey.errors import DeviceError, OdysseyError, SettingError
-from support.faults import interrupt
+from support.native_text import SCALED, check_scaled
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
@@ -33,25 +29,6 @@ define i64 @f(i64 %x) {
 }
 """
 
-SCALED = """
-define void @scaled{name}(ptr noalias %x, ptr noalias %y, i64 %n) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%j, %loop]
-  %p = getelementptr float, ptr %x, i64 %i
-  %q = getelementptr float, ptr %y, i64 %i
-  %v = load float, ptr %p
-  %w = fmul float %v, {factor}.0
-  store float %w, ptr %q
-  %j = add i64 %i, 1
-  %c = icmp slt i64 %j, %n
-  br i1 %c, label %loop, label %done
-done:
-  ret void
-}}
-"""
-
 CALLED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -59,14 +36,6 @@ CALLED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
     return tmp_path / "native"
-
-
-def check_scaled(loaded, factor, name=""):
-    x = np.arange(37, dtype=np.float32)
-    y = np.zeros_like(x)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    call(loaded.address(f"scaled{name}"))(x.ctypes.data, y.ctypes.data, x.size)
-    assert y.tolist() == [factor * k for k in range(37)]
 
 
 def address(function):
@@ -291,167 +260,6 @@ def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cac
     assert [child.returncode for child in children] == [0, 0], said
     assert [errors for _, errors in said] == ["", ""]
     assert len(list(cache.iterdir())) == 12
-
-
-# ------------------------------------------------------------------ interrupts, threads, forks
-
-
-def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
-    # A tracer can raise before a file is closed, where no signal is handled.
-    monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
-    text, points = SCALED.format(name="", factor=7), 0
-    check_scaled(load(text), 7)
-    for warm in (True, False):
-        for n in itertools.count(1):
-            if not warm:
-                next(cache.iterdir()).unlink()
-            try:
-                with interrupt(n) as fired:
-                    load(text)
-            except KeyboardInterrupt:
-                points += 1
-            while native._LOCK._is_owned():  # between a block and the end of its ``with``
-                native._LOCK.release()
-            check_scaled(load(text), 7)
-            assert [path.suffix for path in cache.iterdir()] in (
-                [".code"],
-                [".code", ".tmp"],
-                [".tmp", ".code"],
-            )
-            for path in cache.glob(".*"):
-                path.unlink()
-            if not fired:
-                break
-    assert points > 100
-
-
-def test_threads_that_load_at_once_get_each_their_own():
-    failed = []
-
-    def work(number):
-        try:
-            for k in range(4):
-                name, factor = f"of_{number % 4}", number % 4 + k + 2
-                check_scaled(load(SCALED.format(name=name, factor=factor)), factor, name)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-
-
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-
-
-def in_a_child(check):
-    """Whether ``check()`` comes to its end in a forked process."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            check()
-            code = 0
-        finally:
-            os._exit(code)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status == 0
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return False
-
-
-@forks
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_child_runs_what_was_loaded_and_loads_more():
-    loaded = load(SCALED.format(name="", factor=7))
-    loaded.address("scaled")
-    late = load(SCALED.format(name="_late", factor=9))
-
-    def check():
-        check_scaled(loaded, 7)
-        check_scaled(late, 9, "_late")
-        check_scaled(load(SCALED.format(name="", factor=8)), 8)
-
-    assert in_a_child(check)
-    check()
-
-
-@forks
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_in_the_middle_of_compiling_gives_a_child_that_compiles(monkeypatch):
-    monkeypatch.setenv("ODYSSEY_CACHE", "off")
-    text = "".join(SCALED.format(name=k, factor=k + 2) for k in range(20))
-    stop = threading.Event()
-
-    def compile_on():
-        while not stop.is_set():
-            load(text)
-            time.sleep(0.002)  # as those do who make the next text
-
-    thread = threading.Thread(target=compile_on)
-    thread.start()
-    try:
-        for _ in range(3):
-            assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
-    finally:
-        stop.set()
-        thread.join()
-
-
-@forks
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_waits_for_others_that_use_llvmlite():
-    from llvmlite.binding import ffi
-
-    held, stop = threading.Event(), threading.Event()
-
-    def hold():
-        with ffi.lib._lock:
-            held.set()
-            stop.wait(0.3)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    assert in_a_child(lambda: check_scaled(load(SCALED.format(name="", factor=8)), 8))
-    stop.set()
-    thread.join()
-
-
-@forks
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_lock_that_a_fork_could_not_wait_for_is_open_in_the_child_which_is_told():
-    lock, told, held, stop = threading.RLock(), [], threading.Event(), threading.Event()
-    hold_at_forks(lambda: [lock], 0.05, lambda: told.append(True))
-
-    def hold():
-        with lock:
-            held.set()
-            stop.wait()
-
-    def check():
-        assert told
-        assert lock.acquire(timeout=0)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    try:
-        assert in_a_child(check)
-    finally:
-        stop.set()
-        thread.join()
-    assert not told
-    assert lock.acquire(timeout=0)
-    lock.release()
 
 
 # ------------------------------------------------------------------ where it cannot be
