@@ -45,7 +45,8 @@ def evaluate(code: Code, program: Program, inputs: Sequence[Word]) -> Word:
     Args:
         code: Where.
         program: What the scalar does; see ``odyssey.kernels.scalars``.
-        inputs: What it is given; integers are taken in the program's dtype where that is floating.
+        inputs: What it is given; it is taken in the program's dtype, as NumPy casts all operands
+            first, but for what is of a wider one, or floating where the program is not.
 
     Returns:
         What it gives, in the type that it has: that of the program, or a truth value.
@@ -54,13 +55,20 @@ def evaluate(code: Code, program: Program, inputs: Sequence[Word]) -> Word:
         DTypeError: there is no native code for one of its steps.
     """
     kind = code_of(program.dtype)
-    whole = program.dtype.kind == "f"
-    values = [code.cast(w, kind) if whole and w.type[0] in "iu" else w for w in inputs]
+    values = [_taken(code, kind, word) for word in inputs]
     for name, operands in program.steps:
         given = [values[o.id] if isinstance(o, Term) else o for o in operands]
         values.append(_step(code, kind, name, given))
     result = program.result
     return values[result.id] if isinstance(result, Term) else code.const(kind, result)
+
+
+def _taken(code: Code, kind: str, word: Word) -> Word:
+    if word.type in FLOATING and kind not in FLOATING:
+        return word
+    if kind not in FLOATING or word.type in FLOATING:
+        kind = code_of(np.result_type(word.type, kind))
+    return code.cast(word, kind)
 
 
 def _step(code: Code, kind: str, name: str, given: list[Any]) -> Word:

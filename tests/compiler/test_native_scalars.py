@@ -75,6 +75,41 @@ def test_native_code_on_integers_of_any_size_gives_those_of_the_kernel(dtype):
     assert compared > 30
 
 
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        ("f4", "f8"),
+        ("f8", "f4"),
+        ("i4", "f4"),
+        ("f4", "?"),
+        ("i2", "i8"),
+        ("i1", "i2"),
+        ("?", "i4"),
+    ],
+    ids=" and ".join,
+)
+def test_operands_of_two_dtypes_are_cast_as_the_kernel_casts_them(dtypes):
+    compared = 0
+    for row, options in scalar_cases.CASES.values():
+        if len(row.arrays) != 2 or row.name in {"power", "binary_entropy_with_logits"}:
+            continue
+        numbers = [scalar_cases.numbers(np.dtype(d)) for d in dtypes]
+        operands = [x.ravel() for x in np.meshgrid(*numbers, indexing="ij")]
+        try:
+            with np.errstate(all="ignore"):
+                wanted = np.asarray(row.kernel(*operands, *options))
+        except (OdysseyError, TypeError, ValueError):
+            continue
+        if wanted.dtype == np.float16:
+            continue
+        computed = np.result_type(*operands) if wanted.dtype.kind == "b" else wanted.dtype
+        written = program(row.scalar, len(operands), options, computed)
+        got = by_native(written, operands, wanted.dtype)
+        scalar_cases.assert_is_kernel(row, got, wanted, operands)
+        compared += 1
+    assert compared > 15
+
+
 def test_powers_of_integers_are_left_to_numpy_unless_they_are_known():
     code = Code()
     x, y = Word(code, "i8", "%x"), Word(code, "i8", "%y")
