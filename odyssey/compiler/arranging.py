@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from odyssey.compiler.lowering import Lowered
-from odyssey.compiler.nodes import Node, Nodes, copied, live, rebuilt
+from odyssey.compiler.nodes import Node, Nodes, copied
+from odyssey.compiler.rewriting import live, replaced
 from odyssey.compiler.views import View
 
 __all__ = ["Roots", "free_parts", "seen", "settle_products", "settle_views"]
@@ -38,10 +39,16 @@ class Roots:
         self.all += low.updates.values()
         self.all += _truths(low.nodes, low.checks)
 
-    def replace(self, new: Mapping[int, Node]) -> None:
-        """Let some nodes, by number, give way to others."""
+    def replace(
+        self, new: Mapping[int, Node], layout: dict[int, Sequence[int]] | None = None
+    ) -> None:
+        """Let some nodes, by number, give way to others; a layout is then that of the new ones."""
         if new:
-            self.all = rebuilt(self.nodes, self.all, lambda node, inputs: new.get(node.id))
+            made = replaced(self.nodes, self.all, new)
+            self.all = [made[node.id] for node in self.all]
+            for id, axes in list((layout or {}).items()):
+                if id in made and layout is not None:
+                    layout[made[id].id] = axes
 
     def updated(self) -> dict[int, Node]:
         """By place among the roots, the leaf that is written to, where it is contiguous."""
@@ -108,7 +115,7 @@ def settle_views(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequence
         if node.kind == "view" and not _shows(node, layout, leaves):
             source = node.inputs[0]
             new[node.id] = roots.nodes.like(node, [roots.nodes.copy(source, "view")])
-    roots.replace(new)
+    roots.replace(new, layout)
     return layout
 
 
@@ -131,7 +138,7 @@ def settle_products(
                     layout[copy.id] = (len(i.shape) - 2, *batch, len(i.shape) - 1)
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
             new[node.id] = roots.nodes.like(node, inputs)
-    roots.replace(new)
+    roots.replace(new, layout)
 
 
 def _shows(node: Node, layout: Mapping[int, Sequence[int]], leaves: Mapping[int, View]) -> bool:

@@ -18,6 +18,7 @@ from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import Buffer, Plan, covered
 from odyssey.compiler.products import Product
 from odyssey.compiler.routine import Routine
+from odyssey.compiler.scans import Scan
 from odyssey.spec import Spec
 
 __all__ = ["Module", "emit"]
@@ -69,10 +70,14 @@ class _Driver:
         self._lines.append(f"  %d{self._count} = {text}")
         return f"%d{self._count}"
 
+    def place(self, buffer: Buffer) -> int:
+        """Where in the table a buffer's address stands."""
+        key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
+        return self.slots.setdefault(key, len(self.slots))
+
     def pointer(self, buffer: Buffer) -> str:
         """Where a buffer lies."""
-        key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
-        slot = self.slots.setdefault(key, len(self.slots))
+        slot = self.place(buffer)
         self._used.add(slot)
         if not buffer.offset:
             return f"%p{slot}"
@@ -146,14 +151,18 @@ def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[st
         if kernel.kind == "call":
             driver.end_segment()
             driver.calls.append(kernel.nodes[0])
+            for node in kernel.nodes[0].inputs:
+                driver.place(plan.home(node).buffer)
             continue
         if any(n.size for n in kernel.nodes) or kernel.kind == "product":
             known = (
                 kernel.kind != "product" or f"ody_{'sd'[kernel.nodes[0].type == 'f8']}gemm" in blas
             )
-            routine = (
-                Product(plan, kernel, known) if kernel.kind == "product" else Loops(plan, kernel)
-            )
+            routine: Routine
+            if kernel.kind == "product":
+                routine = Product(plan, kernel, known)
+            else:
+                routine = Scan(plan, kernel) if kernel.kind == "scan" else Loops(plan, kernel)
             driver.call(kernel, routine)
         for node in kernel.checks:
             driver.check(node)

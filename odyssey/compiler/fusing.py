@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odyssey.compiler.nodes import SIZES, Node
+from odyssey.compiler.nodes import BYTES, Node, apart
 from odyssey.spec import Shape
 
 __all__ = ["Fused", "Kernel", "fuse", "is_costly", "levels", "role"]
@@ -24,6 +24,9 @@ _MOST_STEPS = 40
 _FEW = 4096
 # What a row of a loop keeps on the stack.
 _STACK = 1 << 15
+_IN_LOOPS = ("map", "fold", "gather", "scatter")
+_ALONE = ("product", "scan", "call")
+_IN_MEMORY = (*_ALONE, "join")
 
 
 @dataclass(eq=False)
@@ -31,7 +34,7 @@ class Kernel:
     """A nest of loops over a space, a product, or a call.
 
     Attributes:
-        kind: ``loops``, ``product`` or ``call``.
+        kind: ``loops``, ``product``, ``scan`` or ``call``.
         place: In the order of kernels.
         nodes: What it computes, in order.
         space: Over which indices it loops.
@@ -85,15 +88,24 @@ def role(node: Node, space: Shape) -> str | None:
     Returns:
         ``full``, computed at each element; ``row``, once for each row along the last axis;
         ``rowfold``, folded along each row; ``fold`` and ``foldrows``, folded over elements, or over
-        what rows have; None for what has no place there.
+        what rows have; ``scatter``, put somewhere at each element; None where it has no place.
     """
-    if node.kind == "map":
+    if node.kind == "scatter":
+        return "scatter" if node.inputs[1].shape == space else None
+    if node.kind in ("map", "gather"):
         return "full" if node.shape == space else "row" if node.shape == _row(space) else None
     source = node.inputs[0].shape
     if source == space:
         alone = node.detail[1] == (len(space) - 1,)
         return "rowfold" if alone else "fold"
     return "foldrows" if source == _row(space) else None
+
+
+def _space(node: Node) -> Shape:
+    """What loops go over that compute a node."""
+    if node.kind == "fold":
+        return node.inputs[0].shape
+    return node.inputs[1].shape if node.kind == "scatter" else node.shape
 
 
 def levels(nodes: Sequence[Node], space: Shape) -> dict[int, int]:
@@ -120,6 +132,8 @@ class _Fusing:
                 users[i.id].append(n)
         self.made = Fused(order, users)
         self._kept = {n.owner.id for n in kept}
+        # What must lie in memory, though it may be one number.
+        self._read_there = {i.owner.id for n in order if n.kind in _IN_MEMORY for i in n.inputs}
         self._updates, self._checks = updates, checks
         # By number of a node, the place after which its value is known.
         self._place: dict[int, int] = {}
@@ -134,7 +148,7 @@ class _Fusing:
 
     def run(self) -> Fused:
         for n in self.made.order:
-            if n.kind in ("map", "fold") and not self._is_number(n):
+            if n.kind in _IN_LOOPS and not self._is_number(n):
                 if self._can_wait(n):
                     self._waiting[n.id] = n
                     self._place[n.id] = -1
@@ -142,7 +156,7 @@ class _Fusing:
                     self._put(n)
             else:
                 self._put_all(self._before(n))
-                if n.kind in ("product", "call"):
+                if n.kind in _ALONE:
                     self._read_by(self._append(n.kind, n), n)
                 else:
                     self._place[n.id] = max((self._place[i.id] for i in n.inputs), default=-1)
@@ -183,6 +197,8 @@ class _Fusing:
     def _is_number(self, n: Node) -> bool:
         if n.kind != "map" or n.size != 1 or n.id in self._kept or n.id in self._updates:
             return False
+        if n.id in self._read_there:
+            return False
         steps = len(n.work.steps) + sum(self._steps.get(i.id, 0) for i in n.inputs)
         if steps > _MOST_STEPS:
             return False
@@ -219,7 +235,9 @@ class _Fusing:
             kernel.reads.add(i.owner.id)
 
     def _put(self, n: Node) -> None:
-        space = n.inputs[0].shape if n.kind == "fold" else n.shape
+        space = _space(n)
+        for whole in apart(n):
+            self._put_all([*self._before(whole), whole])
         before = self._before(n)
         self._put_all([i for i in before if role(i, space) is None])
         before = [i for i in before if i.id in self._waiting]
@@ -245,7 +263,7 @@ class _Fusing:
 
     def _open(self, n: Node) -> Kernel:
         """A new kernel at the end."""
-        space = n.inputs[0].shape if n.kind == "fold" else n.shape
+        space = _space(n)
         kernel = Kernel("loops", len(self.made.kernels), [], space)
         self.made.kernels.append(kernel)
         self._recent[space] = kernel
@@ -255,7 +273,7 @@ class _Fusing:
         kernels = self.made.kernels
         if 0 <= latest < len(kernels) and self._fits(n, kernels[latest]):
             return kernels[latest]
-        space = n.inputs[0].shape if n.kind == "fold" else n.shape
+        space = _space(n)
         recent = self._recent.get(space)
         if recent is None or recent.place <= latest or not self._fits(n, recent):
             return None
@@ -268,9 +286,12 @@ class _Fusing:
         found = role(n, kernel.space)
         if found is None:
             return False
+        whole = apart(n)
         for i in n.inputs:
             if self._place[i.id] != kernel.place:
                 continue
+            if i in whole:
+                return False
             if self.made.kernel_of.get(i.id) is not kernel:
                 return False  # of it through a view: at another index
             inner = role(i, kernel.space)
@@ -291,8 +312,8 @@ class _Fusing:
             if kernel is None:
                 continue
             keep = n.id in self._kept or n.id in self._updates or n.id in self._checks
-            keep = keep or n.kind in ("product", "call") or role(n, kernel.space) == "fold"
-            keep = keep or role(n, kernel.space) == "foldrows"
+            keep = keep or n.kind in (*_ALONE, "scatter")
+            keep = keep or role(n, kernel.space) in ("fold", "foldrows")
             for user in made.users[n.id]:
                 if keep:
                     break
@@ -307,7 +328,7 @@ class _Fusing:
         """Store what later loops along a row need again, where the stack has no room for it."""
         level = levels(kernel.nodes, kernel.space)
         for n in kernel.nodes:
-            long = kernel.space[-1] * SIZES[n.type] > _STACK
+            long = kernel.space[-1] * BYTES[n.type] > _STACK
             if long and role(n, kernel.space) == "full" and is_costly(n):
                 later = any(level.get(u.id, 0) > level[n.id] for u in self.made.users[n.id])
                 if later:
@@ -335,6 +356,8 @@ class _Fusing:
         if level[n.id] != max(level.values()):  # what is cheap is computed again in later loops
             return False
         for other in kernel.nodes:
+            if any(state.id in self._leaves[i.id] for i in apart(other)):
+                return False
             for i in other.inputs:
                 # Numbers are read before the loops.
                 if i.size > 1 and i.id not in kernel_ids and state.id in self._leaves[i.id]:

@@ -18,12 +18,14 @@ from odyssey.errors import DTypeError
 __all__ = ["FLOATING", "LIBM", "LLVM", "MEMORY", "SUFFIXES", "TYPES", "code_of", "declared"]
 
 TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
-"""What a Word may be."""
+"""What a Word may be; beside these, complex ones are read and written, and no more."""
 
 _WIDE = {f"{kind}{size}": f"i{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)}
 
+_PAIRS = {"c8": "{ float, float }", "c16": "{ double, double }"}
+
 LLVM: Mapping[str, str] = MappingProxyType(
-    {"f2": "float", "f4": "float", "f8": "double", "b1": "i1", "ptr": "ptr", **_WIDE}
+    {"f2": "float", "f4": "float", "f8": "double", "b1": "i1", "ptr": "ptr", **_WIDE, **_PAIRS}
 )
 """LLVM's name of a type, in registers."""
 
@@ -63,7 +65,7 @@ def code_of(dtype: DTypeLike) -> str:
     """
     given = np.dtype(dtype)
     found = given.str[1:]
-    if found not in LLVM or not given.isnative:
+    if found not in TYPES or not given.isnative:
         raise DTypeError(f"compile: no native code for {given}; want one of {TYPES[:-1]}")
     return found
 

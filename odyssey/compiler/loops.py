@@ -1,4 +1,4 @@
-"""Nests of loops as LLVM IR: maps and folds over one space, each element read once.
+"""Nests of loops as LLVM IR: maps, folds, gathers and scatters over one space.
 
 Along the last axis of a space there are as many loops, one behind the other, as folds along a row
 need: softmax has one for the largest element, one for the sum and one for the quotients. Sums are
@@ -9,24 +9,21 @@ precision. So its error is at most about 4096 / 16 + 16 roundings of the largest
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
+from odyssey.compiler.folds import folded, neutral
 from odyssey.compiler.fusing import Kernel, is_costly, levels, role
-from odyssey.compiler.ir import LLVM, Code, Word
-from odyssey.compiler.nodes import Node
+from odyssey.compiler.ir import LLVM, Word
+from odyssey.compiler.ir_types import FLOATING
+from odyssey.compiler.nodes import Node, apart
+from odyssey.compiler.placed import Placed
 from odyssey.compiler.planning import Plan
-from odyssey.compiler.routine import Routine
 
 __all__ = ["Loops"]
 
 BLOCK = 4096
-_FLOATING = ("f2", "f4", "f8")
 _Terms = list[tuple[Word, int]]
 
 
-class Loops(Routine):
+class Loops(Placed):
     """The routine of a kernel of loops."""
 
     def __init__(self, plan: Plan, kernel: Kernel) -> None:
@@ -52,8 +49,11 @@ class Loops(Routine):
 
     def _find_views(self) -> None:
         for n in self.kernel.nodes:
+            whole = apart(n)
+            for i in whole:
+                self.see_whole(i)
             for i in n.inputs:
-                if i.id in self.nodes:
+                if i.id in self.nodes or i in whole:
                     continue
                 if i.size == 1:
                     self.number(i)
@@ -62,7 +62,9 @@ class Loops(Routine):
         for i in self.outside.values():
             self._see(i, self.space)
         for n in self.kernel.nodes:
-            if n.id in self.plan.homes:
+            if n.kind == "scatter":
+                self.see_whole(n)
+            elif n.id in self.plan.homes:
                 self._see(n, self.space)
 
     def _see(self, n: Node, space: tuple[int, ...]) -> None:
@@ -75,11 +77,13 @@ class Loops(Routine):
 
     def _partial(self, n: Node) -> str:
         """The type that parts of a total are added in."""
-        return "f8" if n.detail[0] == "sum" and n.type in _FLOATING else n.type
+        return "f8" if n.detail[0] == "sum" and n.type in FLOATING else n.type
 
     def _begin(self) -> None:
         """Let every fold that is known at the end begin with its neutral element."""
         for n in self.kernel.nodes:
+            if n.kind == "scatter":
+                self.begin_with(n, n.inputs[0])
             if self.roles[n.id] not in ("fold", "foldrows"):
                 continue
             if n.size == 1:
@@ -196,7 +200,7 @@ class Loops(Routine):
             roots = [
                 n
                 for n in here
-                if self.roles[n.id] in ("rowfold", "fold")
+                if self.roles[n.id] in ("rowfold", "fold", "scatter")
                 or (self.roles[n.id] == "full" and (n.id in self.views or self._crosses(n)))
             ]
             if roots:
@@ -206,7 +210,7 @@ class Loops(Routine):
         return self.outside.get(id) or self.nodes[id]
 
     def _compute_row(self, n: Node) -> None:
-        self.row[n.id] = self.compute(n, [self._of_row(i) for i in n.inputs])
+        self.row[n.id] = self.value(n, self._of_row)
         if n.id in self.bases:
             self.code.store(self.row[n.id], self.bases[n.id])
 
@@ -254,8 +258,12 @@ class Loops(Routine):
                 if self.roles[n.id] == "full":
                     stores += self._places(n, self._get(n, j, level, known), j)
                     continue
-                value = self._get(n.inputs[0], j, level, known)
-                if n.id in sums:
+                value = self._get(n.inputs[n.kind == "scatter"], j, level, known)
+                if n.kind == "scatter":
+                    places = [self._get(i, j, level, known) for i in n.inputs[2:]]
+                    at = self.at(n, n, places)
+                    stores.append((self.put(n, value, at), at))
+                elif n.id in sums:
                     old = self._kept(n.type, sums[n.id])
                     self._keep(folded(code, n.detail[0], old, value), sums[n.id])
                 else:
@@ -324,41 +332,9 @@ class Loops(Routine):
         elif earlier and n.id in self.rows:
             found = code.load(n.type, self.address(n.type, self.rows[n.id], [(j, 1)], 0))
         else:
-            found = self.compute(n, [self._get(i, j, level, known) for i in n.inputs])
+            found = self.value(n, lambda i: self._get(i, j, level, known))
         known[n.id] = found
         return found
 
     def _inner_index(self, j: Word) -> Word:
         return j if self.first is None else self.first + j
-
-
-def neutral(code: Code, how: str, type: str) -> Word:
-    """What a fold of nothing gives."""
-    if how in ("sum", "any"):
-        return code.const(type, 0)
-    if how in ("prod", "all"):
-        return code.const(type, 1)
-    if type in _FLOATING:
-        return code.const(type, -math.inf if how == "max" else math.inf)
-    if type == "b1":
-        return code.const(type, how == "min")
-    limits = np.iinfo(type)
-    return code.const(type, limits.min if how == "max" else limits.max)
-
-
-def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Word:
-    """Two elements of a fold as one; sums and products in any order, unless strictly in theirs."""
-    if how in ("sum", "prod") and a.type in _FLOATING:
-        flags = "" if strictly else " reassoc nsz"
-        word = "fadd" if how == "sum" else "fmul"
-        return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
-    if how in ("sum", "prod"):
-        return a + b if how == "sum" else a * b
-    if how in ("any", "all"):
-        return a | b if how == "any" else a & b
-    if a.type in _FLOATING:
-        return code.intrinsic("maximum" if how == "max" else "minimum", a, b)
-    if a.type == "b1":
-        return a | b if how == "max" else a & b
-    sign = "u" if a.type[0] == "u" else "s"
-    return code.intrinsic(f"{sign}{how}", a, b)

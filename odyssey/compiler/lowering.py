@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.compiler.nodes import SIZES, Node, Nodes, meaning, type_of
+from odyssey.compiler.verbs import Placing
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Filled, Graph, Ref
@@ -25,7 +26,7 @@ __all__ = ["Call", "Lowered", "Lowering", "lower"]
 
 
 class Call(NamedTuple):
-    """A call of a row's kernel: operands are ``(k,)`` for input number k, numbers or None."""
+    """A call of a row's kernel: operands are ``(k,)`` for input number k, or what is known now."""
 
     row: Row
     operands: tuple[Any, ...]
@@ -52,7 +53,7 @@ class Lowered(NamedTuple):
     calls: dict[str, str]
 
 
-class Lowering:
+class Lowering(Placing):
     """The graph that rows are emitted into while they are lowered; and the verbs of ``native``."""
 
     def __init__(self) -> None:
@@ -112,14 +113,13 @@ class Lowering:
         if row.requires is not None:
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))
+        out: Any = NotImplemented
         if row.native is not None:
             out = row.native(self, *values, *options)
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
-        elif row.equals is not None:
+        if out is NotImplemented and row.native is None and row.equals is not None:
             out = row.equals(*values, *options)
-        else:
-            out = NotImplemented
         if out is NotImplemented:
             self.calls.setdefault(row.name, f"{row.primitive or 'its scalar'} is called")
             return None
@@ -140,6 +140,8 @@ class Lowering:
     ) -> Any:
         """A scalar on each element; see ``kernels.elementwise.Signature``."""
         dtype = made.dtype
+        if any(isinstance(option, np.ndarray) for option in options):
+            return NotImplemented
         if dtype.kind == "b":
             dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
             if not _holds(dtype, specs):  # which is compared with a number that it does not have
@@ -172,7 +174,7 @@ class Lowering:
         inputs: list[Node] = []
         operands: list[Any] = []
         for value in values:
-            if isinstance(value, Symbol) or hasattr(value, "dtype"):
+            if isinstance(value, Symbol):
                 operands.append((len(inputs),))
                 inputs.append(self.node(value))
             else:

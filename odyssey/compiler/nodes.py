@@ -2,65 +2,52 @@
 
 A node says how one value is computed from others. There are leaves (arrays of arguments, states
 and constants), numbers, the index along an axis, maps (a scalar program on each element), folds
-(sums and the like along axes), products of matrices, views (the same elements, seen in another
-way), joins (parts that make up a whole), and calls of what has no meaning of this kind, with a part
-for each of their results. Equal nodes are made once.
+(sums and the like along axes), gathers (elements read where indices say), scatters (elements
+written or added there), scans (each element with those before it along an axis), products of
+matrices, views (the same elements, seen in another way), joins (parts that make up a whole), and
+calls of what has no meaning of this kind, with a part for each of their results. Equal nodes are
+made once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from odyssey.kernels.scalars import Program, program
+from odyssey.compiler.meanings import BYTES, SIZES, Meaning, meaning, type_of
+from odyssey.kernels.scalars import program
 from odyssey.spec import Shape
 
 __all__ = [
+    "BYTES",
     "FOLDS",
     "SIZES",
     "Meaning",
     "Node",
     "Nodes",
+    "apart",
     "copied",
-    "live",
     "meaning",
-    "rebuilt",
     "type_of",
 ]
 
-SIZES = {
-    "f4": 4,
-    "f8": 8,
-    "b1": 1,
-    **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
-}
-"""Bytes of an element in memory, by type; what other types hold is not computed natively."""
-
-
-def type_of(dtype: DTypeLike) -> str:
-    """The letters of a dtype: kind and bytes."""
-    return np.dtype(dtype).str[1:]
-
-
 FOLDS = ("sum", "prod", "max", "min", "any", "all")
-"""How folds combine two elements."""
+"""How folds combine two elements, and scatters, which may ``set`` them as well."""
 
 
 class Node:
     """A value.
 
     Attributes:
-        kind: ``leaf number index map fold product view join call part``.
+        kind: ``leaf number index map fold gather scatter scan product view join call part``.
         inputs: The nodes that it is computed from.
         shape: Lengths of its axes.
         type: Of its elements, as in ``SIZES``; of parts of calls any dtype's code.
         detail: What else says what it is; of equal nodes equal.
-        work: What is not compared: the Program of a map, the call of a call.
+        work: What is not compared: the Program of a map or a scan, the call of a call.
         id: Its number; that of an input is smaller.
     """
 
@@ -101,28 +88,6 @@ class Node:
     def is_number(self) -> bool:
         """Whether it is one number, computed wherever it is needed."""
         return self.kind == "number" or (self.kind == "map" and self.size == 1)
-
-
-class Meaning(NamedTuple):
-    """A scalar's program for a type, and the text that tells it from others."""
-
-    program: Program
-    text: str
-
-
-@lru_cache(maxsize=2048)
-def _meaning(scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str) -> Meaning:
-    made = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
-    return Meaning(made, f"{type} {made.text('scalar')}")
-
-
-def meaning(scalar: Callable[..., Any], arity: int, options: tuple[Any, ...], type: str) -> Meaning:
-    """The program of a scalar that computes in ``type``; see ``kernels.scalars.program``."""
-    try:
-        # The text tells options apart that are equal: 1, 1.0 and True, 0.0 and -0.0.
-        return _meaning(scalar, arity, options, repr(options), type)
-    except TypeError:  # an option that is not hashable
-        return _meaning.__wrapped__(scalar, arity, options, "", type)
 
 
 def _same(x: Any) -> Any:
@@ -215,13 +180,17 @@ class Nodes:
     def copy(self, x: Node, whose: Any = None) -> Node:
         """The same elements in memory of their own; one copy for each of ``whose``."""
         means = meaning(_same, 1, (), x.type)
-        return self.make("map", [x], x.shape, x.type, (means.text, whose), means.program)
+        source = _unstretched(x)
+        if source.kind != "number":  # which is computed, and not read
+            source = x
+        return self.make("map", [source], x.shape, x.type, (means.text, whose), means.program)
 
     def fold(self, how: str, x: Node, axes: Iterable[int]) -> Node:
         """Combine the elements along axes, which stay with length 1."""
         long = tuple(sorted(a for a in axes if x.shape[a] != 1))
         if not long:
             return x
+        x = self._in_memory(x)
         base = x.inputs[0] if x.kind == "view" and x.detail[0] == "reshape" else x
         longer = base.kind in ("fold", "map") and len(base.shape) > len(x.shape)
         if longer and _without_ones(base.shape) == _without_ones(x.shape):
@@ -233,8 +202,53 @@ class Nodes:
         shape = [1 if a in long else n for a, n in enumerate(x.shape)]
         return self.make("fold", [x], shape, x.type, (how, long))
 
+    def gather(self, x: Node, places: Sequence[Node]) -> Node:
+        """The elements of ``x`` at places along each of its axes, which broadcast to a shape."""
+        shape = np.broadcast_shapes(*[i.shape for i in places])
+        if x.size <= 1 or not math.prod(shape):
+            found = self.reshape(x, ()) if x.size == 1 else self.number(0, x.type)
+            return self.broadcast(found, shape)
+        inputs = [self._in_memory(x), *map(_unstretched, places)]
+        return self.make("gather", inputs, shape, x.type)
+
+    def scatter(self, how: str, base: Node, x: Node, places: Sequence[Node]) -> Node:
+        """What ``base`` becomes where the elements of ``x`` are put at places along its axes.
+
+        Args:
+            how: ``set``, or one of ``FOLDS``, by which an element meets what is there. They come
+                in row-major order.
+            base: What was there before.
+            x: The elements.
+            places: A node for each axis of ``base``, which broadcast to the shape of ``x``.
+        """
+        if not x.size or not base.size:
+            return base
+        inputs = [_unstretched(base), self._in_memory(x), *map(_unstretched, places)]
+        return self.make("scatter", inputs, base.shape, base.type, how)
+
+    def scan(self, means: Meaning, inputs: Sequence[Node], axis: int) -> Node:
+        """Along an axis the first element of ``inputs[0]``, then a program of what came before it.
+
+        The program gets the result before, the element, and, one shorter along the axis, those of
+        the other inputs: what leads from one element to the next.
+        """
+        first = inputs[0]
+        if first.size <= 1 or first.shape[axis] == 1:
+            return first
+        found = [self._in_memory(x) for x in inputs]
+        return self.make("scan", found, first.shape, first.type, (means.text, axis), means.program)
+
+    def _in_memory(self, x: Node) -> Node:
+        """A node that lies in memory, or can: no index, nor a number that is repeated."""
+        repeated = x.size > 1 and x.owner.size == 1
+        if x.owner.kind not in ("number", "index") and not repeated:
+            return x
+        means = meaning(_same, 1, (), x.type)
+        return self.make("map", [_unstretched(x)], x.shape, x.type, means.text, means.program)
+
     def product(self, a: Node, b: Node) -> Node:
         """Products of matrices; leading axes broadcast."""
+        a, b = self._in_memory(a), self._in_memory(b)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         return self.make("product", [a, b], (*batch, a.shape[-2], b.shape[-1]), a.type, ("=", 0.0))
 
@@ -248,11 +262,26 @@ class Nodes:
         if -1 in shape:
             rest = math.prod(n for n in shape if n != -1)
             shape = tuple(x.size // max(rest, 1) if n == -1 else n for n in shape)
-        return x if x.shape == shape else self.make("view", [x], shape, x.type, ("reshape", shape))
+        if x.shape == shape:
+            return x
+        if x.owner.size == 1:
+            return self._repeated(x.owner, shape)
+        return self.make("view", [x], shape, x.type, ("reshape", shape))
+
+    def _repeated(self, x: Node, shape: Shape) -> Node:
+        """A node of one element in any shape."""
+        if x.shape == shape:
+            return x
+        if math.prod(shape) == 1:
+            return self.make("view", [x], shape, x.type, ("reshape", shape))
+        one = self._repeated(x, ())
+        return self.make("view", [one], shape, x.type, ("broadcast", shape))
 
     def transpose(self, x: Node, axes: Iterable[int]) -> Node:
         """The axes in another order."""
         axes = tuple(axes)
+        if x.owner.size == 1:
+            return self._repeated(x.owner, tuple(x.shape[a] for a in axes))
         if x.kind == "view" and x.detail[0] == "transpose":
             axes = tuple(x.detail[1][a] for a in axes)
             x = x.inputs[0]
@@ -264,6 +293,8 @@ class Nodes:
         """Repeated along axes of length 1, and new leading ones."""
         if x.shape == tuple(shape):
             return x
+        if x.owner.size == 1:
+            return self._repeated(x.owner, tuple(shape))
         if x.kind == "view" and x.detail[0] == "broadcast":
             x = x.inputs[0]
         return self.make("view", [x], shape, x.type, ("broadcast", tuple(shape)))
@@ -271,6 +302,8 @@ class Nodes:
     def part(self, x: Node, key: tuple[Any, ...]) -> Node:
         """What a tuple of slices, numbers, None and Ellipsis picks."""
         shape = np.broadcast_to(np.zeros((), "i1"), x.shape)[key].shape
+        if x.owner.size == 1:
+            return self._repeated(x.owner, shape)
         spelled = tuple((k.start, k.stop, k.step) if isinstance(k, slice) else repr(k) for k in key)
         return self.make("view", [x], shape, x.type, ("part", spelled), key)
 
@@ -286,7 +319,8 @@ class Nodes:
 
     def call(self, inputs: Sequence[Node], work: Any, results: Sequence[Any]) -> list[Node]:
         """A call of a row, and a node for each of its results."""
-        made = self.make("call", inputs, (), "", len(self.all), work)
+        found = [self._in_memory(i) for i in inputs]
+        made = self.make("call", found, (), "", len(self.all), work)
         return [
             self.make("part", [made], spec.shape, type_of(spec.dtype), k)
             for k, spec in enumerate(results)
@@ -330,37 +364,9 @@ def _lifted(inputs: Sequence[Node], shape: Shape) -> Shape | None:
 
 def copied(node: Node) -> bool:
     """Whether a node has memory that belongs to it alone when it is computed."""
-    return node.kind in ("map", "fold", "product", "join")
+    return node.kind in ("map", "fold", "gather", "scatter", "scan", "product", "join")
 
 
-def live(roots: Iterable[Node]) -> list[Node]:
-    """What roots are computed from, inputs first."""
-    found: dict[int, Node] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
-            stack += node.inputs
-    return [found[k] for k in sorted(found)]
-
-
-def rebuilt(
-    nodes: Nodes, roots: Sequence[Node], rule: Callable[[Node, list[Node]], Node | None]
-) -> list[Node]:
-    """Roots whose graph was rewritten.
-
-    Args:
-        nodes: What makes nodes.
-        roots: What is wanted.
-        rule: Given a node and its new inputs, what takes its place; None for the node itself.
-    """
-    new: dict[int, Node] = {}
-    for node in live(roots):
-        inputs = [new[i.id] for i in node.inputs]
-        made = rule(node, inputs)
-        if made is None:
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            made = node if same else nodes.like(node, inputs)
-        new[node.id] = made
-    return [new[root.id] for root in roots]
+def apart(node: Node) -> tuple[Node, ...]:
+    """The inputs that must be whole before the first element of a node is computed."""
+    return node.inputs[:1] if node.kind in ("gather", "scatter") else ()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from odyssey.compiler.nodes import Node, Nodes, live, rebuilt
+from odyssey.compiler.nodes import Node, Nodes
+from odyssey.compiler.rewriting import live, rebuilt, replaced
 from odyssey.kernels.scalars import Term
 
 __all__ = ["accumulated", "batches_summed", "joined"]
@@ -106,7 +107,8 @@ def accumulated(nodes: Nodes, roots: Sequence[Node], updates: Mapping[int, Node]
             made = _added_to(nodes, update, state, users)
             if made is not None:
                 swapped[update.id] = made
-    return rebuilt(nodes, roots, lambda node, inputs: swapped.get(node.id))
+    new = replaced(nodes, roots, swapped)
+    return [new[root.id] for root in roots]
 
 
 def _added_to(

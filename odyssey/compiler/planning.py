@@ -21,8 +21,9 @@ from odyssey.compiler.arranging import (
 )
 from odyssey.compiler.fusing import Fused, Kernel, fuse
 from odyssey.compiler.lowering import Lowered
-from odyssey.compiler.nodes import SIZES, Node, live
+from odyssey.compiler.nodes import BYTES, Node
 from odyssey.compiler.passes import accumulated, batches_summed, joined
+from odyssey.compiler.rewriting import live
 from odyssey.compiler.views import View
 from odyssey.errors import OdysseyError
 
@@ -202,7 +203,7 @@ class _Housing:
         view = self.leaves.get(n.id)
         if view is None:
             view = View.dense(n.shape, self.layout.get(n.id))
-        size = SIZES.get(n.type, 0) * n.size
+        size = BYTES.get(n.type, 0) * n.size
         self.plan.homes[n.id] = Home(Buffer(kind, index, size), view)
 
     def _house_part(self, part: Node, buffer: Buffer, view: View) -> None:

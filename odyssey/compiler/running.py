@@ -210,6 +210,8 @@ class _Calling:
         for place, slot, id in self._parts:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
+            if array.base is not None and any(np.may_share_memory(array, a) for a in arrays):
+                array = array.copy()  # where an operand lies, another value will
             results[id] = array
             if slot is not None:
                 self._table[slot] = _address(array)

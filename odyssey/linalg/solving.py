@@ -111,6 +111,12 @@ _SYSTEM_RULES: dict[str, Any] = {
 
 # ------------------------------------------------------------------ rows
 
+
+def raising(build: Any, *operands_and_options: Any) -> Any:
+    """The row is called: it raises for singular matrices, of which what it equals makes NaN."""
+    return NotImplemented
+
+
 _SYSTEMS = [
     sample((3, 3), (3,), form=regular),
     sample((3, 3), (3, 2), form=regular),
@@ -144,6 +150,7 @@ def solve_or_nan(a: Any, b: Any, /) -> Any:
 
 @op(
     equals=lambda a, b: solve_or_nan(a, b),
+    native=raising,
     infer=lambda a, b: system("solve", a, b),
     numpy=[np.linalg.solve],
     **_SYSTEM_RULES,
@@ -161,6 +168,7 @@ def solve(a: Any, b: Any, /) -> Any:
 
 @op(
     equals=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
+    native=raising,
     infer=_inverse_spec,
     numpy=[np.linalg.inv],
     vjp={"a": lambda g, out: _between(g, matrix_transpose(out))},

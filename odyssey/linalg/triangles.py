@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import definite, precision, regular, square
 from odyssey.linalg.products import adjoint_of, matmul
-from odyssey.linalg.solving import NO_SYSTEMS, column, solve_or_nan, system
+from odyssey.linalg.solving import NO_SYSTEMS, column, raising, solve_or_nan, system
 from odyssey.ops.elementwise.arithmetic import mul, neg
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -146,6 +146,7 @@ def _by_solving(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) ->
 
 @op(
     equals=_by_solving,
+    native=raising,
     aliases=["solve_triangular"],
     prepare=_ways,
     infer=lambda a, b, *ways: system("triangular_solve", a, b),

@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import keep_where, not_equal
 from odyssey.ops.folds.reductions import max, mean, sum
 from odyssey.ops.structure.scatter import added_rows
-from odyssey.ops.structure.shape import expand_dims
+from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -118,6 +118,28 @@ def _in_long_rows(g: Spec, indices: Any, padding_index: int | None, spec: Spec) 
     return g.dtype.char in "fd" and spec.shape[1] >= 16 and hasattr(indices, "dtype")
 
 
+# ------------------------------------------------------------------ native code
+
+
+def _row_places(build: Any, indices: Any, spec: Any) -> list[Any]:
+    rows = reshape(build.place(indices, spec.shape[0], "front"), (*np.shape(indices), 1))
+    return [rows, build.index((*np.shape(indices), spec.shape[1]), np.ndim(indices))]
+
+
+def _found_natively(build: Any, indices: Any, weight: Any, padding_index: int | None) -> Any:
+    return build.gather(weight, _row_places(build, indices, weight))
+
+
+def _added_natively(
+    build: Any, cotangent: Any, indices: Any, padding_index: int | None, spec: Spec
+) -> Any:
+    padding = _from_front(padding_index, spec.shape[0])
+    if padding is not None:
+        cotangent = keep_where(cotangent, expand_dims(not_equal(indices, padding), -1))
+    zeros, places = build.zeros(spec.shape, cotangent.dtype), _row_places(build, indices, spec)
+    return build.scatter("sum", zeros, cotangent, places)
+
+
 # ------------------------------------------------------------------ rows
 
 _ROWS = np.array([[3, 0], [0, 1]])
@@ -127,6 +149,7 @@ _LONG = Spec((4, 17), np.dtype(np.float64))
 
 @op(
     primitive="gather",
+    native=_found_natively,
     moves=True,
     prepare=_padding,
     canonical=lambda indices, weight, padding: (_from_front(padding, weight.shape[0]),),
@@ -180,6 +203,7 @@ def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None)
 
 @op(
     primitive="scatter",
+    native=_added_natively,
     moves=True,
     prepare=_padding,
     canonical=lambda g, indices, padding, spec: (_from_front(padding, spec.shape[0]), spec),

@@ -30,7 +30,7 @@ IEEE = {"add", "sub", "mul", "truediv", "math.sqrt"}
 OF_PARTS = {"add", "sub", "neg", "T", "select", "and", "or", "eq", "ne", "invert"}
 # Rows that add or multiply elements, or say nothing of the order in which they add them.
 SUMMING = {"sum", "prod", "fold", "cumsum", "reverse_cumsum", "cumprod", "logcumsumexp"}
-SUMMING |= {"linear_recurrence"}
+SUMMING |= {"linear_recurrence", "add_at", "add_taken", "add_along_axis", "embedding_pullback"}
 # Rows whose kernel takes other steps than their scalar.
 UNLIKE = {"direction", "rad2deg"}
 

@@ -10,12 +10,16 @@ from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
 from odyssey.ops.elementwise.choice import (
+    equal,
     greater,
     isnan,
     keep_where,
     less,
+    less_equal,
+    logical_and,
     logical_not,
     logical_or,
+    not_equal,
     where,
 )
 from odyssey.ops.elementwise.rounding import mod
@@ -42,8 +46,28 @@ def _places_spec(a: Spec, v: Any, side: str) -> Spec:
     return Spec(getattr(v, "shape", ()), np.dtype(np.intp))
 
 
+def _stands_before(a: Any, v: Any) -> Any:
+    """Whether a number stands before another in sorted order, where NaN is the last."""
+    found = less(a, v)
+    return logical_or(found, logical_and(equal(a, a), not_equal(v, v)))
+
+
+def _places_natively(build: Any, a: Any, v: Any, side: str) -> Any:
+    """Halving: of the places left, the upper half where its first still stands before ``v``."""
+    dtype = np.result_type(a.dtype, v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype)
+    a, v = build.cast(a, dtype), build.cast(v, dtype)
+    place: Any = build.zeros(v.shape, np.int64)
+    for step in reversed([1 << k for k in range(a.size.bit_length())]):
+        ahead = add(place, step)
+        seen = build.gather(a, [sub(ahead, 1)])
+        before = _stands_before(seen, v) if side == "left" else logical_not(_stands_before(v, seen))
+        place = where(logical_and(before, less_equal(ahead, a.size)), ahead, place)
+    return place
+
+
 @op(
     primitive="reduce",
+    native=_places_natively,
     numpy=[np.searchsorted],
     prepare=_side,
     infer=_places_spec,

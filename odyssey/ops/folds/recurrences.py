@@ -101,8 +101,23 @@ def _push_factors(t: Any, factors: Any, out: Any, axis: int, reverse: bool) -> A
     return linear_recurrence(moved, factors, axis=axis, reverse=reverse)
 
 
+def _recurrence_natively(build: Any, x: Any, factors: Any, axis: int, reverse: bool) -> Any:
+    made = np.result_type(x.dtype, factors.dtype)
+    # Of one line in double precision, as in the kernels.
+    dtype = np.dtype(np.float64) if x.ndim == 1 and made == np.float32 else made
+    x, factors = build.cast(x, dtype), build.cast(factors, dtype)
+    turned = _along(x.ndim, axis, slice(None, None, -1))
+    if reverse:
+        x, factors = build.part(x, turned), build.part(factors, turned)
+    steps = _along(x.ndim, axis, slice(0, -1) if reverse else slice(1, None))
+    steps = build.part(factors, steps)
+    found = build.scan(lambda before, x, f: x + f * before, x, steps, axis=axis)
+    return build.cast(build.part(found, turned) if reverse else found, made)
+
+
 @op(
     primitive="scan",
+    native=_recurrence_natively,
     kernel=_recurrence,
     kernels=[Kernel("lines side by side", _recurrence_in_loops, when=scan.fits_recurrence)],
     prepare=_one_axis,
@@ -184,8 +199,14 @@ def _products_in_loops(x: Any, axis: int | None) -> Any:
     return scan.running_products(x, axis)
 
 
+def _products_natively(build: Any, x: Any, axis: int | None) -> Any:
+    line, k = _line(build.cast(x, made_by(np.multiply.reduce)(x.dtype)), axis)
+    return build.scan(lambda before, x: before * x, line, axis=k)
+
+
 @op(
     primitive="scan",
+    native=_products_natively,
     kernels=[Kernel("lines side by side", _products_in_loops, when=scan.fits)],
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),

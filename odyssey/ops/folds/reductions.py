@@ -9,7 +9,14 @@ import numpy as np
 
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul
-from odyssey.ops.elementwise.choice import equal, keep_where, logical_and, logical_or, not_equal
+from odyssey.ops.elementwise.choice import (
+    equal,
+    keep_where,
+    logical_and,
+    logical_or,
+    not_equal,
+    where,
+)
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
@@ -219,9 +226,25 @@ _PLACES = (
 )
 
 
+def _place_natively(how: str) -> Any:
+    def native(build: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
+        ndim, line = x.ndim, x
+        if axis is None:
+            line, axis = build.reshape(x, (x.size,)), 0
+        found = equal(line, build.fold(how, line, (axis,), True))
+        if x.dtype.kind == "f":  # of which NaN is the extreme, if there is one
+            found = logical_or(found, not_equal(line, line))
+        places = where(found, build.index(line.shape, axis), line.shape[axis])
+        first = build.fold("min", places, (axis,), keepdims)
+        return build.reshape(first, (1,) * ndim) if keepdims and line is not x else first
+
+    return native
+
+
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=_place_natively("max"),
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -240,6 +263,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
+    native=_place_natively("min"),
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.kernels import T, select
 from odyssey.kernels.extreme import latest
 from odyssey.ops.elementwise.arithmetic import mul, sub
-from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.elementwise.choice import equal, logical_or, not_equal, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.folds.recurrences import linear_recurrence
 from odyssey.ops.structure.gathering import take_along_axis
@@ -75,6 +77,27 @@ _latest_largest = _latest("running_argmax", np.maximum)
 _latest_smallest = _latest("running_argmin", np.minimum)
 
 
+def _latest_natively(largest: bool) -> Callable[..., Any]:
+    def native(build: Any, x: Any, axis: int) -> Any:
+        extreme = _larger if largest else _smaller
+        found = equal(x, build.scan(extreme, x, axis=axis))
+        if x.dtype.kind == "f":
+            found = logical_or(found, not_equal(x, x))
+        places = where(found, build.index(x.shape, axis), 0)
+        return build.scan(_larger, places, axis=axis)
+
+    return native
+
+
+def _larger(x: Any, y: Any) -> Any:
+    """The larger of two numbers, NaN if one is."""
+    return select((x >= y) | (x != x), x, y)
+
+
+def _smaller(x: Any, y: Any) -> Any:
+    return select((x <= y) | (x != x), x, y)
+
+
 def _loop(who: str, largest: bool) -> Kernel:
     def run(x: Any, axis: int) -> Any:
         normalize_axes(who, axis, x.ndim)
@@ -89,6 +112,7 @@ def _place(x: Any, axis: Any) -> tuple[Any]:
 
 @op(
     primitive="scan",
+    native=_latest_natively(largest=True),
     kernel=_latest_largest,
     kernels=[_loop("running_argmax", largest=True)],
     canonical=_place,
@@ -103,6 +127,7 @@ def running_argmax(x: Any, /, axis: int = -1) -> Any:
 
 @op(
     primitive="scan",
+    native=_latest_natively(largest=False),
     kernel=_latest_smallest,
     kernels=[_loop("running_argmin", largest=False)],
     canonical=_place,
@@ -174,6 +199,12 @@ def _log_sums(x: Any, axis: int) -> Any:
     return np.logaddexp.accumulate(x, axis)
 
 
+def _log_of_two(x: Any, y: Any) -> Any:
+    """What ``logaddexp`` gives."""
+    far = select(x > y, x, y) + math.log1p(math.exp(-abs(x - y)))
+    return select(x == y, x + T(0.6931471805599453), far)
+
+
 def _cut(x: Any, axis: int, part: slice) -> Any:
     return getitem(x, (slice(None),) * (axis % len(x.shape)) + (part,))
 
@@ -212,6 +243,9 @@ def _log_sums_spec(x: Spec, axis: int) -> Spec:
 @op(
     real=True,
     primitive="scan",
+    native=lambda build, x, axis: build.scan(
+        _log_of_two, build.cast(x, floating(x.dtype)), axis=axis
+    ),
     kernel=_log_sums,
     canonical=_place,
     infer=_log_sums_spec,

@@ -53,6 +53,18 @@ def _sums_back_in_loops(x: Any, axis: int | None) -> Any:
     return scan.running_sums_back(x, axis)
 
 
+def _natively(back: bool) -> Any:
+    def native(build: Any, x: Any, axis: int | None) -> Any:
+        x = build.cast(x, _SUMS(x.dtype))
+        line, k = (build.reshape(x, (x.size,)), 0) if axis is None or not x.ndim else (x, axis)
+        turned = (*(slice(None),) * k, slice(None, None, -1))
+        line = build.part(line, turned) if back else line
+        found = build.scan(lambda before, x: before + x, line, axis=k)
+        return build.part(found, turned) if back else found
+
+    return native
+
+
 def _place(x: Any, axis: int | None) -> tuple[Any]:
     return (one_axis(axis, x.ndim),)
 
@@ -69,6 +81,7 @@ _RUNS = [
 
 @op(
     primitive="scan",
+    native=_natively(back=False),
     linear=True,
     kernels=[Kernel("lines side by side", _sums_in_loops, when=scan.fits)],
     numpy=[np.cumsum],
@@ -85,6 +98,7 @@ def cumsum(x: Any, /, axis: int | None = None) -> Any:
 
 @op(
     primitive="scan",
+    native=_natively(back=True),
     linear=True,
     kernel=_sums_back,
     kernels=[Kernel("lines side by side", _sums_back_in_loops, when=scan.fits)],

@@ -14,12 +14,15 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
+from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.structure.gathering import check_indices
 from odyssey.ops.structure.indexing import zeros
 from odyssey.ops.structure.placing import check_kind
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS
 
 
 def _sizes(slice_sizes: Any) -> tuple[Shape]:
@@ -83,6 +86,35 @@ def _update(x: Any, update: Any, start_indices: Any) -> Any:
     return out
 
 
+def _places_natively(build: Any, shape: Shape, starts: Any, sizes: Shape) -> list[Any]:
+    """The places that a slice reads or writes, along each axis."""
+    if starts.dtype == np.uint64:  # of which int64 lacks some
+        starts = minimum(starts, max(shape, default=0))
+    places = []
+    for k, (n, size) in enumerate(zip(shape, sizes, strict=True)):
+        start = build.cast(build.part(starts, k), np.int64)
+        first = where(less(start, 0), add(start, n), start)
+        first = minimum(maximum(first, 0), n - size)
+        places.append(add(build.index(sizes, k), first))
+    return places
+
+
+def _slice_natively(build: Any, x: Any, start_indices: Any, slice_sizes: Shape) -> Any:
+    if not x.ndim:
+        return x
+    return build.gather(x, _places_natively(build, x.shape, start_indices, slice_sizes))
+
+
+def _update_natively(build: Any, x: Any, update: Any, start_indices: Any) -> Any:
+    if type(update) not in NUMBERS and not np.can_cast(update.dtype, x.dtype, "same_kind"):
+        return NotImplemented
+    value = build.cast(update, x.dtype)
+    if not x.ndim:
+        return value
+    places = _places_natively(build, x.shape, start_indices, value.shape)
+    return build.scatter("set", x, value, places)
+
+
 def _no_update(update: Spec | None, like: Any) -> Any:
     """Zeros in the place of an update; one that was a number has no spec."""
     return np.zeros(() if update is None else update.shape, like.dtype)
@@ -90,6 +122,7 @@ def _no_update(update: Spec | None, like: Any) -> Any:
 
 @op(
     primitive="gather",
+    native=_slice_natively,
     moves=True,
     kernel=_slice,
     prepare=_sizes,
@@ -126,6 +159,7 @@ def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
 
 @op(
     primitive="scatter",
+    native=_update_natively,
     moves=True,
     kernel=_update,
     infer=_update_spec,

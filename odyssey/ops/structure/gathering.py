@@ -13,8 +13,9 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import equal
+from odyssey.ops.structure import placed
 from odyssey.ops.structure.scatter import added_rows, in_range, put_under
-from odyssey.ops.structure.shape import astype, expand_dims
+from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
@@ -61,8 +62,14 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     return np.take(x, indices, axis, mode=mode)
 
 
+def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    shape, places, full = placed.taken(build, x.shape, indices, axis, mode)
+    return broadcast_to(build.gather(reshape(x, shape), places), full)
+
+
 @op(
     primitive="gather",
+    native=_taken_natively,
     moves=True,
     numpy=[np.take],
     kernel=_take,
@@ -101,8 +108,17 @@ def _add_taken_in_loops(x: Any, indices: Any, axis: int | None, mode: str, spec:
     return add_where_taken(np.asarray(x), indices, axis, mode, spec, loops=True)
 
 
+def _added_natively(
+    build: Any, x: Any, indices: Any, axis: int | None, mode: str, spec: Spec
+) -> Any:
+    shape, places, full = placed.taken(build, spec.shape, indices, axis, mode)
+    rows = axis is not None and math.prod(shape[axis % len(shape) + 1 :]) > 1
+    return reshape(placed.added(build, broadcast_to(x, full), shape, places, rows), spec.shape)
+
+
 @op(
     primitive="scatter",
+    native=_added_natively,
     moves=True,
     kernels=[Kernel("numbers and rows added one by one", _add_taken_in_loops, when=of_floats)],
     prepare=_taking,
@@ -236,8 +252,14 @@ def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None
     )
 
 
+def _along_natively(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
+    shape, places, full = placed.along(build, x.shape, indices, axis)
+    return broadcast_to(build.gather(reshape(x, shape), places), full)
+
+
 @op(
     primitive="gather",
+    native=_along_natively,
     moves=True,
     kernels=[
         Kernel(
@@ -270,8 +292,14 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
     return np.take_along_axis(x, indices, axis)
 
 
+def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, spec: Spec) -> Any:
+    shape, places, full = placed.along(build, spec.shape, indices, axis)
+    return reshape(placed.added(build, broadcast_to(x, full), shape, places), spec.shape)
+
+
 @op(
     primitive="scatter",
+    native=_added_along_natively,
     moves=True,
     canonical=_spelled_by_spec,
     infer=given_spec,

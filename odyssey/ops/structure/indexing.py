@@ -5,6 +5,7 @@ A key is an option of its op, fixed when a graph is traced; ``take`` has its ind
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -15,8 +16,9 @@ from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import keep_where
+from odyssey.ops.structure import placed
 from odyssey.ops.structure.gathering import add_at_key, add_where_taken
-from odyssey.ops.structure.shape import reshape
+from odyssey.ops.structure.shape import broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
@@ -142,9 +144,24 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
         ) from None
 
 
+def _got_natively(build: Any, x: Any, key: Any) -> Any:
+    if _only_slices(key):
+        return build.part(x, key)
+    if _is_rows(key) and x.ndim:
+        _, places, full = placed.taken(build, x.shape, key, 0, "raise")
+        return broadcast_to(build.gather(x, places), full)
+    places = placed.flat(x.shape, key)
+    found = build.gather(reshape(x, (x.size,)), [build.place(places, x.size)])
+    return broadcast_to(found, places.shape)
+
+
+def _is_rows(key: Any) -> bool:
+    return type(key) is np.ndarray and key.dtype.kind in "iu"
+
+
 @op(
     primitive="gather",
-    native=lambda build, x, key: build.part(x, key) if _only_slices(key) else NotImplemented,
+    native=_got_natively,
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key: (spelled_key(x.shape, key),),
@@ -169,8 +186,15 @@ def _only_slices(key: Any) -> bool:
 
 
 def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
+    if _is_rows(key) and spec.ndim:
+        shape, places, full = placed.taken(build, spec.shape, key, 0, "raise")
+        rows = math.prod(shape[1:]) > 1
+        return placed.added(build, broadcast_to(x, full), shape, places, rows)
     if not _only_slices(key):
-        return NotImplemented
+        numbers = placed.flat(spec.shape, key)
+        places = [build.place(numbers, spec.size)]
+        out = placed.added(build, broadcast_to(x, numbers.shape), (spec.size,), places)
+        return reshape(out, spec.shape)
     part = build.broadcast(x, _picked(spec, key, "add_at").shape)
     return build.join([(part, key)], spec.shape, x.dtype)
 
@@ -269,16 +293,19 @@ def _written(g: Any, x_spec: Spec, v_spec: Spec, key: Any) -> Any:
 
 
 def _written_natively(build: Any, x: Any, v: Any, key: Any) -> Any:
-    """The parts of ``x`` around a box, and the value in it."""
-    if not _only_slices(key) or not x.ndim:
+    """The parts of ``x`` around a box, and the value in it; else one element after another."""
+    if type(v) not in NUMBERS and not np.can_cast(v.dtype, x.dtype, "same_kind"):
         return NotImplemented
     picked = _picked(Spec(x.shape, x.dtype), key, "setitem").shape
-    boxes = _around(x.shape, key)
-    if boxes is None:
-        return NotImplemented
+    boxes = _around(x.shape, key) if _only_slices(key) and x.ndim else None
     value = build.cast(v, x.dtype)
     while value.ndim > len(picked):  # as in NumPy, leading axes of length 1 are dropped
         value = build.reshape(value, value.shape[1:])
+    if boxes is None:
+        numbers = placed.flat(x.shape, key)
+        value, line = build.broadcast(value, numbers.shape), reshape(x, (x.size,))
+        places = [build.place(numbers, x.size)]
+        return reshape(build.scatter("set", line, value, places), x.shape)
     parts = [(build.part(x, box), box) for box in boxes]
     return build.join([*parts, (build.broadcast(value, picked), key)], x.shape, x.dtype)
 

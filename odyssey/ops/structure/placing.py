@@ -15,6 +15,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import equal, keep_where
+from odyssey.ops.structure import placed
 from odyssey.ops.structure.gathering import (
     add_along_axis,
     along_spec,
@@ -22,7 +23,7 @@ from odyssey.ops.structure.gathering import (
     take_along_axis,
 )
 from odyssey.ops.structure.indexing import getitem, setitem, zeros
-from odyssey.ops.structure.shape import astype, broadcast_to
+from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
@@ -70,6 +71,14 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     return out
 
 
+def _put_natively(build: Any, x: Any, indices: Any, values: Any, axis: int | None) -> Any:
+    if type(values) not in NUMBERS and not np.can_cast(values.dtype, x.dtype, "same_kind"):
+        return NotImplemented
+    shape, places, full = placed.along(build, x.shape, indices, axis)
+    found = build.broadcast(build.cast(values, x.dtype), full)
+    return reshape(build.scatter("set", reshape(x, shape), found, places), x.shape)
+
+
 def _reaching(g: Any, indices: Any, axis: int | None) -> Any:
     """What of ``g`` reaches the values: where indices name a place twice, the last one wrote it."""
     part = take_along_axis(g, indices, axis)
@@ -83,6 +92,7 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 @op(
     primitive="scatter",
+    native=_put_natively,
     moves=True,
     kernel=_put_along,
     canonical=lambda x, indices, values, axis: (one_axis(axis, x.ndim),),

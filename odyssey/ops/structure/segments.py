@@ -206,6 +206,17 @@ def _extremes(who: str, extreme: np.ufunc, largest: bool) -> Any:
     return run
 
 
+def _natively(how: str) -> Any:
+    def native(build: Any, data: Any, segment_ids: Any, num_segments: int) -> Any:
+        shape = (num_segments + 1, *data.shape[1:])
+        out = build.zeros(shape, data.dtype, _start(how == "max", data.dtype))
+        kept = reshape(_kept(segment_ids, num_segments), (-1,) + (1,) * (data.ndim - 1))
+        places = [kept, *(build.index(data.shape, k) for k in range(1, data.ndim))]
+        return build.part(build.scatter(how, out, data, places), slice(0, num_segments))
+
+    return native
+
+
 _largest = _extremes("segment_max", np.maximum, True)
 _smallest = _extremes("segment_min", np.minimum, False)
 
@@ -255,7 +266,13 @@ _ROW: dict[str, Any] = {
 }
 
 
-@op(kernel=_largest, prepare=_prepare("segment_max"), infer=_infer("segment_max"), **_ROW)
+@op(
+    kernel=_largest,
+    native=_natively("max"),
+    prepare=_prepare("segment_max"),
+    infer=_infer("segment_max"),
+    **_ROW,
+)
 def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
     """The largest number of each segment, see ``segment_sum``; -inf for one without slices.
 
@@ -267,7 +284,13 @@ def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None)
     return _largest(data, segment_ids, num_segments)
 
 
-@op(kernel=_smallest, prepare=_prepare("segment_min"), infer=_infer("segment_min"), **_ROW)
+@op(
+    kernel=_smallest,
+    native=_natively("min"),
+    prepare=_prepare("segment_min"),
+    infer=_infer("segment_min"),
+    **_ROW,
+)
 def segment_min(data: Any, segment_ids: Any, /, num_segments: int | None = None) -> Any:
     """The smallest number of each segment, see ``segment_sum``; inf for one without slices.
 

@@ -1,0 +1,52 @@
+"""Types of elements, and what a scalar is for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from odyssey.kernels.scalars import Program, program
+
+__all__ = ["BYTES", "SIZES", "Meaning", "meaning", "type_of"]
+
+SIZES = {
+    "f4": 4,
+    "f8": 8,
+    "b1": 1,
+    **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
+}
+"""Bytes of an element in memory, by type; what other types hold is not computed natively."""
+
+BYTES = {**SIZES, "f2": 2, "c8": 8, "c16": 16}
+"""The same of types that are at least copied, as results of calls are."""
+
+
+def type_of(dtype: DTypeLike) -> str:
+    """The letters of a dtype: kind and bytes."""
+    return np.dtype(dtype).str[1:]
+
+
+class Meaning(NamedTuple):
+    """A scalar's program for a type, and the text that tells it from others."""
+
+    program: Program
+    text: str
+
+
+@lru_cache(maxsize=2048)
+def _meaning(scalar: Any, arity: int, options: tuple[Any, ...], text: str, type: str) -> Meaning:
+    made = program(scalar, arity, options, np.dtype(type if type != "b1" else bool))
+    return Meaning(made, f"{type} {made.text('scalar')}")
+
+
+def meaning(scalar: Callable[..., Any], arity: int, options: tuple[Any, ...], type: str) -> Meaning:
+    """The program of a scalar that computes in ``type``; see ``kernels.scalars.program``."""
+    try:
+        # The text tells options apart that are equal: 1, 1.0 and True, 0.0 and -0.0.
+        return _meaning(scalar, arity, options, repr(options), type)
+    except TypeError:  # an option that is not hashable
+        return _meaning.__wrapped__(scalar, arity, options, "", type)
