@@ -21,6 +21,7 @@ from odyssey.ops.structure.gathering import add_at_key, add_where_taken
 from odyssey.ops.structure.shape import broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
+from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import given_spec
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -166,7 +167,7 @@ def _is_rows(key: Any) -> bool:
     prepare=_prepare,
     canonical=lambda x, key: (spelled_key(x.shape, key),),
     infer=lambda x, key: _picked(x, key, "getitem"),
-    vjp={"x": lambda g, x_spec, key: add_at(g, key, x_spec)},
+    vjp={"x": lambda g, x_spec, key: _added_back(g, key, x_spec)},
     samples=_KEYS,
 )
 def getitem(x: Any, /, key: Any) -> Any:
@@ -222,6 +223,16 @@ def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
 def add_at(x: Any, /, key: Any, spec: Spec) -> Any:
     """Zeros of the shape of ``spec`` with ``x`` added at ``key``; repeated places add up."""
     return _added_at(x, key, spec)
+
+
+_ADD_AT: Row = add_at.row  # type: ignore[attr-defined]
+
+
+def _added_back(g: Any, key: Any, spec: Spec) -> Any:
+    """``add_at`` at a key that ``getitem`` has read: to read it again would copy its arrays."""
+    if type(g) is np.ndarray:
+        return _ADD_AT.kernel(g, key, spec)
+    return add_at(g, key, spec)
 
 
 def _added_at(x: Any, key: Any, spec: Spec, loops: bool = False) -> Any:
