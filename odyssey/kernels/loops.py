@@ -69,21 +69,28 @@ class Loop:
         Raises:
             DeviceError: without numba.
         """
-        given: list[Any] = []
         key: list[Any] = []
-        for value, written in zip(values, self._writes, strict=True):
-            kind: Any = type(value)
-            if kind is np.ndarray:
+        note = key.append
+        for value in values:
+            if type(value) is np.ndarray:
                 if value.flags.num & _AS_IT_LIES != _AS_IT_LIES:
-                    assert not written, f"{self}: an array with gaps to write to"
-                    value = np.array(value, order="C")
-                kind = value.dtype, value.ndim
-            given.append(value)
-            key.append(kind)
+                    pairs = zip(values, self._writes, strict=True)
+                    return self(*[self._without_gaps(*pair) for pair in pairs])
+                note(value.dtype)
+                note(value.ndim)
+            else:
+                note(type(value))
         entry = self._entries.get(tuple(key))
         if entry is None:
-            entry = self._entries[tuple(key)] = self._compiled(given)
-        return entry(*given)
+            entry = self._entries[tuple(key)] = self._compiled(list(values))
+        return entry(*values)
+
+    def _without_gaps(self, value: Any, written: bool) -> Any:
+        """An array that is only read as it lies in memory, or a copy that does so."""
+        if type(value) is not np.ndarray or value.flags.num & _AS_IT_LIES == _AS_IT_LIES:
+            return value
+        assert not written, f"{self}: an array with gaps to write to"
+        return np.array(value, order="C")
 
     def entry(self, *values: Any) -> Any:
         """The machine code for values like these, without a look at what it is called with.
