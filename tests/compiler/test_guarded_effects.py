@@ -17,6 +17,7 @@ import odyssey as od
 from odyssey import GradientTape, ops
 from odyssey.compiler.guards import guards_of
 from odyssey.compiler.surroundings import Surroundings
+from odyssey.compiler.watching import effects
 
 X = np.array([3.0, 4.0])
 
@@ -90,6 +91,12 @@ REASONS = {
     "time by a name": ((lambda now: lambda x: x * now())(time.perf_counter), "perf_counter"),
     "numpy.random": (lambda x: x * np.random.default_rng().normal(), "random"),
     "numpy's files": (lambda x: x * np.load("a.npy"), "load"),
+    "numpy's files by a name": ((lambda take: lambda x: x * take("a"))(np.load), "load"),
+    "a saving function": ((lambda keep: lambda x: keep("a", x))(np.savez), "savez"),
+    "function that numpy wraps": (
+        (lambda f: lambda x: f(x))(np.frompyfunc(lambda x: x, 1, 1)),
+        "wraps",
+    ),
     "random": (lambda x: x * random.random(), "random"),
     "exec": (lambda x: exec("pass"), "exec"),
     "globals": (lambda x: x * globals()["global_scale"], "globals"),
@@ -224,3 +231,19 @@ def test_what_an_object_that_is_passed_holds_is_watched_and_batches_are_not():
     assert around.guards.holds()
     net.scale = 5.0
     assert not around.guards.holds()
+
+
+def test_a_module_of_a_user_that_is_called_as_one_of_pythons_is_looked_into(tmp_path, monkeypatch):
+    (tmp_path / "graphlib.py").write_text("scale = [2.0]\ndef f(x):\n    return x * scale[0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "graphlib", raising=False)
+    effects._is_pythons.cache_clear()
+    import graphlib
+
+    guards = guards_of(lambda x: graphlib.f(x))
+    assert guards.reason is None
+    assert guards.holds()
+    graphlib.scale[0] = 3.0
+    assert not guards.holds()
+    effects._is_pythons.cache_clear()
+    monkeypatch.delitem(sys.modules, "graphlib")

@@ -5,7 +5,7 @@ import math
 import threading
 import types
 import warnings
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, UserDict, defaultdict, deque
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 from weakref import ref
@@ -13,6 +13,7 @@ from weakref import ref
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import Variable
 from odyssey.compiler.guards import guards_of
 
@@ -86,6 +87,26 @@ class Settings:
 class Pair(NamedTuple):
     a: list
     b: float
+
+
+class OwnDict(UserDict):
+    pass
+
+
+class Kind(type):
+    def scaled(cls, x):
+        return x * cls.scale
+
+
+class Swapping:
+    def __init__(self):
+        self.part, self.other = Settings(2.0), Net()
+
+    def swapped(self):
+        kept, self.part = self.part, self.other
+        found = self.part.scale
+        self.part = kept
+        return found
 
 
 class Whole(list):
@@ -299,6 +320,21 @@ CHANGES = {
         lambda n: setattr(n, "unread", 2.0),
     ),
     "match": (Net, lambda n, x: x * matched(n), lambda n: setattr(n, "scale", 2.0)),
+    "attribute of a class made from Python's own": (
+        lambda: OwnDict(a=1.0),
+        lambda d, x: x * d["a"],
+        lambda d: setattr(d, "data", {"a": 2.0}),
+    ),
+    "method of a class of classes": (
+        lambda: Kind("Kind_", (), {"scale": 2.0}),
+        lambda k, x: x * k.scaled(1.0),
+        lambda k: setattr(k, "scale", 3.0),
+    ),
+    "swapped for a while": (
+        Swapping,
+        lambda s, x: x * s.swapped(),
+        lambda s: setattr(s.other, "scale", 4.0),
+    ),
     "missing attribute": (
         Net,
         lambda n, x: x * getattr(n, "extra", 2.0),
@@ -468,6 +504,40 @@ def test_guards_hold_no_array_that_its_owner_drops_or_resizes():
     assert not guards.holds()
     assert not guards.refresh()
     assert guards.changed() is not None
+
+
+def test_no_code_of_users_runs_when_guards_are_asked():
+    net, called = Net(), []
+    guards = guards_of(lambda x: x * net.scale)
+    Net.scale = property(lambda self: called.append(1) or 3.0)
+    try:
+        assert not guards.holds()
+        assert not called
+    finally:
+        del Net.scale
+
+
+def test_a_step_of_what_an_object_has_is_not_a_method_of_the_object():
+    class Trainer:
+        def __init__(self):
+            self.w = Variable(np.ones(2), requires_grad=True)
+            self.optimizer = od.optim.SGD([self.w], 0.1)
+            self.seen = 0
+
+        def step(self):
+            self.seen += 1
+            print(self.seen)
+
+        def update(self):
+            self.optimizer.step()
+            [self.optimizer.zero_grad() for _ in range(2)]
+
+    trainer = Trainer()
+    guards = guards_of(trainer.update)
+    assert guards.reason is None
+    trainer.seen += 1
+    assert guards.holds()
+    assert "print" in guards_of(lambda: [one.step() for one in [trainer]]).reason
 
 
 def test_a_class_whose_child_calls_it_by_super_is_not_made_by_it():

@@ -7,13 +7,14 @@ program. So whatever is not known to be so keeps a function from being replaced 
 from __future__ import annotations
 
 import builtins
+import os
 import sys
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = ["effect_of", "home_of", "is_library", "is_ours"]
 
-_LIBRARIES = sys.stdlib_module_names | {"numpy", "odyssey"}
 
 # Of the standard library; also for what these have from modules written in C, ``_operator``.
 _PURE = {
@@ -72,7 +73,19 @@ def home_of(thing: Any) -> str:
 
 def is_library(home: str) -> bool:
     """Whether a module is of this package, NumPy or Python: its own names nobody assigns."""
-    return home.partition(".")[0] in _LIBRARIES
+    top = home.partition(".")[0]
+    return is_ours(top) or (top in sys.stdlib_module_names and _is_pythons(top))
+
+
+@lru_cache(maxsize=512)
+def _is_pythons(module: str) -> bool:
+    """Whether a module with a name of Python's own is from there, and not a user's beside it."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:  # it is written in C
+        return True
+    folder = os.path.realpath(os.path.dirname(os.__file__))
+    place = os.path.realpath(file)
+    return place.startswith(folder + os.sep) and "site-packages" not in place[len(folder) :]
 
 
 def is_ours(home: str) -> bool:

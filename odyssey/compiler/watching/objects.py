@@ -50,7 +50,7 @@ _FEW = 32
 
 # Nothing of these changes, and they hold nothing that does.
 _LEAVES = (
-    *(np.ufunc, type(np.sum), np.generic, np.dtype, date, time, timedelta, tzinfo, Symbol),
+    *(np.generic, np.dtype, date, time, timedelta, tzinfo, Symbol),
     *(CodeType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
     *(GetSetDescriptorType, MemberDescriptorType, FIELD, type(NotImplemented)),
 )
@@ -190,6 +190,15 @@ def _take_class(walk: Walk, kind: type, path: str) -> None:
         walk.refuse(kind, home_of(kind), kind.__name__)
 
 
+def _take_numpys(walk: Walk, function: Any, path: str) -> None:
+    """Take up a function of NumPy's, unless it is one of Python that ``np.frompyfunc`` made."""
+    if isinstance(function, np.ufunc):
+        if all(set(kind) <= set("O->") for kind in function.types):
+            raise Unwatchable(f"it reaches {path}, a function of Python that NumPy wraps")
+        return
+    walk.refuse(function, str(function.__module__), function.__name__)
+
+
 def _take_wrapped(walk: Walk, made: Any, path: str) -> None:
     walk.meet(made.__func__, path)
 
@@ -209,6 +218,7 @@ _TAKING: list[tuple[Any, Callable[[Walk, Any, str], None]]] = [
     (BuiltinFunctionType, take_builtin),
     (MethodWrapperType, _take_bound),
     (partial, take_partial),
+    ((np.ufunc, type(np.sum)), _take_numpys),
     (ModuleType, take_module),
     (type, _take_class),
     ((staticmethod, classmethod), _take_wrapped),

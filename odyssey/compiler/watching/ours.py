@@ -42,7 +42,7 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
     elif isinstance(thing, Generator):
         walk.follow(w.attribute(f"{path}._state", thing, "_state"))
     elif isinstance(thing, Schedule):
-        walk.take_object(thing, path)
+        walk.take_object(thing, path, whole=True)
         return
     elif isinstance(thing, (Rule, Row)):
         meet_within(walk, thing if isinstance(thing, Row) else thing.step, path)
@@ -101,20 +101,21 @@ def _variable(path: str, value: Any) -> w.Watch:
 
     def read() -> tuple[Any, ...]:
         info = value._info
-        return value._recording, value._spec, info, None if info is None else info.grad is None
+        grad = None if info is None else info.grad
+        return value._recording, value._spec, info, type(grad)
 
     def same(new: Any, old: Any) -> bool:
         alike = new is not w.MISSING and new[0] is old[0] and new[1] == old[1]
-        return alike and (new[3] is not False) == (old[3] is not False)
+        return alike and new[3] is old[3]
 
     def text(kept: Any) -> str:
         begin = "{0}._recording is {1} and {0}._spec is {2} and "
         if kept[2] is None:
             return begin + "{0}._info is None"
         # One that is there is never replaced.
-        return begin + f"{{3}}.grad is {'' if kept[3] else 'not '}None"
+        return begin + ("{3}.grad is None" if kept[3] is type(None) else "type({3}.grad) is {4}")
 
-    return w.Watch(path, text, read, lambda kept: (value, *kept[:3]), same)
+    return w.Watch(path, text, read, lambda kept: (value, *kept), same)
 
 
 # ------------------------------------------------------------------ optimizers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import EnumMeta
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -228,7 +229,7 @@ class Walk:
                 room.keys,
                 lambda told, name: w.item(told, room, name),
                 lambda name: self.code.is_asked(name, kind) or (whole and name not in TOLD),
-                kind,
+                None if issubclass(kind, type) else kind,  # else ``self`` is a class
             )
         )
         self.at_end.append(lambda: self._end_class(kind, path))
@@ -236,16 +237,24 @@ class Walk:
     def _end_class(self, kind: type, path: str) -> None:
         room = vars(kind)
         named = None if self.code.by_text else self.code.names
-        self.watch(w.keys(f"the names of {path}", room.keys, "{0}", room, named))
+        # First of all: what else is looked at might now be a property, and call its code.
+        self.watches.insert(0, w.keys(f"the names of {path}", room.keys, "{0}", room, named))
 
-    def take_object(self, thing: Any, path: str) -> None:
-        """Look at the class of an object, at its attributes and its slots."""
+    def take_object(self, thing: Any, path: str, whole: bool = False) -> None:
+        """Look at the class of an object, at its attributes and its slots.
+
+        Args:
+            thing: The object.
+            path: What it is called.
+            whole: Whether all attributes matter: code may read them that is not walked.
+        """
         self.code.objects.append((thing, set()))
         kind, own = type(thing), of_users(type(thing))
         if own:
             self.watch(w.kind(path, thing))
             self.take_class(kind, path)
-        whole = not own or found_in(kind, "__dataclass_fields__") or isinstance(kind, EnumMeta)
+        whole = whole or not own or found_in(kind, "__dataclass_fields__")
+        whole = whole or isinstance(kind, EnumMeta) or any(map(_asks, kind.__mro__))
         slots = {slot.__name__: slot for slot in slots_of(kind)}
         if slots:
             self._enter_slots(thing, path, slots, whole)
@@ -290,3 +299,11 @@ class Walk:
         hidden = [n for n in sorted(self.code.names) if n not in own and found_in(type(thing), n)]
         if hidden:
             self.watch(w.unshadowed(f"attributes of {path}", thing, hidden))
+
+
+def _asks(kind: type) -> bool:
+    """Whether a class of the standard library has methods in Python, which read attributes."""
+    top = kind.__module__.partition(".")[0]
+    if top in ("abc", "builtins", "enum", "odyssey", "typing") or of_users(kind):
+        return False
+    return any(isinstance(part, FunctionType) for part in vars(kind).values())
