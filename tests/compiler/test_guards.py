@@ -84,6 +84,11 @@ class Settings:
     shift: float = 2.0
 
 
+@dataclass(frozen=True)
+class Frozen:
+    scale: float
+
+
 class Pair(NamedTuple):
     a: list
     b: float
@@ -335,6 +340,16 @@ CHANGES = {
         lambda s, x: x * s.swapped(),
         lambda s: setattr(s.other, "scale", 4.0),
     ),
+    "frozen dataclass": (
+        lambda: Frozen(2.0),
+        lambda f, x: x * f.scale,
+        lambda f: object.__setattr__(f, "scale", 3.0),
+    ),
+    "namespace": (
+        lambda: types.SimpleNamespace(scale=2.0),
+        lambda n, x: x * n.scale,
+        lambda n: setattr(n, "scale", 3.0),
+    ),
     "missing attribute": (
         Net,
         lambda n, x: x * getattr(n, "extra", 2.0),
@@ -538,6 +553,25 @@ def test_a_step_of_what_an_object_has_is_not_a_method_of_the_object():
     trainer.seen += 1
     assert guards.holds()
     assert "print" in guards_of(lambda: [one.step() for one in [trainer]]).reason
+
+
+def test_a_class_with_rules_of_assignment_is_read_by_names_as_others_are():
+    class Module:
+        def __init__(self):
+            self.scale, self.seen = 2.0, 0
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+
+        def forward(self, x):
+            return x * self.scale * frozen.scale
+
+    one, frozen = Module(), Frozen(1.0)
+    guards = guards_of(one.forward)
+    one.seen += 1
+    assert guards.holds()
+    one.scale = 3.0
+    assert not guards.holds()
 
 
 def test_a_class_whose_child_calls_it_by_super_is_not_made_by_it():

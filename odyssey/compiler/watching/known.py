@@ -14,6 +14,7 @@ from types import (
     MappingProxyType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
 )
 from weakref import ref
 
@@ -34,7 +35,7 @@ KNOWN = (
     *(staticmethod, classmethod, property, super, partial, ref, ContextVar, MappingProxyType),
     *(BaseException, date, time, timedelta, tzinfo, type(np.sum), np.dtype, np.generic),
     *(list, dict, set, deque, bytearray, memoryview, *ARRAYS),
-    FIELD,
+    *(FIELD, SimpleNamespace),
 )
 
 

@@ -15,6 +15,7 @@ __all__ = ["TOLD", "Names", "chain_names", "found_in"]
 # What Python itself asks of classes only where objects are written out, made, or copied.
 _WRITTEN = {"__repr__", "__str__", "__format__"}
 _MADE = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__del__"}
+_SET = {"__setattr__", "__delattr__", "__set__", "__delete__"}
 _COPIED = {
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__"),
     *("__getnewargs__", "__getnewargs_ex__", "__sizeof__", "__dir__"),
@@ -54,7 +55,7 @@ class Names:
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
         self.made: set[int] = set()
         self._stored: set[str] = set()
-        self._formats = self._kinds = False
+        self._formats = self._kinds = self._stores = False
 
     def learn(self, reads: Reads) -> None:
         """Let names of attributes matter from now on."""
@@ -65,6 +66,7 @@ class Names:
         self.caught |= reads.caught
         self._formats |= reads.formats
         self._kinds |= reads.kinds
+        self._stores |= reads.stores
 
     def ask(self, thing: Any, chain: tuple[str, ...]) -> None:
         """Note what the code asks of a thing: ``self.optimizer.step`` is no matter of ``self``."""
@@ -110,16 +112,18 @@ class Names:
 
     def is_asked(self, name: str, kind: type) -> bool:
         """Whether the code, or Python for it, may ask a class for this name."""
+        if name in TOLD or (name in _SET and _is_frozen(kind)):
+            return False
         if name in self.names:
             return True
-        if name in TOLD:
-            return False
         if not (name.startswith("__") and name.endswith("__")):
             return self.by_text
         if name in _MADE:
             return id(kind) in self.made or self._kinds
         if name in _WRITTEN:
             return self._formats
+        if name in _SET:
+            return self._stores or self.by_text
         return name not in _COPIED or self.by_text
 
 
@@ -151,3 +155,8 @@ def is_of_users(thing: Any) -> bool:
 def found_in(kind: type, name: str) -> bool:
     """Whether a class, or one that it is made from, has something by a name."""
     return any(name in vars(base) for base in kind.__mro__)
+
+
+def _is_frozen(kind: type) -> bool:
+    """Whether a class is a frozen dataclass, to whose objects nothing is assigned."""
+    return getattr(vars(kind).get("__dataclass_params__"), "frozen", False) is True

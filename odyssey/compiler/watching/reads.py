@@ -25,6 +25,8 @@ _BY_TEXT_OF = {
 }
 _OF_ONE = {"getattr", "hasattr", "setattr", "delattr"}
 _SIMPLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CONST"}
+_ASSIGNS = {"STORE_ATTR", "DELETE_ATTR", "setattr", "delattr", "__setattr__", "__delattr__"}
+_COMPARES = {"IS_OP", "COMPARE_OP"}
 _MATCHES = {"MATCH_CLASS", "MATCH_KEYS"}
 
 
@@ -40,6 +42,7 @@ class Reads:
         attributes: All names of attributes, of whatever object.
         loose: Those of objects that no name leads to: of results, items and other arguments.
         stored: What is assigned besides arguments: attributes, globals, names of inner functions.
+        stores: Whether attributes are assigned.
         imports: The modules that are imported, each with its level.
         by_text: Whether attributes may be read whose names are not in the code.
         caught: Whether something goes on after an error: a name that is missing may then matter.
@@ -56,6 +59,7 @@ class Reads:
     imports: set[tuple[str, Any]] = field(default_factory=set)
     by_text: bool = False
     caught: bool = False
+    stores: bool = False
     formats: bool = False
     kinds: bool = False
 
@@ -71,7 +75,7 @@ def reads_of(code: CodeType) -> Reads:
     named = reads.globals
     reads.by_text |= not reads.attributes.isdisjoint(_BY_TEXT_OF)
     reads.formats |= not named.isdisjoint({"str", "repr", "format", "ascii"})
-    reads.kinds |= "type" in named or not reads.attributes.isdisjoint({"__class__", "__func__"})
+    reads.kinds |= "__func__" in reads.attributes
     return reads
 
 
@@ -102,6 +106,9 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
         reads.formats |= name in _FORMATS
         reads.kinds |= name == "LOAD_BUILD_CLASS"
         reads.by_text |= name in _MATCHES
+        if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
+            reads.kinds |= not _is_compared(steps, k)
+        reads.stores |= name in _ASSIGNS or what in _ASSIGNS
         if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
             reads.stored.add(what)
         if name == "IMPORT_NAME":
@@ -166,6 +173,17 @@ def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
         reads.caught = True
     else:
         reads.by_text = True
+
+
+def _is_compared(steps: list[Any], k: int) -> bool:
+    """Whether a class, of ``x.__class__`` or ``type(x)``, is compared or told, and not called."""
+    if steps[k].opname == "LOAD_GLOBAL":
+        k = _behind(steps, k + 1)
+        if not k or steps[k].opname != "CALL":
+            return False
+    if steps[k + 1].opname in _COMPARES or steps[k + 1].argval in ("__name__", "__qualname__"):
+        return True
+    return steps[_behind(steps, k + 1)].opname in _COMPARES
 
 
 def _behind(steps: list[Any], k: int) -> int:
