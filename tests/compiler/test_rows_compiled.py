@@ -177,21 +177,37 @@ MIXED += [("float16", "float32"), ("uint8", "int8"), ("complex64", "float64"), (
 BINARY = [row for row in OPS.values() if row.elementwise and len(row.arrays) == 2 and row.scalar]
 
 
-@pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
-def test_operands_of_two_dtypes_and_pythons_numbers_meet_as_in_eager_calls(row):
+NUMBERS = (2, 0.5, True, np.float64(0.5), np.int32(3), 1e300)
+every_binary = pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
+
+
+def walk_mixed(row, chosen):
+    """Check a row on operands of two dtypes, and on an array beside a number, on either side."""
     rng = np.random.default_rng(0)
     for one, other in MIXED:
-        x, y = (
-            [rng.uniform(1, 9, (4, n)).astype(d) for _ in range(3)]
-            for d, n in ((one, 5), (other, 1))
-        )
-        for pair in (zip(x, y, strict=True), zip(y, x, strict=True)):
-            check(row.call, list(pair), what=(one, other))
-    for number in (2, 0.5, True, np.float64(0.5), np.int32(3), 1e300):
+        x = [rng.uniform(1, 9, (4, 5)).astype(one) for _ in range(3)]
+        y = [rng.uniform(1, 9, (4, 1)).astype(other) for _ in range(3)]
+        for k, pairs in enumerate((zip(x, y, strict=True), zip(y, x, strict=True))):
+            if chosen(f"{row.name}{one}{other}{k}"):
+                check(row.call, list(pairs), what=(one, other))
+    for number in NUMBERS:
         for dtype in ("float32", "int64", "float16"):
             z = [rng.uniform(1, 9, 5).astype(dtype) for _ in range(3)]
-            check(lambda v, n=number: row.call(v, n), [(v,) for v in z], what=(dtype, number))
-            check(row.call, [(number, v) for v in z], what=(number, dtype))
+            if chosen(f"{row.name}{dtype}{number!r}"):
+                check(lambda v, n=number: row.call(v, n), [(v,) for v in z], what=(dtype, number))
+            if chosen(f"{row.name}{number!r}{dtype}"):
+                check(row.call, [(number, v) for v in z], what=(number, dtype))
+
+
+@every_binary
+def test_operands_of_two_dtypes_and_pythons_numbers_meet_as_in_eager_calls(row):
+    walk_mixed(row, lambda name: drawn(name, 6))
+
+
+@pytest.mark.soak
+@every_binary
+def test_all_pairs_of_dtypes_and_numbers_meet_as_in_eager_calls(row):
+    walk_mixed(row, lambda name: True)
 
 
 # ------------------------------------------------------------------ data that eager calls refuse
