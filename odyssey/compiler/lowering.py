@@ -119,7 +119,10 @@ class Lowering(Placing):
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
         if out is NotImplemented and row.native is None and row.equals is not None:
-            out = row.equals(*values, *options)
+            try:
+                out = row.equals(*values, *options)
+            except (OdysseyError, TypeError, ValueError):  # of dtypes that the kernel alone takes
+                out = NotImplemented
         if out is NotImplemented:
             self.calls.setdefault(row.name, f"{row.primitive or 'its scalar'} is called")
             return None
@@ -166,7 +169,8 @@ class Lowering(Placing):
 
     def _taken(self, node: Node, type: str) -> Node:
         """An operand of a scalar that computes in ``type``; truths stay, which take a byte."""
-        return node if node.type == "b1" else self.nodes.cast(node, type)
+        stays = node.type == "b1" and type[0] == "f"
+        return node if stays else self.nodes.cast(node, type)
 
     def _called(
         self, row: Row, values: Sequence[Any], options: tuple[Any, ...], made: tuple[Spec, ...]

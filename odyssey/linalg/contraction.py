@@ -15,6 +15,7 @@ import numpy as np
 
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
+from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
@@ -95,6 +96,32 @@ def _by_matrices(a: Any, b: Any, batch: int, left: int, summed: int) -> Any:
     return out.reshape((*heads, *rows, *columns))[()]
 
 
+def _contracted_natively(build: Any, x: Any, y: Any, subscripts: str) -> Any:
+    dtype = np.result_type(x.dtype, y.dtype)
+    product = _product(subscripts)
+    first, second, last = product.orders
+    a, b = build.cast(x, dtype), build.cast(y, dtype)
+    a = a if first is None else build.transpose(a, first)
+    b = b if second is None else build.transpose(b, second)
+    if product.plain:
+        batch, left, summed = 0, a.ndim - 1, 1
+    else:
+        batch, left, summed = product.counts
+    heads, rows, inner = a.shape[:batch], a.shape[batch : batch + left], a.shape[batch + left :]
+    columns = b.shape[batch + summed :]
+    if not summed or dtype.kind != "f":
+        tall = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
+        wide = mul(tall, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
+        folded = range(batch + left, batch + left + summed)
+        out = build.fold("sum", wide, folded) if summed else wide
+    else:
+        n, m, k, p = map(math.prod, (heads, rows, inner, columns))
+        whole = (n,) if batch else ()
+        found = build.product(build.reshape(a, (*whole, m, k)), build.reshape(b, (*whole, k, p)))
+        out = build.reshape(found, (*heads, *rows, *columns))
+    return out if last is None else build.transpose(out, last)
+
+
 def _for_x(subscripts: str) -> str:
     """The contraction of the cotangent with ``y`` that is the cotangent of ``x``."""
     x, y, out = _product(subscripts).terms
@@ -109,6 +136,7 @@ def _for_y(subscripts: str) -> str:
 @op(
     canonical=_spelled_letters,
     primitive="product",
+    native=_contracted_natively,
     infer=_contract_spec,
     vjp={
         "x": lambda g, y, subscripts: contract(g, y, _for_x(subscripts)),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from odyssey.checks import shown
 from odyssey.errors import ShapeError
 from odyssey.nn.convolving import all_of, padded, scattered, windows
 from odyssey.nn.sliding import Slide, images, ints, slide_of, spelled
+from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -65,6 +68,72 @@ def _fold_spelled(x: Any, *options: Any) -> tuple[Any, ...]:
     return (slide.size, slide.window, *spelled(slide))
 
 
+# ------------------------------------------------------------------ native code
+
+
+def _elements(slide: Slide) -> list[tuple[Shape, tuple[slice, ...]]]:
+    """For each element of a window, where it stands on padded images, of all windows."""
+    found = []
+    for offsets in np.ndindex(*slide.window):
+        key = tuple(
+            slice(k * d, k * d + s * (c - 1) + 1, s)
+            for k, d, s, c in zip(offsets, slide.dilation, slide.stride, slide.counts, strict=True)
+        )
+        found.append((offsets, key))
+    return found
+
+
+def _unfolded_natively(
+    build: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    slide = _unfolding(x, window, stride, padding, dilation)
+    padded = x
+    if any(map(any, slide.pads)):
+        sides = list(zip(slide.size, slide.pads, strict=True))
+        inside = tuple(slice(before, before + n) for n, (before, _) in sides)
+        full = tuple(before + n + behind for n, (before, behind) in sides)
+        padded = build.join([(x, (..., *inside))], (*x.shape[:2], *full), x.dtype)
+    both = (slice(None), slice(None))
+    parts = [
+        (build.part(padded, (*both, *key)), (*both, *offsets)) for offsets, key in _elements(slide)
+    ]
+    columns = build.join(parts, (*x.shape[:2], *slide.window, *slide.counts), x.dtype)
+    height = x.shape[1] * math.prod(slide.window)
+    return build.reshape(columns, (x.shape[0], height, math.prod(slide.counts)))
+
+
+def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
+    """The sum of the elements of windows, each shown where it belongs, with zeros around it."""
+    shape, slide = _folding(x, size, *options)
+    columns = build.reshape(x, (*shape[:2], *slide.window, *slide.counts))
+    inside, full = [], []
+    for k, d, s, c, n, (before, behind) in zip(
+        slide.window,
+        slide.dilation,
+        slide.stride,
+        slide.counts,
+        slide.size,
+        slide.pads,
+        strict=True,
+    ):
+        start = (k - 1) * d
+        inside.append(slice(start, start + s * (c - 1) + 1, s))
+        full.append(start + max(before + n + behind, s * (c - 1) + 1))
+    whole = (*shape[:2], *slide.window, *full)
+    wide = build.join([(columns, (..., *inside))], whole, x.dtype)
+    total: Any = None
+    for offsets in np.ndindex(*slide.window):
+        key = []
+        for o, k, d, n, (before, _) in zip(
+            offsets, slide.window, slide.dilation, slide.size, slide.pads, strict=True
+        ):
+            start = (k - 1 - o) * d + before
+            key.append(slice(start, start + n))
+        seen = build.part(wide, (slice(None), slice(None), *offsets, *key))
+        total = seen if total is None else add(total, seen)
+    return total
+
+
 # ------------------------------------------------------------------ rows
 
 _RESTS = reject((1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2 spatial axes")
@@ -72,6 +141,7 @@ _RESTS = reject((1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2
 
 @op(
     primitive="gather",
+    native=_unfolded_natively,
     linear=True,
     infer=_unfolded_spec,
     canonical=_unfold_spelled,
@@ -127,6 +197,7 @@ def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @op(
     primitive="scatter",
+    native=_folded_natively,
     linear=True,
     infer=_folded_spec,
     canonical=_fold_spelled,

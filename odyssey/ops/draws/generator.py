@@ -30,13 +30,13 @@ from odyssey.table.repeats import standing_for
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
-__all__ = ["Generator", "bits_of", "check_generator", "drawing"]
+__all__ = ["DRAWS", "Generator", "bits_of", "check_generator", "drawing"]
 
 _WORD = 1 << 64
 _NAME = "philox4x64-10"
 
 # The last word of the counter tells what blocks are for.
-_DRAWS, _KEYS = 0, 1
+DRAWS, _KEYS = 0, 1
 
 
 class Generator:
@@ -153,7 +153,7 @@ def _advanced(rng: Generator, count: int) -> Any:
         return before
 
 
-def bits_of(state: Array, count: int, purpose: int = _DRAWS) -> Array:
+def bits_of(state: Array, count: int, purpose: int = DRAWS) -> Array:
     """``count`` numbers of 64 bits, from the state on."""
     from numpy.random import Philox
 

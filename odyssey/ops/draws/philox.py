@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import number, shown, whole
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.draws.generator import bits_of
+from odyssey.ops.draws.natively import uniform_natively
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import log, sqrt
@@ -92,6 +93,7 @@ _REJECTS = [
 
 @op(
     primitive="random",
+    native=uniform_natively,
     prepare=_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_spec_of("philox_uniform"),
