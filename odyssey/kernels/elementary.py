@@ -23,7 +23,7 @@ from odyssey.kernels.scalars import select
 __all__ = ["BOUNDS", "exp", "fast", "log"]
 
 BOUNDS: Mapping[str, float] = {
-    "exp": 1.0,
+    "exp": 1.25,
     "exp2": 1.0,
     "expm1": 1.5,
     "log": 1.0,

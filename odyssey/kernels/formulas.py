@@ -99,7 +99,7 @@ def exponentials(w: World) -> dict[str, Any]:
     least, most = (F(-105), F(90)) if w.single else (F(-747), F(711))
     least_two, most_two = (F(-151), F(129)) if w.single else (F(-1076), F(1025))
     magic, magic_bits = w.magic, w.magic.view(w.whole)
-    bias, bits, single, nothing = I(w.bias), I(w.bits), I(1), I(0)
+    bias, bits, single = I(w.bias), I(w.bits), I(1)
     series, series_of_two, near = w.series("exp"), w.series("exp2"), w.series("tanh")
 
     # numba computes with 32 bits in 64, unless told so after each step.
@@ -134,7 +134,11 @@ def exponentials(w: World) -> dict[str, Any]:
 
     @w.function
     def exp(x: Any) -> Any:
-        return exp_of(x, none, nothing)
+        c = clamped(x, least, most)
+        shifted = fma(c, log2e, magic)
+        n = shifted - magic
+        r = fma(-n, low_of_two, fma(-n, high, c))
+        return scaled(fma(r * r, series(r), r) + one, whole_of(shifted))
 
     @w.function
     def exp2(x: Any) -> Any:
