@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from odyssey.devices.commit import run_all
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.table import protocols
 from odyssey.table.scope import Pause, scopes
@@ -28,8 +27,6 @@ __all__ = ["SEVERAL", "Recording"]
 SEVERAL = object()
 
 _PAUSED = Mark("no_recording")
-
-_empty: Any = dict.clear
 
 
 class Recording(Nodes):
@@ -234,23 +231,18 @@ class Recording(Nodes):
         self.dead = self.dead or why
         self.on = 0
         self.block = NO_IDS
-        self.guests = None
-        if self.fixed:
-            self.fixed.clear()
-        # By C: method calls of each took twice as long.
-        tables = (
-            self.held,
-            self.leaves,
-            self.versions,
-            self.watched,
-            self.constants,
-            self.manual,
-            self.cuts,
-            self.borrowed,
-            self.copies,
-        )
-        run_all(map(_empty, tables))
+        self.held.clear()
         self.nodes.clear()
+        self.leaves.clear()
+        self.versions.clear()
+        self.watched.clear()
+        self.constants.clear()
+        self.guests = None
+        self.manual.clear()
+        self.fixed.clear()
+        self.cuts.clear()
+        self.borrowed.clear()
+        self.copies.clear()
         self.careful = None
 
 
