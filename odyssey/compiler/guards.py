@@ -47,6 +47,7 @@ class Guards:
         self.variables = variables
         self.groups = groups
         self._watches = watches
+        self._latest: Watch | None = None
         self._look()
 
     def _look(self) -> None:
@@ -58,7 +59,12 @@ class Guards:
 
     def refresh(self) -> bool:
         """Whether all means what it meant; an equal number or string at a place is remembered."""
-        if self.reason is not None or self.changed() is not None:
+        if self.reason is not None:
+            return False
+        latest = self._latest  # most often it is the same place as the last time
+        if latest is not None and latest.change() is not None:
+            return False
+        if self.changed() is not None:
             return False
         self._look()
         return True
@@ -68,7 +74,9 @@ class Guards:
         for watch in self._watches:
             change = watch.change()
             if change is not None:
+                self._latest = watch
                 return change
+        self._latest = None
         return None
 
     def skip(self, arrays: Collection[int]) -> None:

@@ -471,6 +471,18 @@ def test_an_equal_number_or_string_is_taken_for_the_one_before(old, new, same):
     assert guards.holds() is same
 
 
+def test_what_is_put_back_is_as_it_was():
+    fn, rebind = in_cell(1.0)
+    guards = guards_of(fn)
+    for _ in range(3):
+        rebind(2.0)
+        assert not guards.holds()
+        assert not guards.refresh()
+        rebind(float("1"))
+        assert guards.refresh()
+        assert guards.holds()
+
+
 def test_what_no_code_reads_may_change():
     net = Net()
     guards = guards_of(net.forward)
@@ -526,7 +538,9 @@ def test_no_code_of_users_runs_when_guards_are_asked():
     guards = guards_of(lambda x: x * net.scale)
     Net.scale = property(lambda self: called.append(1) or 3.0)
     try:
-        assert not guards.holds()
+        for _ in range(2):
+            assert not guards.holds()
+            assert not guards.refresh()
         assert not called
     finally:
         del Net.scale

@@ -280,7 +280,7 @@ class Walk:
         def place(told: str, name: str) -> w.Watch:
             if found_in(kind, name) or not plain:
                 return w.own_attribute(told, thing, name)
-            return w.attribute(told, thing, name)
+            return w.plain_attribute(told, thing, name)
 
         plain = not found_in(kind, "__getattr__")
         self.enter(

@@ -32,6 +32,7 @@ __all__ = [
     "members",
     "number_of",
     "own_attribute",
+    "plain_attribute",
     "slot",
     "unshadowed",
 ]
@@ -169,10 +170,16 @@ def _spelled(word: str) -> str:
 
 
 def attribute(name: str, thing: Any, word: str) -> Place:
-    """What an object has by a name, where no code of users is asked for it."""
+    """What an object of a library has by a name."""
+    return Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
+
+
+def plain_attribute(name: str, thing: Any, word: str) -> Place:
+    """What an object has of its own by a name that its class has nothing by."""
     if not word.isidentifier() or iskeyword(word):
         return own_attribute(name, thing, word)
-    return Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
+    # To read it by the name might call a property that the class has got since.
+    return Place(name, f"{{0}}.{word}", lambda: thing.__dict__[word], thing)
 
 
 def own_attribute(name: str, thing: Any, word: str) -> Place:
