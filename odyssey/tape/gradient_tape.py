@@ -165,7 +165,8 @@ class GradientTape(Span, metaclass=_Listed):
         twins: list[Variable] = []
         known, ref = recording.watched, weakref.ref
         for array in arrays:
-            data = np.array(array)[()]
+            # As laid out, like ``np.array``, in half its time.
+            data = (array.copy("K") if type(array) is np.ndarray else np.array(array))[()]
             spec = spec_of(data)
             id = recording.new_id()
             source = new(Variable)  # make_value, spelled out twice: half the time of all

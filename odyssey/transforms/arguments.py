@@ -193,6 +193,8 @@ def twin_of(value: Variable) -> Variable:
 
 def detached(tree: Any) -> Any:
     """Where nothing records, take recorded Variables among arguments for their values."""
+    if not tree:
+        return tree
     given = tree.values() if type(tree) is dict else tree
     if all(map(_is_plain, given)) or recording_now() is not None:
         return tree
