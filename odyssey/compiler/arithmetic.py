@@ -8,7 +8,10 @@ nothing for these, so they are chosen beside, without a branch.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, TypeVar
+
+import numpy as np
 
 from odyssey.compiler.ir_types import FLOATING, LLVM, SUFFIXES
 from odyssey.errors import DTypeError
@@ -126,12 +129,21 @@ def power(x: Word, y: Word) -> Word:
     if known is not None and abs(known) <= _MOST_PRODUCTS and known == int(known):
         base = code.const(x.type, 1) / x if known < 0 else x
         return _product(base, abs(int(known)))
-    if known == 0.5:  # as NumPy; pow itself gives inf for -inf, and 0 for -0.0
-        return code.intrinsic("sqrt", x)
-    if known == -0.5:
+    if known is not None and abs(known) == 0.5:
+        if known > 0 and _roots_for_halves():
+            return code.intrinsic("sqrt", x)
+        # The power gives inf for -inf, and 0 for -0.0.
         root = code.intrinsic("sqrt", x + 0)
-        return 1 / code.select(x == -math.inf, code.const(x.type, math.inf), root)
+        root = code.select(x == -math.inf, code.const(x.type, math.inf), root)
+        return root if known > 0 else 1 / root
     return code.call(x.type, f"odyssey.pow.{x.type}", x, y)
+
+
+@cache
+def _roots_for_halves() -> bool:
+    """Whether NumPy takes the root where the exponent is one half; not all versions do."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
 
 
 def _product(x: Word, times: int) -> Word:

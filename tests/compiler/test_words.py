@@ -176,8 +176,16 @@ def test_known_small_powers_are_those_of_numpy(by):
     none = wanted == 0
     np.testing.assert_array_equal(np.signbit(got[none]), np.signbit(wanted[none]))
     some = np.isfinite(wanted)
-    most = 0 if by in (0, 1, 2, -1, 0.5) else 2
+    most = 0 if by in (0, 1) else 2
     assert np.all(np.abs(got[some] - wanted[some]) <= most * unit[some])
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_squares_inverses_and_roots_are_rounded_once(kind):
+    x = np.abs(np.random.default_rng(0).normal(size=100)).astype(kind)
+    for by, wanted in ((2, x * x), (-1, 1 / x), (0.5, np.sqrt(x))):
+        got = native(lambda w, by=by: w**by, [kind], kind)(x)
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_powers_of_integers_wrap():
@@ -199,7 +207,7 @@ def test_code_of_refuses_what_no_word_is():
 
 
 def test_types_have_names_in_registers_and_in_memory():
-    assert set(LLVM) == set(MEMORY) == set(TYPES)
+    assert set(TYPES) < set(LLVM) == set(MEMORY)
     assert (LLVM["b1"], MEMORY["b1"]) == ("i1", "i8")
     assert (LLVM["f2"], MEMORY["f2"]) == ("float", "half")
 
