@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import time
+import warnings
 from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
@@ -177,6 +178,22 @@ def test_what_a_trial_changed_is_told_before_it_is_put_back():
         around.put_back()
         assert around.changed() is None
         assert guards.refresh()
+
+
+def test_what_equals_what_was_there_is_a_change_of_a_trial_all_the_same():
+    members, table = {2}, np.ones((2, 1))
+
+    def step(x):
+        return x * len(str(max(members))) * table
+
+    around = Surroundings(step)
+    members.clear()
+    members.add(2.0)
+    assert "members" in around.changed()
+    around = Surroundings(step)
+    with warnings.catch_warnings(action="ignore"):  # a newer NumPy warns of it
+        table.shape = (1, 2)
+    assert "table" in around.changed()
 
 
 def test_why_there_is_no_trial_is_told():
