@@ -180,6 +180,8 @@ def _folds_together(x: Spec, axis: Any, *rest: Any) -> bool:
 
 def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
     """Whether the last axes are folded: along others NumPy is as fast."""
+    if type(axis) is int and axis not in (-1, x.ndim - 1):  # 2 us sooner known
+        return False
     return _folds_together(x, axis) and folded_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
 
 
