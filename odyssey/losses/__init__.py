@@ -19,6 +19,7 @@ FILES = (
     "likelihoods",
     "margins",
     "regression",
+    "sequences",
 )
 """Where there are losses; the other files hold the rows, and what all of them need."""
 

@@ -3,7 +3,7 @@
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
-from typing import overload
+from typing import Any, overload
 
 from odyssey.losses.gradients import (
     LossAndGrad,
@@ -47,6 +47,7 @@ __all__ = [
     "mean_absolute_error",
     "mean_squared_error",
     "smooth_l1",
+    "ctc",
 ]
 
 @overload
@@ -181,6 +182,44 @@ def cross_entropy(
     axis: int = -1,
     label_smoothing: float = 0.0,
     ignore_index: int | None = None,
+    reduction: str = "mean",
+    weights: Plain | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def ctc(
+    log_probs: Any,
+    targets: V,
+    *,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    blank: int = 0,
+    zero_infinity: bool = False,
+    reduction: str = "mean",
+    weights: Operand | None = None,
+) -> V:
+    """Mean of minus the logarithm of how likely labels are, however they lie in time."""
+@overload
+def ctc(
+    log_probs: Any,
+    targets: Plain,
+    *,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    blank: int = 0,
+    zero_infinity: bool = False,
+    reduction: str = "mean",
+    weights: V,
+) -> V: ...
+@overload
+def ctc(
+    log_probs: Any,
+    targets: Plain,
+    *,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    blank: int = 0,
+    zero_infinity: bool = False,
     reduction: str = "mean",
     weights: Plain | None = None,
 ) -> ArrayOrScalar: ...

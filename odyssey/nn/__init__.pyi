@@ -16,6 +16,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "attention_pullback",
     "avg_pool1d",
     "avg_pool2d",
@@ -50,6 +51,7 @@ __all__ = [
     "gelu",
     "global_avg_pool2d",
     "glu",
+    "grid_sample",
     "group_norm",
     "gru",
     "gru_cell",
@@ -162,6 +164,11 @@ def adaptive_max_pool3d(
 def adaptive_max_pool3d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
+
+def affine_grid(
+    theta: Any, size: Any, *, align_corners: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar:
+    """The places that affine maps give to the elements of images, for ``grid_sample``."""
 
 @overload
 def attention_pullback(
@@ -1177,6 +1184,28 @@ def glu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
     """Gated linear unit: the first half of ``x`` times the sigmoid of the second."""
 @overload
 def glu(x: Plain, *, axis: int = -1, tape: Tape | None = None) -> ArrayOrScalar: ...
+
+@overload
+def grid_sample(
+    x: V,
+    grid: Any,
+    *,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+    tape: Tape | None = None,
+) -> V:
+    """Images read at places of a grid, from -1 to 1 along each axis, and between them."""
+@overload
+def grid_sample(
+    x: Plain,
+    grid: Any,
+    *,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def group_norm(

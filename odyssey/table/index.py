@@ -141,6 +141,7 @@ COMPOSITES = {
     "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
     "odyssey.nn.embedding_rows": "embedding_bag",
     "odyssey.nn.gates": "glu geglu swiglu softmin",
+    "odyssey.nn.grid_sampling": "grid_sample affine_grid",
     "odyssey.nn.heads": "multi_head_attention",
     "odyssey.nn.resampling": "interpolate pixel_shuffle pixel_unshuffle channel_shuffle",
     "odyssey.nn.running_statistics": "batch_norm",
@@ -199,6 +200,7 @@ LOSSES = {
         soft_margin
     """,
     "odyssey.losses.regression": "huber log_cosh mean_absolute_error mean_squared_error smooth_l1",
+    "odyssey.losses.sequences": "ctc",
 }
 """What ``odyssey.losses`` hands on, by file."""
 

@@ -69,6 +69,55 @@ LOSSES = [
     *losses("soft_margin_loss", "soft_margin", X, SIGNS),
     *losses("margin_ranking_loss", "margin_ranking", X, X, SIGNS, options=({}, {"margin": 0.5})),
     *losses("multi_margin_loss", "multi_margin", X, CLASSES, options=({}, {"p": 2, "margin": 0.5})),
+    *[
+        pair(
+            "torch.nn.functional.ctc_loss",
+            "losses.ctc",
+            shape,
+            ours=lambda ops, x, t=targets, o=options: od.losses.ctc(
+                ops.log_softmax(x), np.array(t), **{k: np.array(v) for k, v in o.items()}
+            ),
+            theirs=lambda torch, x, t=targets, o=options: torch.nn.functional.ctc_loss(
+                x.log_softmax(-1),
+                torch.tensor(t),
+                torch.tensor(o.get("input_lengths", [6] * 3 if x.ndim == 3 else 6)),
+                torch.tensor(o["target_lengths"]),
+            ),
+        )
+        for shape, targets, options in (
+            ((6, 3, 4), [[1, 2], [2, 2], [1, 3]], {"target_lengths": [2, 2, 1]}),
+            (
+                (6, 3, 4),
+                [1, 3, 3, 3],
+                {"target_lengths": [1, 3, 0], "input_lengths": [1, 6, 4]},
+            ),
+            ((6, 4), [2, 1, 1], {"target_lengths": 3}),
+        )
+    ],
+    *[
+        pair(
+            "torch.nn.functional.ctc_loss",
+            "losses.ctc",
+            (2, 2, 3),
+            ours=lambda ops, x, r=r: od.losses.ctc(
+                ops.log_softmax(x),
+                np.array([[1, 1], [2, 1]]),
+                blank=0,
+                zero_infinity=True,
+                reduction=r,
+            ),
+            theirs=lambda torch, x, r=r: torch.nn.functional.ctc_loss(
+                x.log_softmax(-1),
+                torch.tensor([[1, 1], [2, 1]]),
+                torch.tensor([2, 2]),
+                torch.tensor([2, 2]),
+                blank=0,
+                zero_infinity=True,
+                reduction=r,
+            ),
+        )
+        for r in REDUCTIONS
+    ],
     *losses("multilabel_margin_loss", "multilabel_margin", (3, 4), LISTS),
     *losses("multilabel_soft_margin_loss", "multilabel_soft_margin", X, (SIGNS + 1) / 2),
     *losses(

@@ -90,6 +90,33 @@ PAIRS = [
         )
         for scale, mode in ((2, "nearest"), ((1.5, 0.5), "bilinear"), (1.7, "bicubic"))
     ],
+    *[
+        pair(
+            F + "grid_sample",
+            "grid_sample",
+            shape,
+            places,
+            ours={"mode": mode, "padding_mode": padding, "align_corners": corners},
+            theirs={"mode": mode, "padding_mode": padding, "align_corners": corners},
+            low=-2.5,
+            high=2.5,
+        )
+        for shape, places in (((2, 3, 5, 4), (2, 6, 7, 2)), ((1, 2, 3, 4, 5), (1, 2, 3, 4, 3)))
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    ],
+    *[
+        pair(
+            F + "affine_grid",
+            "affine_grid",
+            theta,
+            ours=lambda ops, x, s=size, c=corners: ops.affine_grid(x, s, align_corners=c),
+            theirs=lambda torch, x, s=size, c=corners: torch.nn.functional.affine_grid(x, s, c),
+        )
+        for theta, size in (((2, 2, 3), (2, 1, 3, 4)), ((2, 3, 4), (2, 1, 3, 2, 4)))
+        for corners in (False, True)
+    ],
     pair(F + "pixel_shuffle", "pixel_shuffle", (2, 8, 3, 2), ours=UP, theirs=UP),
     pair(F + "pixel_unshuffle", "pixel_unshuffle", (2, 2, 4, 6), ours=DOWN, theirs=DOWN),
     pair("torch.channel_shuffle", "channel_shuffle", (2, 6, 3), ours=THREE, theirs=THREE),

@@ -13,6 +13,7 @@ from odyssey.ops import COMPOSITES
 from odyssey.tree import leaves
 from support import (
     by_loops,
+    formulas_grids,
     formulas_indexing,
     formulas_networks,
     formulas_nn,
@@ -87,6 +88,7 @@ FORMULAS = {
     **formulas_networks.FORMULAS,
     **formulas_nn.FORMULAS,
     **formulas_pooling.FORMULAS,
+    **formulas_grids.FORMULAS,
     **formulas_vectors.FORMULAS,
     **formulas_special.FORMULAS,
     **by_loops.FORMULAS,

@@ -63,6 +63,8 @@ ELSEWHERE |= {"corrcoef", "cov", "polyval", "ptp", "vander"}
 # What chooses by values as max does, or is made of rows whose corners are walked: see test_pooling.
 ELSEWHERE |= {"adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}
 ELSEWHERE |= {"lp_pool1d", "lp_pool2d", "lp_pool3d", "local_response_norm", "bilinear"}
+# What reads images at places: see test_grid_sampling.
+ELSEWHERE |= {"grid_sample", "affine_grid"}
 # Distances, whose corners test_distances knows.
 ELSEWHERE |= {"normalize", "cdist", "pdist"}
 ELSEWHERE |= {"glu", "geglu", "swiglu", "softmin", "tanh_shrink"}

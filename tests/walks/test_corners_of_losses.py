@@ -141,6 +141,25 @@ LOSSES = {
     ),
     "margin_ranking": (beside(losses.margin_ranking, 0.0, 1.0), hinged(0)),
     "multi_margin": (against_zero(losses.multi_margin), halved(hinged())),
+    # Of two times, whose other numbers are 0: of both labels, a label and a blank, a blank and one.
+    "ctc": (
+        lambda x: losses.ctc(
+            ops.stack(
+                [
+                    ops.stack([np.zeros(x.shape, x.dtype), x], axis=-1),
+                    np.zeros((*x.shape, 2), x.dtype),
+                ]
+            ),
+            np.ones((*x.shape, 1), int),
+            reduction="none",
+        ),
+        Unary(
+            lambda x: -softplus(x + mpmath.log(2)),
+            lambda x: -sigmoid(x + mpmath.log(2)),
+            lambda x: -logistic_slope(x + mpmath.log(2)),
+            absolute=True,
+        ),
+    ),
     "multilabel_margin": (
         lambda x: losses.multilabel_margin(
             ops.stack([x, np.zeros(x.shape, x.dtype)], axis=-1),

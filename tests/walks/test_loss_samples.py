@@ -3,6 +3,8 @@
 Their derivatives, layouts, graphs and refusals are walked with those of the composites.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,24 @@ def listed_classes(x, t, axis=-1):
     return found
 
 
+def all_ways(x, t, input_lengths=None, target_lengths=None, blank=0):
+    """Over all sequences of classes: those that are the labels, without repetitions and blanks."""
+    lone = x.ndim == 2
+    x = x[:, None] if lone else x
+    times, samples, classes = x.shape
+    counts = np.full(samples, t.shape[-1]) if target_lengths is None else target_lengths
+    lasting = np.full(samples, times) if input_lengths is None else input_lengths
+    if t.ndim == 1:
+        t = np.split(t, np.cumsum(counts)[:-1])
+    found = np.zeros(samples)
+    for n in range(samples):
+        for path in itertools.product(range(classes), repeat=int(lasting[n])):
+            labels = [k for k, _ in itertools.groupby(path) if k != blank]
+            if labels == list(t[n][: counts[n]]):
+                found[n] += np.exp(sum(x[time, n, k] for time, k in enumerate(path)))
+    return -np.log(found)[0] if lone else -np.log(found)
+
+
 def cosine(x, y):
     return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
 
@@ -129,6 +149,7 @@ FORMULAS = {
     "margin_ranking": lambda x, y, t, margin=0.0: np.maximum(0, margin - t * (x - y)),
     "multi_margin": other_classes,
     "multilabel_margin": listed_classes,
+    "ctc": all_ways,
     "multilabel_soft_margin": lambda x, t, axis=-1: entropy(logistic(x), t).mean(axis),
     "cosine_embedding": lambda x, y, t, margin=0.0: np.where(
         t == 1, 1 - cosine(x, y), np.maximum(0, cosine(x, y) - margin)

@@ -223,7 +223,10 @@ def _weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """The softmax over ``axis``: e to the distance from the result, 0 where all are -inf."""
     # -inf - -inf is NaN; where the result is -inf any finite one in its place gives 0.
     finite = where(equal(out, -np.inf), 0, out)
-    return exp(sub(x, spread(finite, x_spec, axis, keepdims)))
+    shares = exp(sub(x, spread(finite, x_spec, axis, keepdims)))
+    # A large result is rounded by more than the digits of a share; their sum tells by how much.
+    total = sum(shares, axis, keepdims=True)
+    return div(shares, where(equal(total, 0), 1, total))
 
 
 def _logsumexp_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
