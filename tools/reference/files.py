@@ -12,6 +12,7 @@ from odyssey.errors import OdysseyError
 from tools.reference.backward_stub import backward_stub
 from tools.reference.index import index
 from tools.reference.markdown import markdown
+from tools.reference.native import native
 from tools.reference.stubs import room_stub, signatures_stub
 
 __all__ = ["FILES", "refresh", "stale"]
@@ -19,7 +20,7 @@ __all__ = ["FILES", "refresh", "stale"]
 FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "index": {"odyssey/table/index.py": index},
-        "markdown": {"docs/ops.md": markdown},
+        "markdown": {"docs/ops.md": markdown, "docs/native.md": native},
         "stubs": {
             "odyssey/backward.pyi": backward_stub,
             "odyssey/table/signatures.pyi": signatures_stub,

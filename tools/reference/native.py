@@ -1,0 +1,116 @@
+"""The page of what compiled functions compute natively, ``docs/native.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.lowering import Lowering
+from odyssey.compiler.nodes import type_of
+from odyssey.describe.entries import entries
+from odyssey.errors import OdysseyError
+from odyssey.ops import Row
+
+__all__ = ["native"]
+
+_HEAD = """\
+# What is native
+
+Made from the table of ops by `python -m tools.reference`; do not edit.
+
+A compiled function runs as one native program. Here stands what a program has for each row of the
+table, of real numbers in single or double precision, integers and truth values, as the samples of
+the row use it. Rows of complex numbers, and of numbers of half precision, are called in Python, and
+so is what is listed last; a call is right, and takes the time that it takes in an eager call.
+"""
+
+_WAYS = {
+    "scalar": "Loops over elements, from their scalars",
+    "native": "Loops, products and views of their own",
+    "equals": "What they equal, in other rows",
+}
+_REASONS = {
+    "decompose": "LAPACK's",
+    "call": "a function of a library",
+    "product": "a transform or a convolution of a library",
+    "gather": "sorting",
+    "scatter": "sorting",
+    "random": "a generator of a library",
+}
+
+
+def native() -> str:
+    """Return the page: rows by the way in which they are native, and why others are called."""
+    ways: dict[str, list[str]] = {way: [] for way in _WAYS}
+    called: dict[str, dict[str, str]] = {}
+    for name, entry in entries().items():
+        if entry.row is None:
+            continue
+        calls = _calls(entry.row)
+        if calls:
+            called[name] = calls
+        else:
+            ways[_way(entry.row)].append(name)
+    lines = [_HEAD]
+    for way, names in ways.items():
+        lines += [f"## {_WAYS[way]}", "", ", ".join(f"`{name}`" for name in names), ""]
+    lines += ["## Called in Python", "", *_called_lines(called)]
+    return "\n".join(lines) + "\n"
+
+
+def _called_lines(called: dict[str, dict[str, str]]) -> Iterator[str]:
+    for name, calls in called.items():
+        if name in calls:
+            yield f"* `{name}`: {calls[name]}"
+        else:
+            yield f"* `{name}`, in which are called: {', '.join(f'`{c}`' for c in calls)}"
+
+
+def _way(row: Row) -> str:
+    if row.native is not None:
+        return "native"
+    return "scalar" if row.scalar is not None else "equals"
+
+
+def _calls(row: Row) -> dict[str, str]:
+    """By name of a row that programs of its samples call, why."""
+    from odyssey.ops import OPS
+
+    found: dict[str, str] = {}
+    alone = False
+    for sample in row.samples:
+        low = Lowering()
+        operands = [_operand(low, k, operand) for k, operand in enumerate(sample.operands)]
+        try:
+            row.call(*operands, **sample.options)
+        except (OdysseyError, TypeError, ValueError):  # of a sequence of operands, for instance
+            continue
+        alone = alone or row.name not in low.calls
+        for name, why in low.calls.items():
+            # Of a dtype that programs do not compute, what has another meaning is called, too.
+            if "natively" not in why or not _means(OPS[name]):
+                found[name] = _reason(OPS[name])
+    if not alone and _means(row) and row.samples and row.name not in found:
+        found[row.name] = "its results are complex"
+    return found
+
+
+def _means(row: Row) -> bool:
+    return row.native is not None or row.scalar is not None or row.equals is not None
+
+
+def _reason(row: Row) -> str:
+    if row.native is not None:
+        return "errors that what it equals would not raise" if row.equals else "an index of its own"
+    return _REASONS.get(row.primitive or "", "a kernel of this library")
+
+
+def _operand(low: Lowering, k: int, operand: Any) -> Any:
+    """A sample's operand as an argument of a program."""
+    if isinstance(operand, tuple):
+        return low.symbol(low.nodes.leaf("input", k, operand, "f8"))
+    if isinstance(operand, np.ndarray) and operand.dtype.kind in "biuf":
+        return low.symbol(low.nodes.leaf("input", k, operand.shape, type_of(operand.dtype)))
+    return operand
