@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.nodes import SIZES, Node, Nodes, meaning, type_of
+from odyssey.compiler.meanings import SIZES, meaning, type_of
+from odyssey.compiler.nodes import Node, Nodes
+from odyssey.compiler.scalars import has_code
 from odyssey.compiler.verbs import Placing
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import OdysseyError
@@ -120,7 +122,7 @@ class Lowering(Placing):
             out = self._mapped(row, values, specs, options, made[0])
         if out is NotImplemented and row.native is None and row.equals is not None:
             try:
-                out = row.equals(*values, *options)
+                out = row.equals(*self._floating(row, values, specs, made), *options)
             except (OdysseyError, TypeError, ValueError):  # of dtypes that the kernel alone takes
                 out = NotImplemented
         if out is NotImplemented:
@@ -137,6 +139,23 @@ class Lowering(Placing):
                 )
             node = self.nodes.broadcast(node, spec.shape)
         return self.nodes.cast(node, type_of(spec.dtype))
+
+    def _floating(
+        self, row: Row, values: Sequence[Any], specs: Sequence[Any], made: tuple[Spec, ...]
+    ) -> list[Any]:
+        """Operands of what a row equals: whole numbers are floating, if its result is made so.
+
+        A kernel makes them so first. What has no derivative, as class numbers, stays as it is.
+        """
+        dtype = made[0].dtype
+        if dtype.kind != "f" or len(made) > 1:
+            return list(values)
+        return [
+            self.cast(v, dtype)
+            if isinstance(s, Spec) and s.dtype.kind in "iu" and row.vjp.get(name) is not None
+            else v
+            for v, s, name in zip(values, specs, row.arrays, strict=True)
+        ]
 
     def _mapped(
         self, row: Row, values: Sequence[Any], specs: Sequence[Any], options: Any, made: Spec
@@ -165,6 +184,9 @@ class Lowering(Placing):
             else self.nodes.number(v, computed)
             for v, s in zip(values, specs, strict=True)
         ]
+        known = [(n.type, n.work.item() if n.kind == "number" else None) for n in inputs]
+        if not has_code(means.program, tuple(known)):
+            return NotImplemented
         return self.symbol(self.nodes.map(means, inputs, made.shape, type_of(made.dtype)))
 
     def _taken(self, node: Node, type: str) -> Node:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from odyssey.compiler.words import Code, Word
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
 
-__all__ = ["evaluate", "function"]
+__all__ = ["evaluate", "function", "has_code"]
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"{name}": getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv")},
@@ -37,6 +38,26 @@ _OF_WHOLE: dict[str, Callable[..., Any]] = {
     **{name: (lambda x: x) for name in ("floor", "ceil", "trunc")},
 }
 _RENAMED = {"gamma": "tgamma"}
+
+
+@lru_cache(maxsize=2048)
+def has_code(program: Program, inputs: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether there is native code for each step of a scalar.
+
+    Args:
+        program: What the scalar does.
+        inputs: Of each number that it is given the type, and its value where that is known.
+    """
+    code = Code()
+    words = [
+        Word(code, type, "%x") if value is None else code.const(type, value)
+        for type, value in inputs
+    ]
+    try:
+        evaluate(code, program, words)
+    except DTypeError:
+        return False
+    return True
 
 
 def evaluate(code: Code, program: Program, inputs: Sequence[Word]) -> Word:

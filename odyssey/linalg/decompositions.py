@@ -21,6 +21,7 @@ from odyssey.checks import shown
 from odyssey.errors import DTypeError
 from odyssey.linalg.matrices import real_part, square
 from odyssey.linalg.products import matmul
+from odyssey.linalg.solving import raising
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
@@ -152,6 +153,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
 @op(
     infer=_values_spec,
     equals=lambda a, UPLO: eigh(a, UPLO)[0],
+    native=raising,
     prepare=_triangle("eigvalsh"),
     vjp={"a": _values_rule},
     jvp={"a": _values_push},

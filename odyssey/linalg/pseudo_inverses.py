@@ -18,6 +18,7 @@ from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import batch_of, precision, rectangular, regular, square
 from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.linalg.singular_values import svdvals
+from odyssey.linalg.solving import raising
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import greater
 from odyssey.ops.elementwise.complex_numbers import conj, real
@@ -204,6 +205,7 @@ def _squares_options(rcond: Any) -> tuple[float | None]:
 
 @op(
     equals=lambda a, b, rcond: _by_pinv(a, b, rcond),
+    native=raising,
     infer=_squares_spec,
     prepare=_squares_options,
     kernel=_least_squares,

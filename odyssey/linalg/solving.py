@@ -113,7 +113,7 @@ _SYSTEM_RULES: dict[str, Any] = {
 
 
 def raising(build: Any, *operands_and_options: Any) -> Any:
-    """The row is called: it raises for singular matrices, of which what it equals makes NaN."""
+    """The row is called: it raises for matrices of which what it equals makes something else."""
     return NotImplemented
 
 

@@ -99,3 +99,30 @@ def test_a_number_that_a_dtype_does_not_have_is_compared_as_it_is(compare, dtype
         answer, (got,), _ = run(fn, x)
         assert answer == RAN
         np.testing.assert_array_equal(got, fn(x))
+
+
+@pytest.mark.parametrize(
+    "fn", [ops.softmax, ops.log_softmax, ops.logsumexp, lambda x: od.nn.rms_norm(x, np.ones(3))]
+)
+def test_whole_numbers_are_floating_before_they_overflow(fn):
+    x = np.array([[2**31 - 1, -5, 2**31 - 2], [-(2**31), 0, 3]], np.int32)
+    answer, (got,), _ = run(fn, x)
+    assert answer == RAN
+    wanted = fn(x.astype(np.float64))
+    np.testing.assert_allclose(got, wanted, rtol=1e-14)
+    np.testing.assert_allclose(fn(x), wanted, rtol=1e-14)
+
+
+def test_powers_of_whole_numbers_that_are_not_known_before_raise_as_they_do():
+    answer, (got,), _ = run(ops.power, np.array([2, -3]), np.array([5, 3]))
+    assert answer == RAN
+    np.testing.assert_array_equal(got, [32, -27])
+    with pytest.raises(ValueError, match="negative integer powers"):
+        run(ops.power, np.array([2, -3]), np.array([5, -1]))
+
+
+@pytest.mark.parametrize("fn", [od.linalg.eigvalsh, od.linalg.svdvals, od.linalg.pinv])
+def test_matrices_that_are_not_finite_raise_as_they_do(fn):
+    assert run(fn, np.eye(3))[0] == RAN
+    with pytest.raises(np.linalg.LinAlgError):
+        run(fn, np.full((3, 3), np.nan))
