@@ -2,6 +2,7 @@
 
 import functools
 import math
+import random
 import threading
 import types
 import warnings
@@ -96,6 +97,20 @@ class Pair(NamedTuple):
 
 class OwnDict(UserDict):
     pass
+
+
+class Doubled(property):
+    factor = 2.0
+
+    def __get__(self, thing, kind=None):
+        return self.fget(thing) * self.factor
+
+
+class Scaled(random.Random):
+    scale = 2.0
+
+    def scaled(self):
+        return self.scale
 
 
 class Kind(type):
@@ -349,6 +364,21 @@ CHANGES = {
         lambda: types.SimpleNamespace(scale=2.0),
         lambda n, x: x * n.scale,
         lambda n: setattr(n, "scale", 3.0),
+    ),
+    "attribute of a function that a library made": (
+        lambda: (lambda f: (setattr(f, "scale", 2.0), f)[1])(od.grad(lambda x: x)),
+        lambda f, x: x * f.scale,
+        lambda f: setattr(f, "scale", 3.0),
+    ),
+    "class made from property": (
+        lambda: type("Own", (), {"seen": Doubled(lambda self: 1.0)})(),
+        lambda o, x: x * o.seen,
+        lambda o: setattr(vars(type(o))["seen"], "factor", 3.0),
+    ),
+    "class made from a generator": (
+        Scaled,
+        lambda r, x: x * r.scaled(),
+        lambda r: setattr(r, "scale", 3.0),
     ),
     "missing attribute": (
         Net,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from importlib.util import resolve_name
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -26,6 +27,9 @@ __all__ = ["take_builtin", "take_function", "take_method", "take_module", "take_
 # Functions of these modules read attributes whose names are in no code.
 _BY_TEXT = {"copy", "dataclasses", "inspect", "operator", "pickle"}
 
+# What decorators of libraries give to functions.
+_GIVEN = {"__wrapped__", "row", "programs", "samples", "rejects"}
+
 _NOTHING: frozenset[tuple[str, ...]] = frozenset({()})
 
 
@@ -40,6 +44,8 @@ def take_function(walk: Walk, function: FunctionType, path: str) -> None:
         return
     walk.refuse(function, home, function.__name__)
     _note_library(walk, home)
+    # One that was made for a user, by od.grad for instance, may have been given some.
+    _take_attributes(walk, function, path, lambda name: name in walk.code.spoken - _GIVEN)
     held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     held += [function.__dict__.get("__wrapped__"), *_closed_over(function)]
     for part in held:
@@ -113,7 +119,7 @@ def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
         _take_global(walk, function, name, reads)
     for name, level in sorted(reads.imports, key=str):
         _take_import(walk, function, name, level, reads)
-    _take_attributes(walk, function, path)
+    _take_attributes(walk, function, path, walk.code.is_read)
 
 
 def _take_arguments(walk: Walk, function: FunctionType, reads: Reads) -> None:
@@ -169,14 +175,16 @@ def _take_import(walk: Walk, function: FunctionType, name: str, level: Any, read
             walk.follow(w.item(f"module {whole}", sys.modules, whole))
 
 
-def _take_attributes(walk: Walk, function: FunctionType, path: str) -> None:
+def _take_attributes(
+    walk: Walk, function: FunctionType, path: str, matters: Callable[[str], bool]
+) -> None:
     """The attributes that users gave to a function."""
     room = function.__dict__
 
     def place(told: str, name: str) -> w.Watch:
         return w.own_attribute(told, function, name)
 
-    walk.enter(Room(path, room.keys, place, walk.code.is_read))
+    walk.enter(Room(path, room.keys, place, matters))
 
 
 def _end_function(walk: Walk, function: FunctionType, path: str) -> None:

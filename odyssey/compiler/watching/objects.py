@@ -61,11 +61,15 @@ def take(walk: Walk, thing: Any, path: str) -> None:
     for kinds, one in _TAKING:
         if isinstance(thing, kinds):
             one(walk, thing, path)
+            if of_users(type(thing)) and not isinstance(thing, (type, partial)):
+                walk.take_object(thing, path)  # of a class made from property, say
             return
     if is_ours(thing):
         take_ours(walk, thing, path)
     elif is_generator(thing):
         walk.generators.append(path)
+        if of_users(type(thing)):
+            walk.take_object(thing, path)
     elif isinstance(thing, _LEAVES):
         if of_users(type(thing)):
             walk.take_object(thing, path)
