@@ -70,6 +70,9 @@ class Roots:
         for k in order:
             node = self.all[k]
             base = node
+            if k < len(self.outputs) and node.kind == "part" and node.id not in taken:
+                taken.add(node.id)  # what a call gave is returned itself
+                continue
             while base.kind == "view" and base.detail[0] == "reshape":
                 base = base.inputs[0]
             if not copied(base) or base.id in taken:
@@ -119,18 +122,28 @@ def settle_views(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequence
     return layout
 
 
+def _in_memory(roots: Roots, node: Node) -> Node:
+    """A node that has an address: a copy of a number, or of indices."""
+    virtual = node.owner.kind in ("number", "index")
+    return roots.nodes.copy(node, "address") if virtual else node
+
+
 def settle_products(
     roots: Roots, leaves: Mapping[int, View], layout: dict[int, Sequence[int]]
 ) -> None:
     """Copy what products cannot read where it lies."""
     new: dict[int, Node] = {}
     for node in live(roots.all):
+        if node.kind == "call":
+            given = [_in_memory(roots, i) for i in node.inputs]
+            if any(a is not b for a, b in zip(given, node.inputs, strict=True)):
+                new[node.id] = roots.nodes.like(node, given)
         if node.kind != "product":
             continue
         views = [_view(i, layout, leaves) for i in node.inputs[:2]]
         inputs = list(node.inputs)
         for k, (i, view) in enumerate(zip(inputs[:2], views, strict=True)):
-            if not readable(view, node.detail[0] == "sum", k):
+            if _in_memory(roots, i) is not i or not readable(view, node.detail[0] == "sum", k):
                 copy = roots.nodes.copy(i, "product")
                 inputs[k] = copy
                 if node.detail[0] == "sum" and k == 0:

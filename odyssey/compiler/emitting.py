@@ -30,15 +30,14 @@ class Module(NamedTuple):
     Attributes:
         text: Of the module.
         slots: By kind and number of a buffer, its place in the table of addresses.
-        segments: Names of functions ``i64 f(ptr table)``, between which calls of Python stand.
-        calls: What these are, in order.
+        steps: In order, names of functions ``i64 f(ptr table)``, and calls of Python. The entry
+            runs the first. Of several the last is ``rest``, which can no more fail.
         names: By place of a kernel, the function that is called for it.
     """
 
     text: str
     slots: dict[tuple[str, int], int]
-    segments: list[str]
-    calls: list[Node]
+    steps: list[str | Node]
     names: dict[int, str]
 
 
@@ -57,7 +56,7 @@ class _Driver:
         self.slots: dict[tuple[str, int], int] = {("arena", 0): 0}
         self.kernels: list[str] = []
         self.texts: list[str] = []
-        self.calls: list[Node] = []
+        self.steps: list[str | Node] = []
         self.names: dict[int, str] = {}
         self._known: dict[tuple[str, str], str] = {}
         self._lines: list[str] = []
@@ -120,7 +119,8 @@ class _Driver:
 
     def end_segment(self) -> None:
         """Close a function, and begin the next."""
-        head = [f"define i64 @segment{len(self.texts)}(ptr %table) {{"]
+        self.steps.append(f"segment{len(self.texts)}")
+        head = [f"define i64 @{self.steps[-1]}(ptr %table) {{"]
         for slot in sorted(self._used):
             head += [
                 f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
@@ -131,7 +131,9 @@ class _Driver:
         self._lines, self._used = [], set()
 
 
-def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[str, int]) -> Module:
+def emit(
+    plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[str, int], apart: bool
+) -> Module:
     """Write a plan down.
 
     Args:
@@ -140,6 +142,7 @@ def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[st
         layout: Of NumPy's arrays here; None for a program without an entry of its own, whose table
             Python fills in.
         blas: Names of the products that can be called.
+        apart: Whether what can fail is to be a step apart from what cannot.
     """
     driver = _Driver(plan)
     for kind, index in _fixed(plan, len(inputs)):
@@ -147,10 +150,13 @@ def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[st
     for node in plan.fused.order:
         if node.kind == "join" and not covered(node) and node.id in plan.homes:
             driver.fill(node)
+    barrier = max((k.place for k in plan.fused.kernels if k.checks or k.kind == "call"), default=-1)
+    if apart and barrier < 0:
+        driver.end_segment()
     for kernel in plan.fused.kernels:
         if kernel.kind == "call":
             driver.end_segment()
-            driver.calls.append(kernel.nodes[0])
+            driver.steps.append(kernel.nodes[0])
             for node in kernel.nodes[0].inputs:
                 driver.place(plan.home(node).buffer)
             continue
@@ -166,6 +172,8 @@ def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[st
             driver.call(kernel, routine)
         for node in kernel.checks:
             driver.check(node)
+        if apart and kernel.place == barrier:
+            driver.end_segment()
     for state, node in plan.moves:
         home = plan.home(node)
         driver.move(_state_buffer(plan, state), home.buffer)
@@ -173,10 +181,9 @@ def emit(plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[st
     used = "\n".join([*driver.kernels, *driver.texts])
     parts = [declarations(used), _declared(used), used]
     if layout is not None:
-        parts.append(entry(inputs, plan, driver.slots, layout))
+        parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
-    segments = [f"segment{k}" for k in range(len(driver.texts))]
-    return Module("\n".join(parts), driver.slots, segments, driver.calls, driver.names)
+    return Module("\n".join(parts), driver.slots, driver.steps, driver.names)
 
 
 def _declared(text: str) -> str:
@@ -186,7 +193,7 @@ def _declared(text: str) -> str:
 
 def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:
     """Buffers whose addresses the entry writes into the table."""
-    outputs = [k for k, node in enumerate(plan.outputs) if node is not None]
+    outputs = plan.written()
     return [*(("input", k) for k in range(inputs)), *(("output", k) for k in outputs)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odyssey.compiler.nodes import SIZES
 from odyssey.compiler.planning import Plan
 from odyssey.spec import Spec
 
@@ -30,15 +29,21 @@ _ARRAY_FLAGS = 0x101  # row-major, aligned
 
 
 def entry(
-    inputs: list[Spec], plan: Plan, slots: Mapping[tuple[str, int], int], layout: Layout
+    inputs: list[Spec],
+    plan: Plan,
+    slots: Mapping[tuple[str, int], int],
+    layout: Layout,
+    last: object,
 ) -> str:
-    """``call(self, args, count)``: arguments and results as NumPy's arrays.
+    """``call(self, args, count)``: arguments and results as NumPy's arrays; and ``rest``.
+
+    The first looks, and runs the first step; the other runs the last.
 
     Its globals are the table; for each guard a place, a mask and the word that must stand there;
     the address of the array type, and of each argument's dtype; and where the states begin and
     end that are written to, since an argument must not lie there.
     """
-    outputs = [k for k, node in enumerate(plan.outputs) if node is not None]
+    outputs = plan.written()
     lines = [
         "@table = global ptr null\n@guards = global ptr null\n@guard_count = global i64 0",
         "@array_type = global i64 0\n@spans = global ptr null\n@span_count = global i64 0",
@@ -91,6 +96,12 @@ def entry(
         f"  %other = call ptr @PyLong_FromLong(i64 {STRANGE})",
         "  ret ptr %other",
         "}",
+        "define ptr @rest(ptr %self, ptr %args, i64 %count) {",
+        "  %table = load ptr, ptr @table",
+        f"  %answer = call i64 @{last}(ptr %table)",
+        "  %made = call ptr @PyLong_FromLong(i64 %answer)",
+        "  ret ptr %made",
+        "}",
     ]
     return "\n".join(lines)
 
@@ -142,7 +153,7 @@ def _argument(k: int, spec: Spec, slot: int, layout: Layout) -> list[str]:
         lines.append(f"  %l{k}_{axis} = load i64, ptr %la{k}_{axis}")
         require(f"icmp eq i64 %l{k}_{axis}, {length}")
     lines.extend(_field(k, "data", layout.data, "ptr"))
-    size = SIZES.get(spec.dtype.str[1:], spec.dtype.itemsize) * spec.size
+    size = spec.dtype.itemsize * spec.size
     lines.append(f"  %at{k} = ptrtoint ptr %data{k} to i64")
     lines.append(f"  %end{k} = add i64 %at{k}, {size}")
     # Not where a state lies that is written to: a list of their beginnings and ends.

@@ -8,11 +8,12 @@ native code knows: complex ones and those of half precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.meanings import SIZES, meaning, type_of
+from odyssey.compiler.meanings import BYTES, SIZES, meaning, type_of
 from odyssey.compiler.nodes import Node, Nodes
 from odyssey.compiler.scalars import has_code
 from odyssey.compiler.verbs import Placing
@@ -190,8 +191,15 @@ class Lowering(Placing):
         return self.symbol(self.nodes.map(means, inputs, made.shape, type_of(made.dtype)))
 
     def _taken(self, node: Node, type: str) -> Node:
-        """An operand of a scalar that computes in ``type``; truths stay, which take a byte."""
-        stays = node.type == "b1" and type[0] == "f"
+        """An operand of a scalar that computes in ``type``.
+
+        Truths stay, which take a byte; and what would lose, which is looked at as it is.
+        """
+        given = node.type
+        if given == "b1" or (given[0] == "f" and type[0] != "f"):
+            stays = given[0] == "f" or type[0] == "f"
+        else:
+            stays = given[0] == type[0] == "f" and BYTES[given] > BYTES[type]
         return node if stays else self.nodes.cast(node, type)
 
     def _called(
@@ -282,13 +290,16 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
-def _holds(dtype: np.dtype[Any], specs: Sequence[Any]) -> bool:
-    """Whether a dtype, if it is one of integers, has those that are given as Python's."""
-    if dtype.kind not in "iu":
-        return dtype.kind != "O"
-    limits = np.iinfo(dtype)
-    wholes = [s for s in specs if type(s) is int]
-    return all(limits.min <= s <= limits.max for s in wholes)
+def _holds(dtype: Any, specs: Sequence[Any]) -> bool:
+    """Whether Python's numbers among the operands are numbers of a dtype, up to rounding."""
+    numbers = [s for s in specs if isinstance(s, (int, float)) and not isinstance(s, bool)]
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        return all(abs(n) <= largest or (isinstance(n, float) and not isfinite(n)) for n in numbers)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return all(n == n // 1 and limits.min <= n <= limits.max for n in numbers)
+    return bool(dtype.kind != "O")
 
 
 def _known(spec: Any) -> bool:

@@ -289,15 +289,16 @@ class Nodes:
             return x
         return self.make("view", [x], [x.shape[a] for a in axes], x.type, ("transpose", axes))
 
-    def broadcast(self, x: Node, shape: Shape) -> Node:
+    def broadcast(self, x: Node, shape: Iterable[int]) -> Node:
         """Repeated along axes of length 1, and new leading ones."""
-        if x.shape == tuple(shape):
+        shape = tuple(shape)
+        if x.shape == shape:
             return x
         if x.owner.size == 1:
             return self._repeated(x.owner, tuple(shape))
         if x.kind == "view" and x.detail[0] == "broadcast":
             x = x.inputs[0]
-        return self.make("view", [x], shape, x.type, ("broadcast", tuple(shape)))
+        return self.make("view", [x], shape, x.type, ("broadcast", shape))
 
     def part(self, x: Node, key: tuple[Any, ...]) -> Node:
         """What a tuple of slices, numbers, None and Ellipsis picks."""

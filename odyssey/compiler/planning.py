@@ -82,6 +82,10 @@ class Plan:
     moves: list[tuple[int, Node]] = field(default_factory=list)
     arena: int = 0
 
+    def written(self) -> list[int]:
+        """The places of results that the program writes; others are what a call gave."""
+        return [k for k, n in enumerate(self.outputs) if n is not None and n.kind != "part"]
+
     def home(self, node: Node) -> Home:
         """Where a node lies, through views."""
         if node.kind != "view":

@@ -9,33 +9,35 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
-from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy import empty, ndarray
+from numpy import ndarray
 
+from odyssey.compiler.binding import (
+    UnfitError,
+    address,
+    check_state,
+    empty_gradient,
+    layout,
+    refuse_overlap,
+    span,
+    strides_of,
+    strides_of_state,
+    watched,
+    write,
+)
 from odyssey.compiler.blas import blas
 from odyssey.compiler.emitting import Module, emit
-from odyssey.compiler.entry import RAN, REFUSED, STRANGE, Layout
+from odyssey.compiler.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import ALIGNMENT, Plan, plan
-from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, State
 from odyssey.spec import Array
-from odyssey.table.value import LEAF, Info, Value, array_of, is_trainable
-from odyssey.variable import Variable
 
 __all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "UnfitError"]
-
-_WRITEABLE = 0x400
-
-
-class UnfitError(OdysseyError):
-    """A state is not as a program needs it; the message says how."""
 
 
 class Executable:
@@ -47,28 +49,36 @@ class Executable:
         module: Its text.
         loaded: Its code.
         inputs: Specs of what it is called with: arguments, then gradients from before.
+        dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
+        start: ``start(*inputs, *results)``: looks at them, and runs the first step; its answers are
+            those of ``entry``.
+        rest: Runs the last step, where there are several.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         low = lower(graph)
         self.calls = low.calls
+        # By place in the result, what holds it: below 0 what was there before.
+        self.sources = [_source(k, node) for k, node in enumerate(low.outputs)]
         self._states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
-        strides = {k: strides for k, s in self._states if (strides := _strides(s)) is not None}
+        strides = {
+            k: strides for k, s in self._states if (strides := strides_of_state(s)) is not None
+        }
         self.plan: Plan = plan(low, strides)
         given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
         self.inputs = [*[spec for _, spec in graph.inputs], *given]
-        self.module: Module = emit(self.plan, self.inputs, _layout(), blas())
+        left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
+        self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left)
         self.loaded: Loaded = load(self.module.text, blas())
-        self._alone = Lock()
         self._prepare()
         self.bind()
 
     def _prepare(self) -> None:
         module, plan_ = self.module, self.plan
         arena = np.empty(plan_.arena + ALIGNMENT, np.uint8)
-        start = _address(arena)
+        start = address(arena)
         self.table = np.zeros(max(len(module.slots), 1), np.int64)
         self.table[0] = start + -start % ALIGNMENT
         self._constants = [
@@ -77,24 +87,29 @@ class Executable:
             if kind == "constant"
         ]
         for slot, array in self._constants:
-            self.table[slot] = _address(array)
+            self.table[slot] = address(array)
         self._keep = arena
+        written = [plan_.outputs[k] for k in plan_.written()]
         self.outputs = [
             (node.shape, np.dtype(node.type if node.type != "b1" else bool))
-            for node in plan_.outputs
+            for node in written
             if node is not None
         ]
+        self._wanted = [(spec.shape, spec.dtype, True) for spec in self.inputs]
         at = self.loaded.address
-        # Without an entry of its own the program is called by its segments alone.
-        self.native: Callable[..., Any] | None = None
-        self._segments = [_segment(at(name)) for name in module.segments]
-        self._dtypes = [spec.dtype for spec in self.inputs]
-        if _layout() is not None:
-            _write(at("table"), [_address(self.table)])
-            _write(at("array_type"), [id(ndarray)])
-            _write(at("dtypes"), [id(dtype) for dtype in self._dtypes])
-            self.native = builtin(at("call"), "program", self)
-        self._calls = [_Calling(self, node) for node in module.calls]
+        names = [step for step in module.steps if isinstance(step, str)]
+        self._segments = {name: _segment(at(name)) for name in names}
+        self._calls = {s.id: _Calling(self, s) for s in module.steps if isinstance(s, Node)}
+        self.called: dict[int, Array] = {}
+        self.start: Callable[..., Any] = self._start
+        self.rest: Callable[..., Any] = self._rest
+        if layout() is not None:
+            write(at("table"), [address(self.table)])
+            write(at("array_type"), [id(ndarray)])
+            write(at("dtypes"), [id(spec.dtype) for spec in self.inputs])
+            # They keep the code, and what they are bound to lets them go with this.
+            self.start = builtin(at("call"), "program", self.loaded)
+            self.rest = builtin(at("rest"), "rest", self.loaded)
 
     # -------------------------------------------------------------- states
 
@@ -105,88 +120,95 @@ class Executable:
             UnfitError: a state is no more what the program was made for.
         """
         words: list[int] = []
+        cleared = self.graph.cleared
+        # Gradients to be taken away; where there is none, as mostly, that is watched.
+        self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
+        self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
         self._arrays: list[tuple[State, Array]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
             array = state.variable._array
-            _check_state(state, array, _strides_of(self.plan, k))
+            check_state(state, array, strides_of(self.plan, k))
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
             self._arrays.append((state, array))
             slot = self.module.slots.get(("state", k))
             if slot is not None:
-                self.table[slot] = _address(array)
-            start, end = _span(array)
+                self.table[slot] = address(array)
+            start, end = span(array)
             spans.append((start, end, written))
-            words += _watched(state, array, written)
-        _refuse_overlap(spans)
-        for variable in _leaves_without_gradient(self.graph):
-            words += _empty_gradient(variable)
+            words += watched(state, array, written)
+        refuse_overlap(spans)
+        for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
+            words += empty_gradient(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
-        if self.native is not None:
-            self._words = np.array(words, np.int64)
+        if layout() is not None:
+            self.words = np.array(words, np.int64)
             at = self.loaded.address
-            _write(at("guards"), [_address(self._words)])
-            _write(at("guard_count"), [len(words) // 3])
+            write(at("guards"), [address(self.words)])
+            write(at("guard_count"), [len(words) // 3])
             self._spans = np.array([word for span in self._written for word in span], np.int64)
-            _write(at("spans"), [_address(self._spans)])
-            _write(at("span_count"), [len(self._written)])
-
-    def is_bound(self) -> bool:
-        """Whether the states are where they were; where the entry does not look itself."""
-        return all(state.variable._array is array for state, array in self._arrays)
+            write(at("spans"), [address(self._spans)])
+            write(at("span_count"), [len(self._written)])
 
     # -------------------------------------------------------------- running
 
     def plain(self, arrays: Sequence[Any]) -> list[Array]:
-        """Arguments as the entry takes them: arrays in order, apart from the states it writes."""
+        """Arguments as the entry takes them: arrays in order, apart from the states it writes.
+
+        Raises:
+            UnfitError: one is no array of the shape and dtype that the program is for.
+        """
         found = []
-        for array, dtype in zip(arrays, self._dtypes, strict=True):
+        for array, spec in zip(arrays, self.inputs, strict=False):
+            dtype, given = spec.dtype, getattr(array, "dtype", None)
+            if given != dtype or np.shape(array) != spec.shape:
+                raise UnfitError(f"{type(array).__name__} of {given} came for {spec}")
             array = np.asarray(array)
             whole = array.flags.c_contiguous and array.flags.aligned
-            start, end = _span(array)
+            start, end = span(array)
             shared = any(start < high and low < end for low, high in self._written)
             if type(array) is not ndarray or not whole or shared:
                 array = np.array(array, dtype, order="C")
             found.append(array if array.dtype is dtype else array.view(dtype))
         return found
 
-    def start(self, arrays: Sequence[Array], outs: Sequence[Array]) -> int:
-        """Run up to the first call, or all where there is none."""
-        if self.native is not None:
-            answer: int = self.native(*arrays, *outs)
-            return answer
-        if not self.is_bound():
+    def _start(self, *arrays: Any) -> int:
+        """What the entry does, in Python."""
+        given = len(self.inputs)
+        if not self._is_bound() or [_seen(a) for a in arrays[:given]] != self._wanted:
             return STRANGE
         slots = self.module.slots
-        for k, array in enumerate(arrays):
-            self.table[slots["input", k]] = _address(array)
-        places = [k for k, node in enumerate(self.plan.outputs) if node is not None]
-        for k, out in zip(places, outs, strict=True):
-            self.table[slots["output", k]] = _address(out)
-        return int(self._segments[0](_address(self.table)))
+        for k, array in enumerate(arrays[:given]):
+            self.table[slots["input", k]] = address(array)
+        for k, out in zip(self.plan.written(), arrays[given:], strict=True):
+            self.table[slots["output", k]] = address(out)
+        return self._run(self.module.steps[0])
 
-    def proceed(self, arrays: Sequence[Array]) -> int:
-        """Make the calls, and run what stands between them; all but the last segment."""
-        results: dict[int, Array] = {}
-        for k, calling in enumerate(self._calls):
-            if k:
-                answer = int(self._segments[k](_address(self.table)))
-                if answer != RAN:
-                    return answer
-            calling.run(results)
-        self._results = results  # until the last segment has read them
+    def _rest(self) -> int:
+        return self._run(self.module.steps[-1])
+
+    def _run(self, step: str | Node) -> int:
+        assert isinstance(step, str), "between calls there are segments"
+        return int(self._segments[step](address(self.table)))
+
+    def _is_bound(self) -> bool:
+        """Whether the states are where they were."""
+        return all(state.variable._array is array for state, array in self._arrays) and all(
+            variable._info.grad is None for variable in self.graph.asked
+        )
+
+    def proceed(self) -> int:
+        """The steps between the first and the last."""
+        # By number of a node, what calls gave, until the last step has read it.
+        results = self.called = {}
+        for step in self.module.steps[1:-1]:
+            if isinstance(step, Node):
+                self._calls[step.id].run(results)
+            elif (answer := self._run(step)) != RAN:
+                return answer
         return RAN
-
-    def end(self) -> int:
-        """Run the last segment, which writes the states; of a program with calls."""
-        answer = int(self._segments[-1](_address(self.table)))
-        return answer
-
-    def results(self) -> list[Array]:
-        """New arrays for what is returned."""
-        return [empty(shape, dtype) for shape, dtype in self.outputs]
 
 
 class _Calling:
@@ -214,7 +236,7 @@ class _Calling:
                 array = array.copy()  # where an operand lies, another value will
             results[id] = array
             if slot is not None:
-                self._table[slot] = _address(array)
+                self._table[slot] = address(array)
 
 
 class _Seen:
@@ -249,102 +271,19 @@ class _Seen:
         return seen
 
 
-# ------------------------------------------------------------------ states
+def required(graph: Graph) -> int:
+    """Bytes of the arena and the results of a program for a graph."""
+    states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
+    strides = {k: strides for k, s in states if (strides := strides_of_state(s)) is not None}
+    made = plan(lower(graph), strides)
+    kept = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "output"}
+    return made.arena + sum(buffer.bytes for buffer in kept.values())
 
 
-def _strides(state: State) -> tuple[int, ...] | None:
-    """Of a state that is not contiguous, its strides in elements."""
-    array = state.variable._array
-    if array.flags.c_contiguous:
-        return None
-    size = array.itemsize
-    if any(s % size for s in array.strides) or not array.flags.aligned:
-        raise UnfitError(f"{state.label} is not aligned")
-    return tuple(s // size for s in array.strides)
-
-
-def _strides_of(plan_: Plan, k: int) -> tuple[int, ...] | None:
-    for home in plan_.homes.values():
-        if home.buffer.kind == "state" and home.buffer.index == k:
-            return home.view.strides
-    return None
-
-
-def _check_state(state: State, array: Any, strides: tuple[int, ...] | None) -> None:
-    if type(array) is not ndarray or array.shape != state.spec.shape:
-        raise UnfitError(f"{state.label} has another shape")
-    if array.dtype != state.spec.dtype:
-        raise UnfitError(f"{state.label} is {array.dtype} now")
-    if strides is None or array.size <= 1:
-        return
-    pairs = zip(array.shape, array.strides, strides, strict=True)
-    if any(n > 1 and s != want * array.itemsize for n, s, want in pairs):
-        raise UnfitError(f"{state.label} lies in memory in another order")
-
-
-def _span(array: Array) -> tuple[int, int]:
-    """Where an array's memory begins and ends; one byte further than its last where it is empty."""
-    start = end = _address(array)
-    if not array.size:
-        return start, start
-    for n, s in zip(array.shape, array.strides, strict=True):
-        if s > 0:
-            end += (n - 1) * s
-        else:
-            start += (n - 1) * s
-    return start, end + array.itemsize
-
-
-def _refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
-    ordered = sorted(spans)
-    reach, reach_written = -1, False
-    for start, end, written in ordered:
-        if start < reach and (written or reach_written):
-            raise UnfitError("two states share memory")
-        if end > reach:
-            reach, reach_written = end, written
-
-
-def _leaves_without_gradient(graph: Graph) -> list[Variable]:
-    """Those whose gradient the program leaves or clears, and that have none from before."""
-    before = {id(s.variable) for s in graph.states if s.field == "grad" and s.id >= 0}
-    left = [s.variable for s in graph.states if s.field == "grad" and s.id < 0]
-    return [v for v in (*left, *graph.cleared) if id(v) not in before]
-
-
-def _watched(state: State, array: Array, written: bool) -> list[int]:
-    """Place, mask and word of what a program relies on of a state."""
-    variable, layout = state.variable, _layout()
-    if layout is None:
-        return []
-    words = [_slot(Value, "_array") + id(variable), -1, id(array)]
-    words += [id(array) + layout.data, -1, _address(array)]
-    if is_trainable(variable):
-        words += [_slot(Value, "_recording") + id(variable), -1, id(LEAF)]
-        words += [_slot(Value, "_info") + id(variable), -1, id(variable._info)]
-    if written:
-        words += [id(array) + layout.flags, _WRITEABLE, _WRITEABLE]
-    return words
-
-
-def _empty_gradient(variable: Variable) -> list[int]:
-    if variable._info is None or _layout() is None:
-        return []
-    words = [_slot(Value, "_info") + id(variable), -1, id(variable._info)]
-    return [*words, _slot(Info, "grad") + id(variable._info), -1, id(None)]
-
-
-# ------------------------------------------------------------------ memory
-
-
-def _address(array: Array) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
-
-
-def _write(address: int, words: list[int]) -> None:
-    for k, word in enumerate(words):
-        ctypes.c_int64.from_address(address + 8 * k).value = word
+def _source(k: int, node: Node | None) -> int:
+    if node is None or node.owner.kind in ("number", "index"):
+        return (1 << 60) + k
+    return -1 if node.owner.kind == "leaf" else node.owner.id
 
 
 def _segment(address: int) -> Callable[[int], int]:
@@ -360,38 +299,6 @@ def _constant(plan_: Plan, index: int) -> Array:
     raise AssertionError(f"constant {index} is nowhere")
 
 
-@cache
-def _slot(kind: Any, name: str) -> int:
-    """How far into an object of a class with slots one of them lies."""
-    thing = kind.__new__(kind)
-    mark = object()
-    setattr(thing, name, mark)
-    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(thing))
-    (place,) = [k for k, word in enumerate(words) if word == id(mark)]
-    return 8 * place
-
-
-@cache
-def _layout() -> Layout | None:
-    """Where NumPy's arrays keep what describes them; None where it is not where it should be."""
-    known = Layout(data=16, ndim=24, shape=32, dtype=56, flags=64)
-    probe = np.arange(6.0).reshape(2, 3)
-    words = (ctypes.c_int64 * 9).from_address(id(probe))
-    if object.__basicsize__ != 16 or ndarray.__basicsize__ < 72:
-        return None
-    shape = (ctypes.c_int64 * 2).from_address(words[4])
-    flags = words[8] & 0xFFFFFFFF
-    right = (
-        words[1] == id(ndarray)
-        and words[2] == _address(probe)
-        and words[3] & 0xFFFFFFFF == 2
-        and list(shape) == [2, 3]
-        and words[7] == id(probe.dtype)
-        and flags == probe.flags.num
-    )
-    return known if right else None
-
-
-def gradient_of(state: State) -> Any:
-    """The gradient that a program adds to."""
-    return array_of(state.variable.grad)
+def _seen(array: Any) -> tuple[Any, ...]:
+    flags = array.flags
+    return array.shape, array.dtype, flags.c_contiguous and flags.aligned

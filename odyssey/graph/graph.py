@@ -100,13 +100,17 @@ class Graph:
         outputs: The leaves of the result: Refs, Filled, or values that no input reaches.
         clears: Labels of the gradients that the function leaves at None.
         cleared: Whose they are.
+        asked: Variables whose gradient the function found to be None.
+        eager: Why no program can do what the function does; None where one can.
         made: Variables that hold what Python knows, as learning rates, and what makes them anew.
     """
 
     __slots__ = (
+        "asked",
         "cleared",
         "clears",
         "constants",
+        "eager",
         "inputs",
         "instructions",
         "made",
@@ -122,6 +126,8 @@ class Graph:
         self.outputs: list[Any] = []
         self.clears: list[str] = []
         self.cleared: list[Variable] = []
+        self.asked: list[Variable] = []
+        self.eager: str | None = None
         self.made: list[tuple[Variable, Callable[[], Variable]]] = []
 
     def captures(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
+from functools import partialmethod
 from itertools import chain, count
 from typing import Any, NoReturn
 
@@ -49,6 +50,11 @@ class TracedArray(Symbol, Operators):
     def _no_value(self, *args: Any, **named: Any) -> NoReturn:
         raise self.graph.no_value("Python asks for the value of", self)
 
+    def _in_place(self, name: str, other: Any) -> Any:
+        """What an array does to itself is done to a new one; the run will write to the old."""
+        self.graph.only_eagerly(f"it computes in place, by {name}")
+        return NotImplemented
+
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __format__ = _no_value
     __array__ = item = tolist = tobytes = _no_value
 
@@ -65,6 +71,22 @@ class TracedArray(Symbol, Operators):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+):
+    setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
 
 
 class Trace:
@@ -110,6 +132,10 @@ class Trace:
             f"{what} while a graph is traced, which would happen once and not at every run; "
             f"{instead}"
         )
+
+    def only_eagerly(self, why: str) -> None:
+        """Note why a program cannot do what the function does."""
+        self.graph.eager = self.graph.eager or why
 
     def no_value(self, who: str, value: Any) -> TapeError:
         """Return the error of a question for a value that only a run will know."""
@@ -273,6 +299,8 @@ class Trace:
         """A leaf's gradient: what the function made of it, or that from before, as a state."""
         if variable._id not in self._grads:
             grad = variable._info and variable._info.grad
+            if grad is None and not self.is_own(variable):
+                self.graph.asked.append(variable)
             if grad is not None and not self.is_own(variable):
                 grad = self._state(variable, "grad", spec_of(grad))
             self._grads[variable._id] = (variable, grad)
@@ -314,7 +342,10 @@ class Trace:
 
     def finish(self, outputs: list[Any]) -> None:
         """Settle what the function returned and what it left in the Variables."""
+        given = {variable._id for variable, _ in self.graph.made}
         for (id, field), state in self._states.items():
+            if self.is_own(state.variable) and id not in given:
+                self.only_eagerly(f"{state.label} is made by a first run")
             if field == "data":
                 ref = self._ref(self._current[id])
                 state.update = ref if ref != Ref(state.id) else None

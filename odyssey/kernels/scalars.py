@@ -225,7 +225,7 @@ class _Typed:
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)
             self.max = float(limits.max)
         else:
-            self.max = int(np.iinfo(program.dtype).max) if self.kind == "i" else 1
+            self.max = int(np.iinfo(program.dtype).max) if self.kind in "iu" else 1
 
     def __call__(self, value: Any) -> Term:
         return self._program.write("T", value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Group:
     """
 
     __slots__ = ("_make", "_programs", "_rule", "_settings", "params", "paths")
+
+    _made_again: ClassVar[tuple[str, ...]] = ("_programs", "_rule")  # see Optimizer
 
     learning_rate: float
 

@@ -58,6 +58,8 @@ class Optimizer:
     # What makes the rule from the settings, by ``rule_of``, and where some of them must lie.
     _declared: ClassVar[Callable[..., Rule] | None] = None
     _ranges: ClassVar[dict[str, str]] = {}
+    # What follows from the rest, and walks over what a function reaches pass by.
+    _made_again: ClassVar[tuple[str, ...]] = ("_packs", "_resting", "_updates")
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         """Refuse keywords of other libraries by our words for them."""

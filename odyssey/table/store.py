@@ -59,6 +59,9 @@ class Store(Protocol):
             instead: What to do.
         """
 
+    def only_eagerly(self, why: str) -> None:
+        """Know that what runs here must run as it was written each time, since ``why``."""
+
     def check_inside(self, recording: Recording) -> None:
         """Raise for a recording that cannot take what is computed here."""
 
@@ -147,6 +150,9 @@ class Memory:
 
     def refuse_effect(self, what: str, instead: str) -> None:
         """Nothing: this is the run."""
+
+    def only_eagerly(self, why: str) -> None:
+        """Nothing: it does."""
 
     def check_inside(self, recording: Recording) -> None:
         """Nothing: any recording takes arrays."""

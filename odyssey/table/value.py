@@ -76,7 +76,7 @@ UNTRACKED = Mark("untracked")
 
 
 # Of leaves that are written to alone.
-_ALONE: list[float] = [0]
+_ALONE: list[float] = [0, 0]
 
 # A number that differs from itself, and so from every version that a tape has noted.
 BEING_WRITTEN = float("nan")
@@ -90,7 +90,8 @@ class Info:
         grad: The accumulated gradient, or None.
         loan: A weak reference to the ``Gradients`` that shares ``grad``'s memory, or None.
         own: The number of this leaf's own writes; NaN, which differs from itself, during one.
-        shared: A list with the same number for all leaves that are written to together.
+        shared: A list with the same number for all leaves that are written to together, and how
+            many these are.
         home: A weak reference to the tape that made the leaf, or None.
         note: Why a constant is one: a word and the ids that it was computed from.
         watched: The id of the value that a tape gave this Variable when it was watched, or None;
@@ -253,7 +254,7 @@ class Together:
 
     def __init__(self, leaves: Sequence[Value]) -> None:
         self._leaves = leaves
-        self._number: list[float] = [0]
+        self._number: list[float] = [0, len(leaves)]
         self._begin: Plan = [(setitem, self._number, 0, BEING_WRITTEN), (ticket,)]
         for leaf in leaves:
             info = leaf._info

@@ -76,6 +76,7 @@ class Span(Left):
         recording.open[id(self)] = me
         if self._check:
             recording.careful = Careful()
+            store().only_eagerly("a tape with check=True looks at every value")
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
         # could go on with the recording.
         self._gaps: list[int] = []

@@ -227,6 +227,7 @@ def warn_if_independent(
     if not (outputs and sources) or tape._derived or not _is_independent(tape, outputs, sources):
         return
     if store() is not MEMORY:  # the run will warn
+        store().only_eagerly(f"{who} warns of a result that depends on nothing")
         return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

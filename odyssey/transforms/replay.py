@@ -130,8 +130,12 @@ def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     if isinstance(thing, partial):
         return [thing.func, *thing.args, *thing.keywords.values()]
     kind = type(thing)
-    held = [slot_value(slot, thing) for slot in slots_of(kind)]
-    return [*_members(thing), *getattr(thing, "__dict__", {}).values(), *held, kind]
+    # What objects of this package made for themselves, and make again.
+    made = getattr(kind, "_made_again", ())
+    held = [slot_value(s, thing) for s in slots_of(kind) if s.__name__ not in made]
+    named = getattr(thing, "__dict__", {})
+    held += [value for name, value in named.items() if name not in made]
+    return [*_members(thing), *held, kind]
 
 
 def _members(thing: Any) -> list[Any]:

@@ -53,6 +53,13 @@ def assert_same(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+def assert_near(one, other):
+    """Alike but for the order of sums of at most 64 products, relative to the largest."""
+    for name in one:
+        bound = 64 * np.finfo(one[name].dtype).eps * np.abs(one[name]).max()
+        np.testing.assert_allclose(other[name], one[name], rtol=0, atol=bound, err_msg=name)
+
+
 # ------------------------------------------------------------------ a whole training step
 
 
@@ -81,13 +88,15 @@ def test_lowering_computes_nothing_and_changes_no_variable():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9], ids=["plain", "momentum"])
-def test_a_compiled_training_step_equals_the_eager_one_bit_for_bit(momentum, dtype):
+def test_a_compiled_training_step_equals_the_eager_one(momentum, dtype):
     eager, compiled = Digits(momentum, dtype), Digits(momentum, dtype)
     step = od.compile(compiled.step)
     for x, y in batches(5, dtype):
-        assert float(eager.step(x, y)) == float(step(x, y))
-        assert_same(eager.numbers(), compiled.numbers())
+        loss = float(eager.step(x, y))
+        assert float(step(x, y)) == pytest.approx(loss, rel=float(64 * np.finfo(dtype).eps))
+        assert_near(eager.numbers(), compiled.numbers())
     assert all(p.grad is None for p in compiled.params.values())
+    assert step.statistics() == (1, 4, 1)
 
 
 def test_eager_and_compiled_steps_may_alternate():
@@ -96,7 +105,7 @@ def test_eager_and_compiled_steps_may_alternate():
     for k, (x, y) in enumerate(batches(6)):
         eager.step(x, y)
         (step if k % 2 else mixed.step)(x, y)
-    assert_same(eager.numbers(), mixed.numbers())
+    assert_near(eager.numbers(), mixed.numbers())
 
 
 def test_a_gradient_that_the_function_leaves_is_left_by_the_program():

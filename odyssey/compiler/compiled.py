@@ -1,0 +1,271 @@
+"""Compiled functions: programs by the arguments that they are for, and the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import MethodType
+from typing import Any, NamedTuple
+
+from numpy import ndarray
+
+from odyssey.checks import function
+from odyssey.compiler.arguments import arrays, fixed, is_input, refuse_unhashable, sign
+from odyssey.compiler.explaining import explained
+from odyssey.compiler.lowered import Lowered
+from odyssey.compiler.native import why_not
+from odyssey.compiler.trial import Trial, forget
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
+from odyssey.tree import leaves
+
+__all__ = ["Compiled", "Statistics"]
+
+# Of how many combinations of arguments a compiled function knows what becomes of them.
+_LIMIT = 256
+# How many programs one combination may have, for numbers and surroundings that differ.
+_MOST = 8
+# How often a first run may leave something that keeps a program from being made.
+_TRIES = 3
+
+
+class Statistics(NamedTuple):
+    """What became of the calls of a compiled function.
+
+    Attributes:
+        programs: Programs that were made.
+        native: Calls that a program did.
+        written: Calls that ran the function as it was written.
+    """
+
+    programs: int
+    native: int
+    written: int
+
+
+class _Case:
+    """What is known of one combination of arguments.
+
+    Attributes:
+        result: Of the first run that no tape surrounded.
+        seen: Whether there was one.
+        programs: Each with the fixed arguments it is for, the latest first.
+        why: Why no program is made any more; None while one may be.
+        tries: How often one was tried.
+        trial: One that no program was made of yet, and its guards.
+    """
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.seen = False
+        self.trial: tuple[dict[str, Any], Trial, Any] | None = None
+        self.programs: list[tuple[dict[str, Any], Any]] = []
+        self.why: str | None = None
+        self.tries = 0
+
+
+class Compiled:
+    """A function that runs as a native program where one can stand for it.
+
+    The first call with arguments of new shapes and types runs the function as it was written, after
+    a trial; later ones run a program, if one can do all that the function does. What no graph can
+    hold is refused before the first run.
+    """
+
+    # Walks over what a function reaches pass by these; see Optimizer.
+    _made_again = ("_known", "_latest", "_made", "_native", "_written")
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        update_wrapper(self, function("compile", fn))
+        self._fn = fn
+        self._known: dict[Any, _Case] = {}
+        # The latest program whose arguments were all arrays.
+        self._latest: Any = None
+        self._made = self._native = self._written = 0
+
+    def __repr__(self) -> str:
+        return f"compile({getattr(self, '__name__', type(self._fn).__name__)})"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run a program, or the function. Inside another trace, become part of it."""
+        latest = self._latest
+        if latest is not None and not named:
+            result = latest.run(args)
+            if result is not latest.missed:
+                self._native += 1
+                return result
+        return self._call(args, named)
+
+    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if store() is not MEMORY:
+            return self._fn(*args, **named)
+        try:
+            key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
+        except RecursionError:  # a container that holds itself: the run will say so
+            return self._fn(*args, **named)
+        case = self._known.get(key)
+        if case is None:
+            return self._first(key, args, named)
+        given = arrays(args, named)
+        known = fixed(args, named)
+        if scopes()[0] is not None:
+            self._written += 1
+            return self._fn(*args, **named)
+        if not case.seen:
+            return self._look(case, args, named)
+        refused = False
+        for wanted, program in list(case.programs):
+            if wanted == known:
+                result = program.run_plain(given)
+                if result is not program.missed:
+                    return self._ran(case, program, result)
+                refused = refused or program.guards.holds()
+        # A program that fits, and refuses, leaves an error to the function.
+        if case.why is None and not refused:
+            self._make(case, args, named, known)
+            if case.programs and case.programs[0][0] == known:
+                program = case.programs[0][1]
+                result = program.run_plain(given)
+                if result is not program.missed:
+                    return self._ran(case, program, result)
+        self._written += 1
+        return self._fn(*args, **named)
+
+    def _ran(self, case: _Case, program: Any, result: Any) -> Any:
+        """Try this program first, the next time."""
+        self._native += 1
+        if case.programs[0][1] is not program:
+            case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
+        self._latest = program if program.bare else self._latest
+        return result
+
+    # -------------------------------------------------------------- the first call, and programs
+
+    def _first(self, key: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Trace; raise what no graph can hold; run.
+
+        Where something else goes wrong the run will go wrong in the same way, and say so with
+        values in its message; or it does what only tracing cannot, which is not an error.
+        """
+        refuse_unhashable(args, named)
+        trial = Trial(self._fn, args, named)
+        case = _Case()
+        if trial.error is not None:
+            forget(trial.error)
+            case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
+        else:
+            self._learn(key, case)
+            self._keep(case, trial, args, named)
+        result = self._look(case, args, named)
+        if trial.error is not None:
+            self._learn(key, case)
+        return result
+
+    def _look(self, case: _Case, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Run the function, and remember of which kinds its results are."""
+        alone = scopes()[0] is None
+        self._written += 1
+        result = self._fn(*args, **named)
+        if alone:
+            case.result, case.seen = result, True
+        return result
+
+    def _keep(
+        self, case: _Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        """Keep a trial for a program, with guards; or note why none can be made."""
+        from odyssey.compiler.guards import guards_of
+
+        case.tries += 1
+        why = why_not() or trial.effects or trial.graph.eager
+        guards = None
+        if why is None:
+            others = [leaf for leaf in leaves((args, named)) if not is_input(leaf)]
+            guards = guards_of(self._fn, *others)
+            why = guards.reason
+        if why is None:
+            case.trial = (fixed(args, named), trial, guards)
+        # What a first run makes may let a later one be a program.
+        elif trial.graph.eager is None or trial.effects or case.tries >= _TRIES:
+            case.why = why
+
+    def _learn(self, key: Any, case: _Case) -> _Case:
+        known = list(self._known)
+        for old in known[: len(known) + 1 - _LIMIT]:
+            self._known.pop(old, None)
+        self._known[key] = case
+        return case
+
+    def _make(
+        self, case: _Case, args: tuple[Any, ...], named: dict[str, Any], known: dict[str, Any]
+    ) -> None:
+        """Make a program, or note why none can be made."""
+        from odyssey.compiler.calling import Program, UnsuitedError
+
+        if len(case.programs) >= _MOST:
+            case.why = f"{_MOST} programs were made, and something differs again"
+            return
+        kept, case.trial = case.trial, None
+        if kept is None or kept[0] != known or not kept[2].holds():
+            trial = Trial(self._fn, args, named)
+            if trial.error is not None:
+                forget(trial.error)
+                case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
+                return
+            self._keep(case, trial, args, named)
+            kept, case.trial = case.trial, None
+            if kept is None:
+                return
+        bare = not named and all(type(a) is ndarray for a in args)
+        try:
+            program = Program(kept[1], kept[2], case.result, bare)
+        except UnsuitedError as error:
+            case.why = str(error)
+            return
+        except Exception as error:
+            case.why = f"the compiler fails, {type(error).__name__}: {error}"
+            return
+        self._made += 1
+        case.programs.insert(0, (known, program))
+
+    # -------------------------------------------------------------- to be looked at
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """Trace for arguments like these; nothing is computed and no Variable changes."""
+        return Lowered(self._fn, args, named)
+
+    def statistics(self) -> Statistics:
+        """How many programs were made, and how calls were run."""
+        return Statistics(self._made, self._native, self._written)
+
+    def clear_cache(self) -> None:
+        """Forget all programs, and what is known of arguments."""
+        self._known.clear()
+        self._latest = None
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """What is done for arguments like these, in words: the program, or why there is none.
+
+        Returns:
+            Text: kernels with what they compute, bytes, what is called and why, guards, and times.
+        """
+        key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
+        case = self._known.get(key)
+        if case is None:
+            return "not called with such arguments yet; the second call makes a program"
+        if not case.programs:
+            return f"runs as it was written: {case.why or 'it was called once'}"
+        return explained(case.programs[0][1])
+
+    def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:
+        """Bytes that a program takes beside arguments and states, by device; nothing is run.
+
+        Returns:
+            ``{"cpu": bytes}``: its arena, and the results.
+        """
+        from odyssey.compiler.running import required
+
+        return {"cpu": required(self.lower(*args, **named).graph)}

@@ -1,0 +1,64 @@
+"""A function traced for certain arguments, to be read and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from odyssey.compiler.arguments import arrays, fixed
+from odyssey.compiler.program import check_specs, run
+from odyssey.compiler.trial import Trial
+from odyssey.errors import DTypeError, TapeError
+from odyssey.graph.graph import Graph
+from odyssey.tree import unflatten
+
+__all__ = ["Lowered"]
+
+
+class Lowered:
+    """A function traced for arguments of certain shapes.
+
+    Attributes:
+        graph: What it computes; print it to read it.
+    """
+
+    graph: Graph
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]):
+        trial = Trial(fn, args, named, anyway=True)
+        if trial.error is not None:
+            raise trial.error
+        self.graph = trial.graph
+        self._fn = fn
+        self._result = trial.result
+        self._given = fixed(args, named)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run the function on arguments of the shapes that were lowered."""
+        check_specs(self.graph, arrays(args, named))
+        return self._fn(*args, **named)
+
+    def evaluate(self, *args: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
+        """Run the graph, and write nothing.
+
+        Returns:
+            The result, with arrays for Variables, and by label what a run of the function would
+            leave in the Variables that it captured.
+
+        >>> w = Variable([1.0, 2.0], name="w")
+        >>> lowered = compile(lambda x: w.assign(w + x).sum()).lower(np.ones(2))
+        >>> lowered.evaluate(np.array([10.0, 20.0]))
+        (array(33.), {'w': array([11., 22.])})
+        """
+        if (given := fixed(args, named)) != self._given:
+            raise DTypeError(
+                f"evaluate: {self._given} are fixed in this graph, and {given} came; lower again"
+            )
+        outputs, left = run(self.graph, arrays(args, named))
+        return unflatten(self._result, outputs), left
+
+    def __reduce__(self) -> NoReturn:
+        raise TapeError(
+            "lower: a graph refers to Variables of this process, so it is neither copied nor "
+            "pickled; lower again"
+        )
