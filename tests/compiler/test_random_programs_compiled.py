@@ -47,6 +47,20 @@ def test_300_random_steps_leave_compiled_what_they_leave_eagerly(program, dtype)
     run(*program, steps=5, dtype=dtype)
 
 
+@pytest.mark.skipif(
+    not hasattr(od.compile(np.exp), "statistics"), reason="compile runs functions as written"
+)
+def test_the_random_steps_are_watched_and_run_as_programs():
+    native = 0
+    for seed in range(20):
+        world = Stepped(seeded(seed, LONGEST), seed)
+        compiled = od.compile(world.step)
+        for k in range(3):
+            compiled(world.arguments(k), 0.01)
+        native += compiled.statistics().native > 0
+    assert native > 16
+
+
 def test_the_random_steps_are_long_and_hold_all_kinds_of_leaves_and_state():
     lengths, places, updated = [], set(), 0
     for seed in range(100):

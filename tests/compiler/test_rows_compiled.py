@@ -183,7 +183,7 @@ every_binary = pytest.mark.parametrize("row", BINARY, ids=lambda row: row.name)
 
 def walk_mixed(row, chosen):
     """Check a row on operands of two dtypes, and on an array beside a number, on either side."""
-    rng = np.random.default_rng(0)
+    rng, op = np.random.default_rng(0), row.call
     for one, other in MIXED:
         x = [rng.uniform(1, 9, (4, 5)).astype(one) for _ in range(3)]
         y = [rng.uniform(1, 9, (4, 1)).astype(other) for _ in range(3)]
@@ -194,7 +194,7 @@ def walk_mixed(row, chosen):
         for dtype in ("float32", "int64", "float16"):
             z = [rng.uniform(1, 9, 5).astype(dtype) for _ in range(3)]
             if chosen(f"{row.name}{dtype}{number!r}"):
-                check(lambda v, n=number: row.call(v, n), [(v,) for v in z], what=(dtype, number))
+                check(lambda v, n=number: op(v, n), [(v,) for v in z], what=(dtype, number))
             if chosen(f"{row.name}{number!r}{dtype}"):
                 check(row.call, [(number, v) for v in z], what=(number, dtype))
 
@@ -259,6 +259,25 @@ def test_folds_of_special_numbers_are_those_of_the_row(fn, bad):
 
 
 # ------------------------------------------------------------------ the walk finds what is wrong
+
+PROGRAMS = pytest.mark.skipif(
+    not hasattr(od.compile(np.exp), "statistics"), reason="compile runs functions as written"
+)
+
+
+@PROGRAMS
+@pytest.mark.parametrize("walked", [forward, derivatives])
+def test_what_the_walks_call_is_watched_and_runs_as_programs(walked):
+    native = total = 0
+    for name, (row, sample) in EVERY.items():
+        if drawn(name + "p", 20) and tracked(row, sample):
+            fn, calls = walked(row, sample, "float64")
+            compiled = od.compile(fn)
+            check(fn, calls, compiled=compiled, what=name)
+            native += compiled.statistics().native > 0
+            total += 1
+    assert total > 40
+    assert native > 0.8 * total
 
 
 def test_kinds_and_bounds_are_those_of_the_rows_on_the_way():

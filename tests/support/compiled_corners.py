@@ -64,10 +64,10 @@ def meet(row, args, got, wanted, ulps):
 def check_corners(name, dtype):
     """Raise AssertionError unless the scalar of a name is its row, compiled, in three calls."""
     row, options = scalar_cases.CASES[name]
-    named = dict(zip(row.options, options, strict=True))
+    op, named = row.call, dict(zip(row.options, options, strict=True))
 
     def call(*given):
-        return row.call(*given, **named)
+        return op(*given, **named)
 
     compiled = od.compile(call)
     for args in corners(row, dtype):

@@ -9,6 +9,37 @@ from support.compiled_rows import assert_within, plain, same_bits, ways_to_outpu
 PLACES = ("trained", "frozen", "argument", "captured")
 
 
+def spelled(program):
+    """A program as a function that is written out, since what looks ops up by text is not traced.
+
+    What Python cannot spell stands in the function's globals.
+    """
+    names = {"ops": ops}
+
+    def told(value):
+        if type(value) in (int, float, bool, str, type(None)):
+            return repr(value)
+        if type(value) is tuple:
+            return f"({''.join(told(part) + ', ' for part in value)})"
+        names[f"c{len(names)}"] = value
+        return f"c{len(names) - 1}"
+
+    def operand(value):
+        if type(value) is list:
+            return f"[{', '.join(map(operand, value))}]"
+        return f"v{value}" if type(value) is int else told(value)
+
+    given = ", ".join(f"v{k}" for k in range(len(program.leaves)))
+    lines = [f"def run({given}):"]
+    for k, step in enumerate(program.steps, len(program.leaves)):
+        options = [f"{name}={told(value)}" for name, value in step.options.items()]
+        call = f"ops.{step.op}({', '.join([*map(operand, step.operands), *options])})"
+        lines.append(f"    v{k} = {call}{'' if step.part is None else f'[{step.part}]'}")
+    lines.append(f"    return [{', '.join(f'v{k}' for k in program.outputs)}]")
+    exec("\n".join(lines), names)
+    return names["run"]
+
+
 class Stepped:
     """A program whose leaves are parameters, constants, arguments and captured arrays.
 
@@ -18,7 +49,7 @@ class Stepped:
 
     def __init__(self, program, seed, dtype=np.float64):
         rng = np.random.default_rng(seed)
-        self.program = program
+        self.program, self.run = program, spelled(program)
         self.places = [PLACES[k] for k in rng.integers(len(PLACES), size=len(program.leaves))]
         self.places[rng.integers(len(program.leaves))] = "trained"
         self.leaves = [
@@ -33,7 +64,7 @@ class Stepped:
         self.weights = [rng.uniform(-1.0, 1.0, np.shape(y)).astype(dtype) for y in self.outputs()]
 
     def outputs(self):
-        return self.program.run(ops, [plain(x) for x in self.leaves])
+        return self.run(*[plain(x) for x in self.leaves])
 
     @property
     def trained(self):
@@ -50,7 +81,7 @@ class Stepped:
             for x, place in zip(self.leaves, self.places, strict=True)
         ]
         with GradientTape() as tape:
-            outputs = self.program.run(ops, values)
+            outputs = self.run(*values)
             terms = [ops.sum(y * w) for y, w in zip(outputs, self.weights, strict=True)]
             # Each parameter takes part, so that each gets a gradient.
             loss = sum(terms, start=sum(ops.sum(p) * 0.01 for p in self.trained))

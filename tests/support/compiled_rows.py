@@ -275,10 +275,14 @@ def compare(fn, args, got, wanted, what):
 
 
 def forward(row, sample, dtype):
-    """A call of a row as a function of its arrays, and three sets of them."""
+    """A call of a row as a function of its arrays, and three sets of them.
+
+    The function holds what a compiled one can watch: the op, and options of plain kinds.
+    """
+    op, options = row.call, dict(sample.options)
 
     def call(*given):
-        return row.call(*given, **sample.options)
+        return op(*given, **options)
 
     return call, [draw(sample, dtype, seed) for seed in range(3)]
 
@@ -287,6 +291,7 @@ def derivatives(row, sample, dtype):
     """Both derivatives of a row in both modes as a function of arrays, and three sets of them."""
     positions = tracked(row, sample)
     kept = draw(sample, dtype)
+    op, options, several = row.call, dict(sample.options), bool(row.several)
 
     def call(moving, cotangents, directions):
         leaves = [Variable(x, requires_grad=True) for x in moving]
@@ -295,17 +300,19 @@ def derivatives(row, sample, dtype):
             given[k] = leaf
         with GradientTape(persistent=True) as outer:
             with GradientTape(persistent=True) as inner:
-                out = row.call(*given, **sample.options)
-            outs = list(out) if row.several else [out]
+                out = op(*given, **options)
+            outs = list(out) if several else [out]
             first = inner.gradient(outs, leaves, cotangents, unused="zero")
             # Adding the leaf times 0 makes a result of what would be a constant.
             slopes = [g + 0.0 * x for g, x in zip(first, leaves, strict=True)]
         over_reverse = outer.gradient(slopes, leaves, directions, unused="zero")
         over_forward = outer.jvp(slopes, leaves, directions)
-        return [*outs, *first, inner.jvp(outs, leaves, directions), over_reverse, over_forward]
+        tangent = inner.jvp(outs, leaves, directions)
+        found = od.tree.leaves([*outs, *first, tangent, over_reverse, over_forward])
+        return [x * 1.0 for x in found]  # apart: no program has results that share memory
 
-    made = row.call(*kept, **sample.options)
-    outs = list(made) if row.several else [made]
+    made = op(*kept, **options)
+    outs = list(made) if several else [made]
     calls = []
     for seed in range(3):
         operands = draw(sample, dtype, seed)
