@@ -56,6 +56,7 @@ end:
   ret void
 }}
 """
+# Looking is a function of its own, without a stack: it is called for each vector.
 _SEVERAL = """
 define internal {v} @{name}_{n}({v} %x, {v} %found) noinline nounwind willreturn memory(none) {{
   %size = call {v} @llvm.fabs.v{n}{s}({v} %x)
@@ -64,6 +65,12 @@ define internal {v} @{name}_{n}({v} %x, {v} %found) noinline nounwind willreturn
   %none = icmp eq i{n} %bits, 0
   br i1 %none, label %end, label %mend
 mend:
+  %mended = tail call {v} @{name}_all_{n}({v} %x, {v} %found)
+  ret {v} %mended
+end:
+  ret {v} %found
+}}
+define internal {v} @{name}_all_{n}({v} %x, {v} %found) noinline optsize nounwind {{
   %xs = alloca {v}
   %founds = alloca {v}
   store {v} %x, ptr %xs
@@ -71,8 +78,6 @@ mend:
   call void @{name}_each(ptr %xs, ptr %founds, i64 {n})
   %mended = load {v}, ptr %founds
   ret {v} %mended
-end:
-  ret {v} %found
 }}
 """
 
