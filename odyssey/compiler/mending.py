@@ -2,7 +2,7 @@
 
 A branch in a loop, and a function that LLVM does not know, keep it from vectorizing. So the call
 that mends one number says which functions mend several: these look at all their numbers at once,
-and do the work only where one needs it. It costs 0.04 ns a number.
+and do the work only where one needs it. Beside sines it costs 0.05 to 0.2 ns a number.
 """
 
 from __future__ import annotations

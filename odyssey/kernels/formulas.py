@@ -24,6 +24,9 @@ __all__ = ["World", "errors", "exponentials", "logarithms", "polynomial", "two_p
 
 Formula = Callable[..., Any]
 
+# So many coefficients, and more, are summed in two parts.
+_APART = 6
+
 
 class World(NamedTuple):
     """What formulas compute with.
@@ -76,14 +79,26 @@ def two_parts(w: World, high: float, low: float) -> tuple[Any, Any]:
 
 
 def polynomial(w: World, coefficients: Sequence[float]) -> Any:
-    """``c0 + z (c1 + z (...))``, as one expression, for a loop in it would not vectorize."""
-    names = {f"c{k}": w.number(c) for k, c in enumerate(coefficients)}
-    text = f"c{len(coefficients) - 1}"
-    for k in reversed(range(len(coefficients) - 1)):
-        text = f"fma({text}, z, c{k})"
-    scope: dict[str, Any] = {**names, "fma": w.fma, "__name__": __name__}
-    exec(f"def polynomial(z):\n    return {text}", scope)
+    """The sum of ``c[k] * z**k``, as one expression, for a loop in it would not vectorize.
+
+    Even and odd powers are summed apart: half as many steps wait for each other.
+    """
+    scope: dict[str, Any] = {f"c{k}": w.number(c) for k, c in enumerate(coefficients)}
+    scope |= {"fma": w.fma, "__name__": __name__}
+    few = len(coefficients) < _APART
+    whole = _nested(range(len(coefficients)), "z")
+    odd, even = (_nested(range(k, len(coefficients), 2), "y") for k in (1, 0))
+    text = f"    return {whole}\n" if few else f"    y = z * z\n    return fma({odd}, z, {even})\n"
+    exec(f"def polynomial(z):\n{text}", scope)
     return w.function(scope["polynomial"])
+
+
+def _nested(places: Sequence[int], variable: str) -> str:
+    """``c0 + z (c1 + z (...))``, of some coefficients."""
+    text = f"c{places[-1]}"
+    for k in reversed(places[:-1]):
+        text = f"fma({text}, {variable}, c{k})"
+    return text
 
 
 def exponentials(w: World) -> dict[str, Any]:
