@@ -78,14 +78,15 @@ def two_parts(w: World, high: float, low: float) -> tuple[Any, Any]:
     return first, w.number((high - float(first)) + low)
 
 
-def polynomial(w: World, coefficients: Sequence[float]) -> Any:
+def polynomial(w: World, coefficients: Sequence[float], apart: bool = True) -> Any:
     """The sum of ``c[k] * z**k``, as one expression, for a loop in it would not vectorize.
 
-    Even and odd powers are summed apart: half as many steps wait for each other.
+    Even and odd powers are summed apart: half as many steps wait for each other. Where that would
+    err more, ``apart`` is false.
     """
     scope: dict[str, Any] = {f"c{k}": w.number(c) for k, c in enumerate(coefficients)}
     scope |= {"fma": w.fma, "__name__": __name__}
-    few = len(coefficients) < _APART
+    few = len(coefficients) < _APART or not apart
     whole = _nested(range(len(coefficients)), "z")
     odd, even = (_nested(range(k, len(coefficients), 2), "y") for k in (1, 0))
     text = f"    return {whole}\n" if few else f"    y = z * z\n    return fma({odd}, z, {even})\n"
@@ -281,8 +282,9 @@ def errors(w: World, exp_of: Any) -> dict[str, Any]:
     known = ERRORS[w.dtype.type]
     one, two, none, k, end = F(1), F(2), F(0), F(K), F(known.end)
     head, nothing = I(-4096 if w.single else -(1 << 27)), I(0)  # the leading half of a fraction
-    near = polynomial(w, known.near[::-1])
-    far = polynomial(w, known.far[::-1])
+    # What has a size of its own, not that of a correction: 0.4 units in the last place less.
+    near = polynomial(w, known.near[::-1], apart=False)
+    far = polynomial(w, known.far[::-1], apart=False)
 
     @w.function
     def tail(size: Any) -> Any:
