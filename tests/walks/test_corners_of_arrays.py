@@ -87,6 +87,26 @@ def running_product(x):
     return [mpmath.fprod(x[: k + 1]) for k in range(len(x))]
 
 
+def in_a_line(x):
+    return ops.reshape(x, (1, 1, 3))
+
+
+SHARES = [0.25, 0.5, 0.25]
+
+
+def shares(x):
+    return np.array(SHARES, x.dtype)
+
+
+def pulled(x):
+    mean = mpmath.fsum(s * v for s, v in zip(SHARES, x, strict=True))
+    return [s * (v - mean) for s, v in zip(SHARES, x, strict=True)]
+
+
+def pulled_to_logarithms(x):
+    return [v - s * mpmath.fsum(x) for s, v in zip(SHARES, x, strict=True)]
+
+
 def recurrence(x):
     out = [x[0]]
     for v in x[1:]:
@@ -170,6 +190,27 @@ FUNCTIONS = {
     ),
     "cumsum": (ops.cumsum, running),
     "cumprod": (ops.cumprod, running_product),
+    "softmax_pullback": (lambda x: ops.softmax_pullback(x, shares(x)), pulled),
+    "log_softmax_pullback": (
+        lambda x: ops.log_softmax_pullback(x, np.log(shares(x))),
+        pulled_to_logarithms,
+    ),
+    "conv1d": (
+        lambda x: ops.ravel(ops.conv1d(in_a_line(x), np.array([[[2.0, -1.0]]], x.dtype))),
+        lambda x: [2 * x[0] - x[1], 2 * x[1] - x[2]],
+    ),
+    "convolution_input": (
+        lambda x: ops.convolution_input(in_a_line(x), np.array([[[2.0, -1.0]]], x.dtype), (4,))[
+            0, 0, :3
+        ],
+        lambda x: [2 * x[0], 2 * x[1] - x[0], 2 * x[2] - x[1]],
+    ),
+    "convolution_weight": (
+        lambda x: ops.ravel(
+            ops.convolution_weight(np.array([[[2.0, -1.0]]], x.dtype), in_a_line(x), (2,))
+        ),
+        lambda x: [2 * x[0] - x[1], 2 * x[1] - x[2]],
+    ),
     "linear_recurrence": (lambda x: ops.linear_recurrence(x, x), recurrence),
     "linear_recurrence, reverse": (
         lambda x: ops.flip(
@@ -337,7 +378,7 @@ def test_functions_of_arrays_have_their_derivatives_at_the_corners(name, dtype):
 # ------------------------------------------------------------------ what only moves numbers
 
 MOVING = {"take", "add_taken", "take_along_axis", "add_along_axis", "setitem", "concatenate"}
-MOVING |= {"put_along_axis", "dynamic_slice", "dynamic_update_slice"}
+MOVING |= {"put_along_axis", "dynamic_slice", "dynamic_update_slice", "demanded"}
 MOVING |= {"dft", "real_dft", "inverse_real_dft"}  # which multiply by numbers of their own
 CORNERS = np.array([0.0, -0.0, INF, -INF, NAN, 5e-324, 1.7e308, 1.0])
 MOVED = {k: case for k, case in SMOOTH.items() if case[0].linear or case[0].name in MOVING}
@@ -386,18 +427,15 @@ CHOICES |= {"segment_max", "segment_min"}
 # Tested at corners of their own: in test_several_results, as matrices, test_normalization,
 # test_running, test_dropout.
 MATRICES = {"eigvalsh", "layer_norm", "philox_dropout", "rms_norm", "logcumsumexp"}
-# Sums of products, which are linear in each operand; their values are tested in their rooms.
-MATRICES |= {"conv1d", "conv2d", "conv3d", "convolution_input", "convolution_weight"}
-MATRICES |= {"depthwise_conv2d", "depthwise_separable_conv2d"}
+# Over more axes what is walked over one.
+MATRICES |= {"conv2d", "conv3d", "depthwise_conv2d", "depthwise_separable_conv2d"}
 # Attention and pooling, tested in their files.
 MATRICES |= {"attention_pullback", "scaled_dot_product_attention", "max_pool1d", "max_pool2d"}
 MATRICES |= {"max_pool3d", "max_pool_pullback", "max_pool_pushforward"}
 # Rotations, which are linear too, and gates, which are tested far out in test_recurrent.
-MATRICES |= {"convolve", "rope", "recurrent_pullback", "recurrent_states"}
+MATRICES |= {"rope", "recurrent_pullback", "recurrent_states"}
 # What normalization calls; rows that are looked up and added, as those of ``take`` are.
 MATRICES |= {"norm_pullback", "norm_weight_pullback", "embedding", "embedding_pullback"}
-# What softmax calls: linear in the cotangent, tested with their rows.
-MATRICES |= {"log_softmax_pullback", "softmax_pullback"}
 
 
 def test_every_row_that_has_a_derivative_walks_the_corners():
