@@ -70,6 +70,7 @@ def avg_pool1d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
@@ -80,6 +81,7 @@ def avg_pool2d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
@@ -91,6 +93,7 @@ def avg_pool3d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     *,
     x: ArrayLike = ...,
 ) -> _Array: ...
@@ -100,6 +103,7 @@ def avg_pool_pullback(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     count_include_pad: bool,
+    ceil_mode: bool = False,
     *,
     cotangent: ArrayLike = ...,
 ) -> _Array: ...
@@ -499,14 +503,32 @@ def max(
     keepdims: bool = False,
 ) -> _Array: ...
 def max_pool1d(
-    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+    g: ArrayLike,
+    x: ArrayLike,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> _Array: ...
 def max_pool2d(
-    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+    g: ArrayLike,
+    x: ArrayLike,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> _Array: ...
 maxpool2d = max_pool2d
 def max_pool3d(
-    g: ArrayLike, x: ArrayLike, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1
+    g: ArrayLike,
+    x: ArrayLike,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> _Array: ...
 def max_pool_pullback(
     g: ArrayLike,
@@ -515,6 +537,7 @@ def max_pool_pullback(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     cotangent: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:
@@ -526,6 +549,7 @@ def max_pool_pushforward(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     t: ArrayLike = ...,
 ) -> tuple[_Array, _Array]:

@@ -265,6 +265,7 @@ def avg_pool1d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last axis."""
@@ -277,6 +278,7 @@ def avg_pool1d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
 
@@ -289,6 +291,7 @@ def avg_pool2d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last two axes."""
@@ -301,6 +304,7 @@ def avg_pool2d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
 
@@ -313,6 +317,7 @@ def avg_pool3d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> V:
     """Mean of each window over the last three axes."""
@@ -325,6 +330,7 @@ def avg_pool3d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
 
@@ -337,6 +343,7 @@ def avg_pool_pullback(
     padding: tuple[int, ...],
     count_include_pad: bool,
     spec: Spec,
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V:
@@ -350,6 +357,7 @@ def avg_pool_pullback(
     padding: tuple[int, ...],
     count_include_pad: bool,
     spec: Spec,
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1533,6 +1541,7 @@ def max_pool1d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> V:
@@ -1546,6 +1555,7 @@ def max_pool1d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1559,6 +1569,7 @@ def max_pool2d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> V:
@@ -1572,6 +1583,7 @@ def max_pool2d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1585,6 +1597,7 @@ def max_pool3d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> V:
@@ -1598,6 +1611,7 @@ def max_pool3d(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1610,6 +1624,7 @@ def max_pool_indices(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V:
@@ -1622,6 +1637,7 @@ def max_pool_indices(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1635,6 +1651,7 @@ def max_pool_pullback(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V:
@@ -1648,6 +1665,7 @@ def max_pool_pullback(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V: ...
@@ -1660,6 +1678,7 @@ def max_pool_pullback(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> Array: ...
@@ -1673,6 +1692,7 @@ def max_pool_pushforward(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V:
@@ -1686,6 +1706,7 @@ def max_pool_pushforward(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> V: ...
@@ -1698,6 +1719,7 @@ def max_pool_pushforward(
     stride: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
+    ceil_mode: bool = False,
     *,
     tape: Tape | None = None,
 ) -> Array: ...

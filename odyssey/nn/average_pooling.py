@@ -33,25 +33,30 @@ def _mean_of_four(x: Array, *options: Any) -> Array:
 
 
 def _spread_in_fours(g: Spec, *options: Any) -> bool:
-    *windows, _, spec = options
+    *windows, _, spec, ceil_mode = options
     # The loop trusts the shapes.
-    fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]))
+    fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]), ceil_mode)
     return fits and _in_fours(Spec(spec.shape, g.dtype), *windows)
 
 
 def _spread_over_four(g: Array, *options: Any) -> Array:
     from odyssey.kernels.pooling import to_fours
 
-    return to_fours(g, options[-1])
+    return to_fours(g, options[-2])
 
 
 # ------------------------------------------------------------------ in ops
 
 
 def _averages_in_ops(
-    x: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    ceil_mode: bool,
 ) -> Any:
-    plan = plan_over("avg_pool", x, window, stride, padding)
+    plan = plan_over("avg_pool", x, window, stride, padding, ceil_mode)
     counts = divisors(plan, window, count_include_pad)
     total: Any = None
     shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
@@ -63,9 +68,15 @@ def _averages_in_ops(
 
 
 def _spread_in_ops(
-    g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool, spec: Spec
+    g: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
 ) -> Any:
-    plan = plan_over("avg_pool", spec, window, stride, padding)
+    plan = plan_over("avg_pool", spec, window, stride, padding, ceil_mode)
     dtype = MEAN(np.dtype(g.dtype))
     counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
     share, total = div(g, counts), None
@@ -79,10 +90,16 @@ def _spread_in_ops(
 
 
 def _spread_spec(
-    g: Spec, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool, spec: Spec
+    g: Spec,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
 ) -> Spec:
-    ones = (1,) * len(window)
-    wanted = pooled_shape("avg_pool_pullback", spec.shape, window, stride, padding, ones)
+    options = (window, stride, padding, (1,) * len(window), ceil_mode)
+    wanted = pooled_shape("avg_pool_pullback", spec.shape, *options)
     if g.shape != wanted:
         raise ShapeError(
             f"avg_pool_pullback: the cotangent has shape {g.shape}; the windows of {spec} give "
@@ -91,24 +108,23 @@ def _spread_spec(
     return Spec(spec.shape, MEAN(g.dtype))
 
 
-def _again(g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool) -> Any:
+_OPTIONS = ("window", "stride", "padding", "count_include_pad", "ceil_mode")
+
+
+def _again(g: Any, window: Shape, *others: Any) -> Any:
     """The op of as many axes as the options have numbers."""
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[len(window) - 1]
-    return pooled(
-        g, window=window, stride=stride, padding=padding, count_include_pad=count_include_pad
-    )
+    return pooled(g, **dict(zip(_OPTIONS, (window, *others), strict=True)))
 
 
 @op(
     linear=True,
-    equals=lambda cotangent, window, stride, padding, count_include_pad, spec: _spread_in_ops(
-        cotangent, window, stride, padding, count_include_pad, spec
-    ),
+    equals=lambda cotangent, *options: _spread_in_ops(cotangent, *options),
     kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
-        "cotangent": lambda g, window, stride, padding, count_include_pad: _again(
-            g, window, stride, padding, count_include_pad
+        "cotangent": lambda g, window, stride, padding, count_include_pad, ceil_mode: _again(
+            g, window, stride, padding, count_include_pad, ceil_mode
         )
     },
     samples=[
@@ -145,6 +161,15 @@ def _again(g: Any, window: Shape, stride: Shape, padding: Shape, count_include_p
             spec=Spec((2, 5, 4), np.dtype(np.float64)),
         ),
         sample(
+            (4,),
+            window=(3,),
+            stride=(2,),
+            padding=(1,),
+            count_include_pad=True,
+            spec=Spec((6,), np.dtype(np.float64)),
+            ceil_mode=True,
+        ),
+        sample(
             (0, 3),
             window=(2,),
             stride=(1,),
@@ -173,22 +198,31 @@ def avg_pool_pullback(
     padding: Shape,
     count_include_pad: bool,
     spec: Spec,
+    ceil_mode: bool = False,
 ) -> Any:
     """Gradient of means over windows of an array of ``spec``: each spread over its window."""
-    return spread_back(cotangent, window, stride, padding, count_include_pad, spec)
+    return spread_back(cotangent, window, stride, padding, count_include_pad, spec, ceil_mode)
 
 
 def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     """What the rows of so many spatial axes are declared with."""
     who = f"avg_pool{dims}d"
 
-    def prepare(window: Any, stride: Any, padding: Any, count_include_pad: Any) -> Any:
-        return *prepared(who, dims, window, stride, padding)[:3], count_include_pad
+    def prepare(
+        window: Any, stride: Any, padding: Any, count_include_pad: Any, ceil_mode: Any
+    ) -> Any:
+        *places, _, beyond = prepared(who, dims, window, stride, padding, 1, ceil_mode)
+        return *places, count_include_pad, beyond
 
     def infer(
-        x: Spec, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
+        x: Spec,
+        window: Shape,
+        stride: Shape,
+        padding: Shape,
+        count_include_pad: bool,
+        ceil_mode: bool,
     ) -> Spec:
-        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims)
+        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims, ceil_mode)
         return Spec(shape, MEAN(x.dtype))
 
     return {
@@ -198,8 +232,8 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "equals": _averages_in_ops,
         "infer": infer,
         "vjp": {
-            "x": lambda g, x_spec, window, stride, padding, count_include_pad: avg_pool_pullback(
-                g, window, stride, padding, count_include_pad, x_spec
+            "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
+                avg_pool_pullback(g, window, stride, padding, count_include_pad, x_spec, ceil_mode)
             )
         },
         "samples": [*samples, sample((0, *small), window=2)],
@@ -210,6 +244,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
             reject(small, window=(2,) * 4, match="spatial axes"),
             reject(small, window=2, stride=0, error=SettingError, match="at least 1"),
             reject(small, window="2", error=DTypeError, match="whole number"),
+            reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
         ],
     }
 
@@ -220,6 +255,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         sample((2, 3, 6), window=2),
         sample((2, 7), window=3, stride=2, padding=1, count_include_pad=False),
         sample((5,), window=2, stride=1),
+        sample((6,), window=3, stride=2, padding=1, ceil_mode=True),
         small=(2, 4),
     )
 )
@@ -231,12 +267,13 @@ def avg_pool1d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
 ) -> Any:
     """Mean of each window over the last axis.
 
     As ``avg_pool2d``, over one spatial axis.
     """
-    return averages("avg_pool1d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool1d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 @op(
@@ -249,6 +286,8 @@ def avg_pool1d(
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0)),
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 1), count_include_pad=False),
         sample((1, 5, 5), window=2),
+        sample((6, 5), window=(3, 2), stride=2, padding=(1, 0), ceil_mode=True),
+        sample((6, 5), window=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True),
         small=(2, 4, 4),
     ),
 )
@@ -260,6 +299,7 @@ def avg_pool2d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
 ) -> Any:
     """Mean of each window over the last two axes.
 
@@ -269,6 +309,8 @@ def avg_pool2d(
         stride: From window to window; by default the window, so that they lie side by side.
         padding: So many zeros on each side.
         count_include_pad: Whether the zeros count as elements of a window, or only add nothing.
+        ceil_mode: Whether a last window may go beyond the padding, if it begins before; what is
+            beyond does not count.
 
     Returns:
         Images of as many elements as there are windows.
@@ -280,7 +322,7 @@ def avg_pool2d(
     array([[[ 2.5,  4.5],
             [10.5, 12.5]]])
     """
-    return averages("avg_pool2d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool2d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 @op(
@@ -299,12 +341,13 @@ def avg_pool3d(
     stride: Any = None,
     padding: Any = 0,
     count_include_pad: bool = True,
+    ceil_mode: bool = False,
 ) -> Any:
     """Mean of each window over the last three axes.
 
     As ``avg_pool2d``, over three spatial axes.
     """
-    return averages("avg_pool3d", x, window, stride, padding, count_include_pad)
+    return averages("avg_pool3d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 # ------------------------------------------------------------------ of whole images

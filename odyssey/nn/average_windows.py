@@ -17,19 +17,21 @@ MEAN = made_by(np.mean)
 """From the dtype of numbers to that of their mean."""
 
 
-def plan_over(who: str, x: Any, window: Shape, stride: Shape, padding: Shape) -> Plan:
+def plan_over(
+    who: str, x: Any, window: Shape, stride: Shape, padding: Shape, ceil_mode: bool
+) -> Plan:
     """The windows over the last axes of an array, or of a spec."""
-    return plan_for(who, x, window, stride, padding, (1,) * len(window))
+    return plan_for(who, x, window, stride, padding, (1,) * len(window), ceil_mode)
 
 
 def divisors(plan: Plan, window: Shape, count_include_pad: bool) -> Any:
     """What the sums of windows are divided by: one number, or one for each window."""
-    places = zip(plan.steps, reversed(window), strict=True)
-    if count_include_pad or plan.wide or all(s.full and len(s.keys) == n for s, n in places):
+    by_axis = plan.padded if count_include_pad else plan.filled
+    if plan.wide or all((n == k).all() for n, k in zip(by_axis, window, strict=True)):
         return float(math.prod(window))
     counts: Any = 1.0
-    for filled in plan.filled:
-        counts = np.multiply.outer(counts, filled)
+    for places in by_axis:
+        counts = np.multiply.outer(counts, places)
     return counts
 
 
@@ -44,10 +46,16 @@ def _dtypes(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
 
 
 def averages(
-    who: str, x: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool
+    who: str,
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    ceil_mode: bool,
 ) -> Array:
     """The mean of each window."""
-    plan = plan_over(who, x, window, stride, padding)
+    plan = plan_over(who, x, window, stride, padding, ceil_mode)
     wide, result = _dtypes(x.dtype)
     for step in plan.steps:
         if step.full and len(step.keys) > 1:
@@ -67,10 +75,16 @@ def averages(
 
 
 def spread_back(
-    g: Any, window: Shape, stride: Shape, padding: Shape, count_include_pad: bool, spec: Spec
+    g: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
 ) -> Array:
     """Each ``g`` spread evenly over its window."""
-    plan = plan_over("avg_pool_pullback", spec, window, stride, padding)
+    plan = plan_over("avg_pool_pullback", spec, window, stride, padding, ceil_mode)
     if g.shape != spec.shape[: spec.ndim - len(window)] + plan.out:
         raise ValueError("g has another shape than the windows")
     wide, result = _dtypes(g.dtype)

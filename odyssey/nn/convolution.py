@@ -28,6 +28,7 @@ from odyssey.nn.convolution_shapes import (
     weight_pulled,
 )
 from odyssey.nn.sliding import spelled
+from odyssey.nn.unbatched import or_one
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -114,6 +115,7 @@ def _rejects(n: int) -> list[Any]:
 _SETTING: dict[str, Any] = {"error": SettingError}
 
 
+@or_one
 @op(
     **_of_axes(1),
     samples=[
@@ -150,6 +152,7 @@ def conv1d(
     return convolved("conv1d", x, weight, bias, stride, padding, dilation, groups, n=1)
 
 
+@or_one
 @op(
     **_of_axes(2),
     samples=[
@@ -178,7 +181,7 @@ def conv2d(
     call a cross-correlation.
 
     Args:
-        x: Images (samples, channels, height, width).
+        x: Images (samples, channels, height, width), or one without the first axis.
         weight: Array (out, channels / groups, window height, window width).
         bias: A number for each of the ``out`` channels, or None.
         stride: The distance between windows, an int or a pair.
@@ -205,6 +208,7 @@ def conv2d(
     return convolved("conv2d", x, weight, bias, stride, padding, dilation, groups, n=2)
 
 
+@or_one
 @op(
     **_of_axes(3),
     samples=[

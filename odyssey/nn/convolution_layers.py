@@ -10,6 +10,7 @@ from odyssey.nn.convolution import conv2d, convolution_input, convolution_weight
 from odyssey.nn.convolution_in_ops import bias_rule, over_places
 from odyssey.nn.convolution_shapes import common_dtype, compiled, convolved, fitting
 from odyssey.nn.sliding import images, spelled
+from odyssey.nn.unbatched import or_one
 from odyssey.ops.structure.shape import shape_of
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import op, publish
@@ -61,6 +62,7 @@ def _depthwise_weight_rule(
     return convolution_weight(g, x, weight_spec.shape[2:], stride, padding, dilation, groups)
 
 
+@or_one
 @op(
     kernel=_depthwise,
     kernels=[compiled(_depthwise)],
@@ -86,7 +88,7 @@ def _depthwise_weight_rule(
     rejects=[
         reject((1, 3, 4, 4), (3, 2, 2, 2), None, match=r"weight.shape\[1\] \* groups"),
         reject((1, 3, 4, 4), (4, 1, 2, 2), None, match="do not divide"),
-        reject((3, 4, 4), (3, 1, 2, 2), None, match="with weight"),
+        reject((1, 3, 4, 4, 4), (3, 1, 2, 2), None, match="with weight"),
         reject((1, 3, 2, 2), (3, 1, 3, 3), None, match="spans 3, more than the 2"),
     ],
 )
@@ -191,6 +193,7 @@ def _pointwise_rule(
 _SEPARABLE = compiled(_separable)
 
 
+@or_one
 @op(
     kernel=lambda *values: _separable(*values)[0],
     kernels=[

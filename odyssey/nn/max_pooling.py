@@ -24,17 +24,21 @@ TIES = "elements that share the largest value of a window share its gradient eve
 # ------------------------------------------------------------------ rows
 
 
-def _takes(x: Spec, window: Shape, *options: Shape) -> bool:
+def _takes(x: Spec, window: Shape, *options: Any) -> bool:
     from odyssey.kernels.pooling import in_fours, takes
+
+    if options[-1]:  # ceil_mode: the loops know no windows that go beyond
+        return False
 
     # NumPy is as fast with few places within a window, unless windows lie side by side.
     few = math.prod(window) <= 4
     return takes(x, window) and (not few or in_fours(x, window, *options))
 
 
-def _compiled(x: Array, *options: Shape) -> Array:
+def _compiled(x: Array, *all_options: Any) -> Array:
     from odyssey.kernels import pooling
 
+    *options, _ = all_options
     if pooling.in_fours(spec_of(x), *options):
         return pooling.largest_of_four(x, *options)
     return pooling.largest(x, pooled_shape("max_pool2d", x.shape, *options), *options)
@@ -44,8 +48,8 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     """What the rows of so many spatial axes are declared with."""
     who = f"max_pool{dims}d"
 
-    def infer(x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Spec:
-        return Spec(pooled_shape(who, x.shape, window, stride, padding, dilation), x.dtype)
+    def infer(x: Spec, *options: Any) -> Spec:
+        return Spec(pooled_shape(who, x.shape, *options), x.dtype)
 
     return {
         "real": True,
@@ -55,13 +59,13 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "equals": max_pool_in_ops,
         "infer": infer,
         "vjp": {
-            "x": lambda g, x, window, stride, padding, dilation: max_pool_pullback(
-                g, x, window, stride, padding, dilation
+            "x": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
+                g, x, window, stride, padding, dilation, ceil_mode
             )
         },
         "jvp": {
-            "x": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
-                t, x, window, stride, padding, dilation
+            "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
+                t, x, window, stride, padding, dilation, ceil_mode
             )
         },
         "kinks": TIES,
@@ -73,6 +77,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
             reject(small, window=(2,) * 4, match="spatial axes"),
             reject(small, window=0, error=SettingError, match="at least 1"),
             reject(small, window=2.5, error=DTypeError, match="whole number"),
+            reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
         ],
     }
 
@@ -85,6 +90,7 @@ def _signature(
     stride: int | tuple[int, ...] | None = None,
     padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
     """How max pooling is called."""
@@ -123,6 +129,7 @@ def _or_indices(pooled: Any) -> Any:
         sample((2, 3, 6), window=2, spread=True),
         sample((2, 7), window=3, stride=2, padding=1, spread=True),
         sample((5,), window=2, stride=1, dilation=2, spread=True),
+        sample((6,), window=3, stride=2, ceil_mode=True, spread=True),
         small=(2, 4),
     )
 )
@@ -134,12 +141,13 @@ def max_pool1d(
     stride: Any = None,
     padding: Any = 0,
     dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """Largest element of each window over the last axis; NaN if one is NaN.
 
     As ``max_pool2d``, over one spatial axis.
     """
-    return max_pool("max_pool1d", x, window, stride, padding, dilation)
+    return max_pool("max_pool1d", x, window, stride, padding, dilation, ceil_mode)
 
 
 @_or_indices
@@ -153,6 +161,7 @@ def max_pool1d(
         sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0), spread=True),
         sample((2, 5, 6), window=2, stride=1, dilation=(1, 3), spread=True),
         sample((1, 5, 5), window=2, spread=True),
+        sample((1, 6, 5), window=(3, 2), stride=2, padding=(1, 0), ceil_mode=True, spread=True),
         small=(2, 4, 4),
     ),
 )
@@ -164,6 +173,7 @@ def max_pool2d(
     stride: Any = None,
     padding: Any = 0,
     dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """Largest element of each window over the last two axes; NaN if one is NaN.
 
@@ -173,6 +183,7 @@ def max_pool2d(
         stride: From window to window; by default the window, so that they lie side by side.
         padding: So many elements on each side that are below all others.
         dilation: From place to place within a window.
+        ceil_mode: Whether a last window may go beyond the padding, if it begins before.
         return_indices: Return a pair: the result, and the number of the first largest element of
             each window, among all elements of its image in row-major order, as integers.
 
@@ -190,7 +201,7 @@ def max_pool2d(
     array([[[ 5,  7],
             [13, 15]]])
     """
-    return max_pool("max_pool2d", x, window, stride, padding, dilation)
+    return max_pool("max_pool2d", x, window, stride, padding, dilation, ceil_mode)
 
 
 @_or_indices
@@ -199,6 +210,7 @@ def max_pool2d(
         3,
         sample((1, 2, 4, 2), window=2, spread=True),
         sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), spread=True),
+        sample((3, 2, 3), window=2, ceil_mode=True, spread=True),
         small=(4, 4, 4),
     )
 )
@@ -210,12 +222,13 @@ def max_pool3d(
     stride: Any = None,
     padding: Any = 0,
     dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """Largest element of each window over the last three axes; NaN if one is NaN.
 
     As ``max_pool2d``, over three spatial axes.
     """
-    return max_pool("max_pool3d", x, window, stride, padding, dilation)
+    return max_pool("max_pool3d", x, window, stride, padding, dilation, ceil_mode)
 
 
 publish(globals())

@@ -44,9 +44,11 @@ def _in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
     return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
 
 
-def max_pool_in_ops(x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+def max_pool_in_ops(
+    x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
+) -> Any:
     """Max pooling, over as many axes as the options have numbers."""
-    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
     found, _, known = _in_windows(x, plan)
     out = max(where(known, found, lowest(x.dtype)), -2)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
@@ -62,9 +64,15 @@ def _hits_in_ops(x: Any, plan: Plan, dtype: Any) -> tuple[Any, Any, Array]:
 
 
 def _pull_in_ops(
-    cotangent: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    cotangent: Any,
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool,
 ) -> Any:
-    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
     hits, count, places = _hits_in_ops(x, plan, np.result_type(cotangent.dtype, x.dtype))
     parts = keep_where(div(reshape(cotangent, count.shape), count), hits)
     flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(window) :]))
@@ -72,9 +80,9 @@ def _pull_in_ops(
 
 
 def _push_in_ops(
-    t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Any:
-    plan = plan_for("max_pool", x, window, stride, padding, dilation)
+    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
     hits, count, _ = _hits_in_ops(x, plan, np.result_type(t.dtype, x.dtype))
     out = div(sum(keep_where(_in_windows(t, plan)[0], hits), -2, keepdims=True), count)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
@@ -92,9 +100,10 @@ _CLOSE: dict[str, Any] = {"window": (3, 2), "stride": (2, 1), "padding": (1, 0),
 _SHUFFLED = (np.arange(40) * 7 % 11).astype(np.int8)
 
 
-def _compiled_pull(cotangent: Array, x: Array, *options: Shape) -> Array:
+def _compiled_pull(cotangent: Array, x: Array, *all_options: Any) -> Array:
     from odyssey.kernels import pooling
 
+    *options, _ = all_options
     x = x.astype(cotangent.dtype, copy=False)
     if pooling.in_fours(spec_of(x), *options):
         return pooling.to_largest_of_four(cotangent, x)
@@ -102,9 +111,11 @@ def _compiled_pull(cotangent: Array, x: Array, *options: Shape) -> Array:
     return pooling.to_largest(cotangent, x, peak, *options)
 
 
-def _takes(cotangent: Spec, x: Spec, window: Shape, *options: Shape) -> bool:
+def _takes(cotangent: Spec, x: Spec, window: Shape, *options: Any) -> bool:
     from odyssey.kernels.pooling import takes
 
+    if options[-1]:  # ceil_mode
+        return False
     # The loop trusts the shapes.
     fits = shapes_fit(cotangent.shape, x.shape, window, *options)
     safe = np.can_cast(x.dtype, cotangent.dtype)
@@ -112,9 +123,17 @@ def _takes(cotangent: Spec, x: Spec, window: Shape, *options: Shape) -> bool:
 
 
 def _pulled_spec(
-    cotangent: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    cotangent: Spec,
+    x: Spec,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool,
 ) -> Spec:
-    wanted = pooled_shape("max_pool_pullback", x.shape, window, stride, padding, dilation)
+    wanted = pooled_shape(
+        "max_pool_pullback", x.shape, window, stride, padding, dilation, ceil_mode
+    )
     if cotangent.shape != wanted:
         raise ShapeError(
             f"max_pool_pullback: the cotangent has shape {cotangent.shape}; "
@@ -124,9 +143,11 @@ def _pulled_spec(
 
 
 def _pushed_spec(
-    t: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    t: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Spec:
-    shape = pooled_shape("max_pool_pushforward", x.shape, window, stride, padding, dilation)
+    shape = pooled_shape(
+        "max_pool_pushforward", x.shape, window, stride, padding, dilation, ceil_mode
+    )
     if t.shape != x.shape:
         raise ShapeError(
             f"max_pool_pushforward: t has shape {t.shape}; wanted is that of x, {x.shape}"
@@ -141,14 +162,14 @@ def _pushed_spec(
     kernels=[Kernel("a loop over windows", _compiled_pull, when=_takes)],
     infer=_pulled_spec,
     vjp={
-        "cotangent": lambda g, x, window, stride, padding, dilation: max_pool_pushforward(
-            g, x, window, stride, padding, dilation
+        "cotangent": lambda g, x, window, stride, padding, dilation, ceil_mode: (
+            max_pool_pushforward(g, x, window, stride, padding, dilation, ceil_mode)
         ),
         "x": lambda g: zeros_like(g),
     },
     jvp={
-        "cotangent": lambda t, x, window, stride, padding, dilation: max_pool_pullback(
-            t, x, window, stride, padding, dilation
+        "cotangent": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
+            t, x, window, stride, padding, dilation, ceil_mode
         ),
         "x": lambda t: zeros_like(t),
     },
@@ -158,15 +179,23 @@ def _pushed_spec(
         sample((1, 3), _SHUFFLED[:12].reshape(2, 6), **_TWO),
         sample((2, 3, 2), _SHUFFLED.reshape(2, 5, 4), **_CLOSE),
         sample((8, 2), _SHUFFLED.reshape(8, 5), **_ONE),
+        sample((8, 3), _SHUFFLED.reshape(8, 5), **_ONE, ceil_mode=True),
         sample((0, 2), _SHUFFLED[:0].reshape(0, 5), **_ONE),
     ],
     rejects=[reject((2, 3), (2, 5), match="the windows of x", **_ONE)],
 )
 def max_pool_pullback(
-    cotangent: Any, x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    cotangent: Any,
+    x: Any,
+    /,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool = False,
 ) -> Any:
     """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
-    return pull(cotangent, x, window, stride, padding, dilation)
+    return pull(cotangent, x, window, stride, padding, dilation, ceil_mode)
 
 
 @op(
@@ -175,17 +204,17 @@ def max_pool_pullback(
     equals=_push_in_ops,
     infer=_pushed_spec,
     vjp={
-        "t": lambda g, x, window, stride, padding, dilation: max_pool_pullback(
-            g, x, window, stride, padding, dilation
+        "t": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
+            g, x, window, stride, padding, dilation, ceil_mode
         ),
         "x": lambda g, x: zeros_like(x),
     },
     jvp={
-        "t": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
-            t, x, window, stride, padding, dilation
+        "t": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
+            t, x, window, stride, padding, dilation, ceil_mode
         ),
-        "x": lambda t, x, window, stride, padding, dilation: max_pool_pushforward(
-            zeros_like(t), x, window, stride, padding, dilation
+        "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
+            zeros_like(t), x, window, stride, padding, dilation, ceil_mode
         ),
     },
     kinks=f"{_TIES}; 0 in x",
@@ -193,15 +222,23 @@ def max_pool_pullback(
         sample((2, 1, 4, 4), _SHUFFLED[:32].reshape(2, 1, 4, 4), **_TWO),
         sample((2, 5, 4), _SHUFFLED.reshape(2, 5, 4), **_CLOSE),
         sample((8, 5), _SHUFFLED.reshape(8, 5), **_ONE),
+        sample((8, 5), _SHUFFLED.reshape(8, 5), **_ONE, ceil_mode=True),
         sample((0, 5), _SHUFFLED[:0].reshape(0, 5), **_ONE),
     ],
     rejects=[reject((2, 3), (2, 5), match="wanted is that of x", **_ONE)],
 )
 def max_pool_pushforward(
-    t: Any, x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    t: Any,
+    x: Any,
+    /,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool = False,
 ) -> Any:
     """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
-    return push(t, x, window, stride, padding, dilation)
+    return push(t, x, window, stride, padding, dilation, ceil_mode)
 
 
 @op(
@@ -214,14 +251,21 @@ def max_pool_pushforward(
         sample((2, 1, 4, 4), spread=True, **_TWO),
         sample((2, 5, 4), spread=True, **_CLOSE),
         sample(np.array([[1.0, 1.0, np.nan, 2.0, 3.0]]), **_ONE),
+        sample((5,), spread=True, **_ONE, ceil_mode=True),
     ],
     rejects=[reject((), match="wanted is", **_ONE)],
 )
 def max_pool_indices(
-    x: Any, /, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    x: Any,
+    /,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool = False,
 ) -> Any:
     """Number, among all elements of an image, of the first maximum of each window; a constant."""
-    return first_places("max_pool_indices", x, window, stride, padding, dilation)
+    return first_places("max_pool_indices", x, window, stride, padding, dilation, ceil_mode)
 
 
 publish(globals())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.nn.pool_windows import Plan, plan_for
-from odyssey.spec import Array, Shape
+from odyssey.spec import Array
 
 __all__ = ["first_places", "lowest", "max_pool", "pull", "push"]
 
@@ -37,7 +37,7 @@ def _largest(x: Any, plan: Plan) -> Array:
     return x
 
 
-def max_pool(who: str, x: Any, *options: Shape) -> Array:
+def max_pool(who: str, x: Any, *options: Any) -> Array:
     """The largest element of each window."""
     return _largest(x, plan_for(who, x, *options))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import flag, shown
 from odyssey.errors import ShapeError
 from odyssey.nn.sliding import ints
 from odyssey.spec import Array, Shape
@@ -19,8 +19,14 @@ __all__ = ["Plan", "plan_for", "pooled_shape", "prepared", "shapes_fit"]
 
 
 def prepared(
-    who: str, dims: int, window: Any, stride: Any, padding: Any, dilation: Any = 1
-) -> tuple[Shape, Shape, Shape, Shape]:
+    who: str,
+    dims: int,
+    window: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+) -> tuple[Shape, Shape, Shape, Shape, bool]:
     """The options of windows over ``dims`` spatial axes as tuples, one number for each axis.
 
     Raises:
@@ -35,7 +41,8 @@ def prepared(
             f"{who}: padding={shown(padding)} for a window of {shown(window)}; it may be half of "
             "the window at most, so that no window has nothing but padding"
         )
-    return sizes, steps, pads, ints(who, "dilation", dilation, dims)
+    beyond = ceil_mode if type(ceil_mode) is bool else flag(who, "ceil_mode", ceil_mode)
+    return sizes, steps, pads, ints(who, "dilation", dilation, dims), beyond
 
 
 def images(who: str, shape: Shape, dims: int) -> Shape:
@@ -54,11 +61,13 @@ class Places(NamedTuple):
         reads: For each place within a window, which windows have an element there, and which
             elements these are; padding is left out.
         filled: How many elements each window has.
+        padded: How many places each has that are elements or padding, but not beyond.
     """
 
     windows: int
     reads: tuple[tuple[slice, slice], ...]
     filled: Array
+    padded: Array
 
     @property
     def full(self) -> bool:
@@ -71,8 +80,13 @@ class Places(NamedTuple):
         return tuple([((..., w, *rest), (..., e, *rest)) for w, e in self.reads])
 
 
-def _places(who: str, length: int, window: int, stride: int, padding: int, apart: int) -> Places:
-    """The windows over an axis of ``length``, whose places are so far ``apart``."""
+def _places(
+    who: str, length: int, window: int, stride: int, padding: int, apart: int, ceil_mode: bool
+) -> Places:
+    """The windows over an axis of ``length``, whose places are so far ``apart``.
+
+    With ``ceil_mode`` a last one may go beyond the padding, if it begins before.
+    """
     span = (window - 1) * apart + 1
     room = length + 2 * padding - span
     if room < 0:
@@ -81,6 +95,8 @@ def _places(who: str, length: int, window: int, stride: int, padding: int, apart
             f"padding {padding}; take a smaller one, or more padding"
         )
     count = room // stride + 1
+    if ceil_mode and room % stride and count * stride < length + padding:
+        count += 1
     reads, filled = [], np.zeros(count, int)
     for k in range(window):
         start = k * apart - padding  # of what the first window reads at this place
@@ -96,7 +112,8 @@ def _places(who: str, length: int, window: int, stride: int, padding: int, apart
             f"{who}: of windows of {window} places, {apart} apart, over an axis of {length} "
             f"elements with padding {padding} one has nothing but padding; take less"
         )
-    return Places(count, tuple(reads), filled)
+    left = length + 2 * padding - np.arange(count) * stride  # places of a window, and behind it
+    return Places(count, tuple(reads), filled, np.minimum(-(-left // apart), window))
 
 
 class Step(NamedTuple):
@@ -138,6 +155,7 @@ class Plan(NamedTuple):
         steps: The windows over each axis, the last one first.
         keys: As those of a step, over all axes at once.
         filled: How many elements a window has, by axis: one number for each window.
+        padded: Likewise how many places are elements or padding, but not beyond.
         apart: Whether no element is read twice.
         wide: Where windows lie side by side and cover all: a shape with an axis for the windows and
             one for their places, by axis, behind one for all else; else empty.
@@ -148,6 +166,7 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     keys: tuple[tuple[Key, Key], ...]
     filled: tuple[Array, ...]
+    padded: tuple[Array, ...]
     apart: bool
     wide: Shape
     narrow: Shape
@@ -155,7 +174,13 @@ class Plan(NamedTuple):
 
 @lru_cache(maxsize=256)
 def plan_of(
-    who: str, sizes: Shape, window: Shape, stride: Shape, padding: Shape, dilation: Shape
+    who: str,
+    sizes: Shape,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool = False,
 ) -> Plan:
     """The windows over spatial axes of some ``sizes``.
 
@@ -163,7 +188,7 @@ def plan_of(
         ShapeError: where none fits, or one has nothing but padding.
     """
     numbers = list(zip(sizes, window, stride, padding, dilation, strict=True))
-    axes = [_places(who, *of_axis) for of_axis in numbers]
+    axes = [_places(who, *of_axis, ceil_mode) for of_axis in numbers]
     dims = len(axes)
     steps = [
         Step(k - dims, axes[k].windows, sizes[k], axes[k].keys(dims - 1 - k), axes[k].full)
@@ -185,19 +210,18 @@ def plan_of(
             wide += m, k
             narrow += m, 1
     filled = tuple([axis.filled for axis in axes])
-    return Plan(out, tuple(steps), tuple(keys), filled, apart, tuple(wide), tuple(narrow))
+    padded = tuple([axis.padded for axis in axes])
+    return Plan(out, tuple(steps), tuple(keys), filled, padded, apart, tuple(wide), tuple(narrow))
 
 
-def pooled_shape(
-    who: str, shape: Shape, window: Shape, stride: Shape, padding: Shape, dilation: Shape
-) -> Shape:
+def pooled_shape(who: str, shape: Shape, window: Shape, *others: Any) -> Shape:
     """The shape of what is pooled from ``shape``."""
     sizes = images(who, shape, len(window))
-    out = plan_of(who, sizes, window, stride, padding, dilation).out
+    out = plan_of(who, sizes, window, *others).out
     return shape[: len(shape) - len(window)] + out
 
 
-def shapes_fit(pooled: Shape, shape: Shape, *options: Shape) -> bool:
+def shapes_fit(pooled: Shape, shape: Shape, *options: Any) -> bool:
     """Whether one shape is what is pooled from the other."""
     try:
         return pooled == pooled_shape("pooling", shape, *options)
@@ -205,6 +229,6 @@ def shapes_fit(pooled: Shape, shape: Shape, *options: Shape) -> bool:
         return False
 
 
-def plan_for(who: str, x: Any, window: Shape, *others: Shape) -> Plan:
+def plan_for(who: str, x: Any, window: Shape, *others: Any) -> Plan:
     """The windows over the last axes of an array."""
     return plan_of(who, images(who, x.shape, len(window)), window, *others)

@@ -26,6 +26,10 @@ def _transposed(
 ) -> Any:
     who = f"conv_transpose{n}d"
     shape, window = shape_of(x), shape_of(weight)
+    if len(shape) == n + 1 == len(window) - 1:  # one image
+        one = reshape(x, (1, *shape), tape=tape)
+        out = _transposed(n, one, weight, bias, options, output_padding, tape)
+        return reshape(out, shape_of(out)[1:], tape=tape)
     if len(shape) != n + 2 or len(window) != n + 2 or shape[1] != window[0]:
         raise ShapeError(
             f"{who}: x {shape} with weight {window}; wanted are x (samples, channels, and {n} "

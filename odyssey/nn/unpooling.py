@@ -34,7 +34,7 @@ def _unpooled(
     who: str, x: Any, indices: Any, options: tuple[Any, ...], size: Any, dims: int, tape: Any
 ) -> Any:
     x, indices = _array(who, "x", x), _array(who, "indices", indices)
-    window, stride, padding, _ = prepared(who, dims, *options)
+    window, stride, padding, *_ = prepared(who, dims, *options)
     if shape_of(x) != shape_of(indices):
         raise ShapeError(
             f"{who}: x has shape {shape_of(x)} and indices {shape_of(indices)}; max pooling gives "
@@ -62,7 +62,7 @@ def _unpooled(
 
 def _power_mean(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
     p = number(who, "p", p, "(0, inf)")
-    sizes, steps, _, _ = prepared(who, dims, window, stride, 0)
+    sizes, steps, *_ = prepared(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
     mean = pooled(power(x, p, tape=tape), window=sizes, stride=steps, tape=tape)
     total = mul(mean, float(math.prod(sizes)), tape=tape)

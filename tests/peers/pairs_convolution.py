@@ -71,6 +71,18 @@ def lax(x, weight, padding, n=2, **options):
 
 
 PAIRS = [
+    *[
+        alike(f"conv{n}d", f"conv{n}d", (2, *(6, 5, 4)[:n]), (3, 2, *(2,) * n), (3,), stride=2)
+        for n in (1, 2, 3)
+    ],
+    *[
+        alike(
+            *(f"conv_transpose{n}d", f"conv_transpose{n}d"),
+            *((3, *(4, 3, 2)[:n]), (3, 2, *(2,) * n), (2,)),
+            padding=1,
+        )
+        for n in (1, 2, 3)
+    ],
     alike("conv1d", "conv1d", (2, 3, 8), (4, 3, 3), (4,)),
     alike("conv1d", "conv1d", (2, 4, 9), (6, 2, 3), stride=2, padding=2, dilation=2, groups=2),
     alike("conv1d", "conv1d", (1, 2, 5), (3, 2, 5), padding="same"),

@@ -41,6 +41,27 @@ PAIRS = [
     pooled("avg_pool2d", (3, 7, 8), window=3, stride=2, padding=1, count_include_pad=False),
     pooled("avg_pool3d", (1, 2, 4, 6, 4), window=2),
     pooled("avg_pool3d", (1, 2, 4, 5, 4), window=2, stride=1, padding=1, count_include_pad=False),
+    *[
+        pooled(f"{kind}_pool{dims}d", (2, 2, *(7, 6, 8)[:dims]), ceil_mode=True, **options)
+        for kind in ("max", "avg")
+        for dims in (1, 2, 3)
+        for options in (
+            {"window": 2},
+            {"window": 3, "stride": 2},
+            {"window": 3, "stride": 2, "padding": 1},
+            {"window": 2, "stride": 3, "padding": 1},
+        )
+    ],
+    pooled("max_pool2d", (2, 7, 9), window=2, stride=3, dilation=2, ceil_mode=True),
+    pooled(
+        "avg_pool2d",
+        (2, 6, 9),
+        window=3,
+        stride=2,
+        count_include_pad=False,
+        ceil_mode=True,
+        padding=1,
+    ),
     pair(
         F + "adaptive_avg_pool2d",
         "global_avg_pool2d",
