@@ -181,7 +181,7 @@ class Nodes:
         """The same elements in memory of their own; one copy for each of ``whose``."""
         means = meaning(_same, 1, (), x.type)
         source = _unstretched(x)
-        if source.kind != "number":  # which is computed, and not read
+        if source.size != 1:  # one number is computed where it is needed, and not read
             source = x
         return self.make("map", [source], x.shape, x.type, (means.text, whose), means.program)
 

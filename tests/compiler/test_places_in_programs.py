@@ -259,6 +259,7 @@ JOINED = {
     "repeated numbers": lambda x, s: ops.transpose(ops.broadcast_to(s * 2.0, (2, 3)))[1:] + 1.0,
     "summed repeats": lambda x, s: ops.sum(ops.broadcast_to(s * 2.0, (2, 3)), 1) + x[:2],
     "multiplied repeats": lambda x, s: ops.broadcast_to(s * 2.0, (2, 6)) @ x,
+    "a sum in all places": lambda x, s: ops.broadcast_to(ops.sum(x) / 3.0, (2, 3)),
     "numbers alone": lambda x, s: (np.full(3, 7.0), s + 1.0),
 }
 

@@ -13,9 +13,15 @@ def run(fn, *args):
     made = Executable(od.compile(fn).lower(*args).graph)
     verify(made.plan)
     arrays = [a for a in od.tree.leaves(args) if isinstance(a, (np.ndarray, np.generic))]
-    given, outs = made.plain(arrays), made.results()
-    answer = made.start(given, outs)
-    if made.module.calls and answer == RAN:
-        answer = made.proceed(given)
-        answer = made.end() if answer == RAN else answer
-    return answer, outs, made
+    outs = [np.empty(shape, dtype) for shape, dtype in made.outputs]
+    answer = made.start(*made.plain(arrays), *outs)
+    if answer == RAN and len(made.module.steps) > 1:
+        answer = made.proceed()
+        answer = made.rest() if answer == RAN else answer
+    written = iter(outs)
+    results = [
+        made.called.get(node.id) if node.kind == "part" else next(written)
+        for node in made.plan.outputs
+        if node is not None
+    ]
+    return answer, results, made
