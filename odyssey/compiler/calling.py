@@ -86,7 +86,7 @@ class Program:
             s.variable for s in graph.states if s.field == "grad" and s.update is not None
         ]
         written = [s.variable for s in graph.states if s.field == "data" and s.update is not None]
-        self._written = [v for v in written if is_trainable(v) and v._info is not None]
+        self._written = [v for v in written if v._info is not None]
         self._apart = len(self.executable.module.steps) > 1
         self._leaves = bool(self._left or graph.cleared or written)
         self._alone = Lock() if len(self.executable.module.steps) > 2 else None

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 from numpy import ndarray
 
 from odyssey.checks import function
-from odyssey.compiler.arguments import arrays, fixed, is_input, refuse_unhashable, sign
+from odyssey.compiler.arguments import arrays, fixed, refuse_unhashable, sign
 from odyssey.compiler.explaining import explained
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.native import why_not
 from odyssey.compiler.trial import Trial, forget
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
-from odyssey.tree import leaves
 
 __all__ = ["Compiled", "Statistics"]
 
@@ -177,15 +176,11 @@ class Compiled:
         self, case: _Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
-        from odyssey.compiler.guards import guards_of
-
         case.tries += 1
         why = why_not() or trial.effects or trial.graph.eager
-        guards = None
+        guards = trial.guards
         if why is None:
-            others = [leaf for leaf in leaves((args, named)) if not is_input(leaf)]
-            guards = guards_of(self._fn, *others)
-            why = guards.reason
+            why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is None:
             case.trial = (fixed(args, named), trial, guards)
         # What a first run makes may let a later one be a program.

@@ -7,6 +7,7 @@ from threading import RLock
 from types import CoroutineType
 from typing import Any
 
+from odyssey.compiler.guards import Guards
 from odyssey.compiler.surroundings import Surroundings
 from odyssey.errors import TapeError
 from odyssey.graph.trace import Trace
@@ -23,6 +24,8 @@ class Trial:
         graph: What was traced.
         result: What the function returned, with Symbols.
         error: What else went wrong than meeting what no graph can hold, or None.
+        guards: What the function reads of Python, as it was before the trial; None where that was
+            not looked for.
         effects: What the function did beside what the graph says, in words; None for nothing.
     """
 
@@ -39,6 +42,7 @@ class Trial:
         self.result: Any = None
         self.error: Exception | None = None
         self.effects: str | None = None
+        self.guards: Guards | None = None
         # One at a time: another trial would take back to what this one did. A function that waits
         # for threads which call compiled functions must not wait for ever.
         alone = _TRIALS.acquire(timeout=1.0)
@@ -62,6 +66,7 @@ class Trial:
                 "takes from there as an argument"
             )
             return
+        self.guards = around.guards
         try:
             try:
                 around.lock_large()

@@ -26,7 +26,7 @@ from odyssey.optim.updates import Updates
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, store
-from odyssey.table.value import is_trainable
+from odyssey.table.value import Together, is_trainable
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
 
@@ -209,7 +209,9 @@ class Optimizer:
 
     def _start(self) -> None:
         """Give every parameter the state that its rule begins with, where it has none."""
-        self._state = self._started()
+        started = self._started()
+        Together([variable for state in started for variable in state.values()])
+        self._state = started
 
     def _started(self) -> list[dict[str, Variable]]:
         states = iter(self._state)
