@@ -1,4 +1,4 @@
-"""``compile``: trace a function into a graph of table ops.
+"""``compile``: run a function as one native program.
 
 >>> import numpy as np
 >>> import odyssey as od
@@ -24,20 +24,28 @@ __all__ = ["Compiled", "Lowered", "compile"]
 
 
 def compile(fn: Callable[..., Any]) -> Compiled:
-    """Compile ``fn``: see that it is a graph of ops, and run it.
+    """Compile ``fn``: run it as a native program, where one can do all that it does.
 
-    A compiled function does what ``fn`` does, in values, effects and errors. Before it runs on
-    arguments of new shapes, types or strings it is traced: array arguments become inputs of a
-    graph, numbers are fixed in it, and Variables that ``fn`` captures are its state. What no graph
-    can hold is refused then, before anything has happened. The trial leaves Variables,
-    generators, and the Python objects that ``fn`` reaches as they were; but what it prints or
-    writes to files, it prints and writes once more. The latest 256 combinations are remembered.
+    A compiled function does what ``fn`` does, in values, effects and errors; sums and products may
+    be added up in another order. Before it runs on arguments of new shapes, types or strings it is
+    traced: array arguments become inputs of a graph, numbers are fixed in it, and Variables that
+    ``fn`` captures are its state. What no graph can hold is refused then, before anything has
+    happened. The trial leaves Variables, generators, and the Python objects that ``fn`` reaches as
+    they were; but what it prints or writes to files, it prints and writes once more. The latest 256
+    combinations are remembered.
+
+    The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
+    function is run as it was written where it changes Python objects, prints, draws random numbers
+    or reads what cannot be watched, within an open tape or pause, and where NumPy was told to raise
+    floating-point errors: a program raises none, and warns of none.
 
     Args:
         fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step.
 
     Returns:
-        A callable with a method ``lower(*args)``, whose result has the ``graph``.
+        A callable. Of its methods ``lower(*args)`` gives the ``graph``, ``explain(*args)`` says
+        what is done for such arguments and why, ``statistics()`` counts,
+        ``estimate_memory_requirements(*args)`` gives bytes, ``clear_cache()`` forgets.
 
     Raises:
         TapeError: where Python asks for a value of an array argument or a captured Variable, as
