@@ -126,3 +126,15 @@ def test_matrices_that_are_not_finite_raise_as_they_do(fn):
     assert run(fn, np.eye(3))[0] == RAN
     with pytest.raises(np.linalg.LinAlgError):
         run(fn, np.full((3, 3), np.nan))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "bool", "float32"])
+def test_reciprocals_of_integers_are_those_of_numpy_also_at_zero(dtype):
+    x = np.array([0, 1, 2, 3, 1, 0]).astype(dtype)
+    answer, (got,), made = run(ops.reciprocal, x)
+    assert answer == RAN
+    assert not made.calls
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wanted = np.reciprocal(x)
+    np.testing.assert_array_equal(got, wanted)
+    assert got.dtype == wanted.dtype

@@ -324,10 +324,17 @@ def cbrt(x: Any, /) -> Any:
     return np.cbrt(x)
 
 
+def _reciprocal_natively(build: Any, x: Any) -> Any:
+    # Of integers NumPy divides floating numbers, and cuts what comes of it, also of 0.
+    dtype = x.dtype if x.dtype.kind == "f" else np.float64
+    return build.elementwise(lambda x: T(1) / x, x, dtype=dtype)
+
+
 @op(
     elementwise=True,
     ufunc=np.reciprocal,
     scalar=lambda x: T(1) / x if T.kind == "f" else select(abs(x) == T(1), x, T(0)),
+    native=_reciprocal_natively,
     vjp={"x": lambda g, out: neg(mul(g, square(out)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),
