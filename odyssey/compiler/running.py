@@ -155,10 +155,11 @@ class Executable:
     # -------------------------------------------------------------- running
 
     def plain(self, arrays: Sequence[Any]) -> list[Array]:
-        """Arguments as the entry takes them: arrays in order, apart from the states it writes.
+        """Arguments as the entry takes them: arrays in order.
 
         Raises:
-            UnfitError: one is no array of the shape and dtype that the program is for.
+            UnfitError: one is no array of the shape and dtype that the program is for, or lies in
+                a state that the program writes.
         """
         found = []
         for array, spec in zip(arrays, self.inputs, strict=False):
@@ -168,8 +169,9 @@ class Executable:
             array = np.asarray(array)
             whole = array.flags.c_contiguous and array.flags.aligned
             start, end = span(array)
-            shared = any(start < high and low < end for low, high in self._written)
-            if type(array) is not ndarray or not whole or shared:
+            if any(start < high and low < end for low, high in self._written):
+                raise UnfitError("an argument lies in a state, and sees what is written there")
+            if type(array) is not ndarray or not whole:
                 array = np.array(array, dtype, order="C")
             found.append(array if array.dtype is dtype else array.view(dtype))
         return found

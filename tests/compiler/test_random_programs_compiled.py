@@ -104,7 +104,6 @@ def nudge(v, by):
 CHANGES = {
     "a parameter": lambda world: nudge(world.trained[0], 1e-9),
     "a memory": lambda world: nudge(world.memory, 1e-9),
-    "a version": lambda world: world.memory.assign(world.memory.numpy()),
     "a gradient": lambda world: setattr(world.trained[0], "grad", np.ones(world.trained[0].shape)),
 }
 
