@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import starmap
 from operator import call, setitem
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from odyssey.compiler.guards import Guards
 from odyssey.compiler.running import Executable, UnfitError
 from odyssey.compiler.trial import Trial
 from odyssey.devices.commit import Plan, run_all
+from odyssey.devices.guard import GUARD
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Filled, Ref
 from odyssey.optim.updates import Updates
@@ -89,41 +89,36 @@ class Program:
         self._written = [v for v in written if v._info is not None]
         self._apart = len(self.executable.module.steps) > 1
         self._leaves = bool(self._left or graph.cleared or written)
-        self._alone = Lock() if len(self.executable.module.steps) > 2 else None
-        self._updates = Updates()
+        self._long = len(self.executable.module.steps) > 2
+        self._quiet = Updates().quiet
         self._calls = bool(self.executable.calls)
         self._bind()
         self._count = len(self.executable.inputs) - len(self._before)
-        self._specs = self.executable.outputs
-
-    # -------------------------------------------------------------- whether it may run
-
-    def holds(self) -> bool:
-        """Whether the function would do now what it did in the trial."""
-        if store() is not MEMORY or scopes()[0] is not None or not self._updates.quiet():
-            return False
-        guards = self.guards
-        return guards.holds() or guards.refresh()
+        self._outs = _maker_of_arrays(self.executable.outputs)
 
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result of a call; MISSED where nothing was done."""
-        if len(arrays) != self._count or not self.holds():
+        if len(arrays) != self._count or store() is not MEMORY or scopes()[0] is not None:
             return MISSED
+        guards = self.guards
+        if not self._quiet() or not (guards.holds() or guards.refresh()):
+            return MISSED
+        if self._rates:
+            self._settle_rates()
+        if not self._apart:  # one native call, in which no other thread runs
+            return self._run(arrays)
+        with GUARD:
+            return self._run(arrays)
+
+    def _settle_rates(self) -> None:
+        """Read again what Python knows, such as learning rates, where it was assigned."""
         for k, (group, variable, make) in enumerate(self._rates):
             settings = group._settings
-            if settings is not self._settings[k]:  # read again what was assigned since
+            if settings is not self._settings[k]:
                 variable._array[...] = make()._array
                 self._settings[k] = settings
-        if self._alone is None:
-            return self._run(arrays)
-        if not self._alone.acquire(blocking=False):
-            return MISSED
-        try:
-            return self._run(arrays)
-        finally:
-            self._alone.release()
 
     def run_plain(self, arrays: Sequence[Any]) -> Any:
         """The same of arrays that may lie in memory in any way."""
@@ -138,7 +133,7 @@ class Program:
             arrays = [*arrays, *[_gradient(v) for v in self._before]]
             if any(array is None for array in arrays):
                 return MISSED
-        outs = [empty(shape, dtype) for shape, dtype in self._specs]
+        outs = self._outs()
         answer = executable.start(*arrays, *outs)
         if answer == STRANGE:
             if any(type(array) is not ndarray for array in arrays):
@@ -152,7 +147,7 @@ class Program:
         if answer != RAN:
             return MISSED
         if self._apart:
-            if self._alone is not None:
+            if self._long:
                 try:
                     if executable.proceed() != RAN:
                         return MISSED
@@ -206,6 +201,14 @@ class Program:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
         run_all(starmap(call, plan))
+
+
+def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:
+    """A function that makes new arrays; of one, as mostly, without a loop."""
+    if len(specs) == 1:
+        ((shape, dtype),) = specs
+        return lambda: [empty(shape, dtype)]
+    return lambda: [empty(shape, dtype) for shape, dtype in specs]
 
 
 def _gradient(variable: Variable) -> Any:

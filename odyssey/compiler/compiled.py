@@ -72,14 +72,15 @@ class Compiled:
     """
 
     # Walks over what a function reaches pass by these; see Optimizer.
-    _made_again = ("_known", "_latest", "_made", "_native", "_written")
+    _made_again = ("_known", "_latest", "_made", "_missed", "_native", "_written")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         update_wrapper(self, function("compile", fn))
         self._fn = fn
         self._known: dict[Any, _Case] = {}
-        # The latest program whose arguments were all arrays.
+        # What runs the latest program whose arguments were all arrays; and what it answers if not.
         self._latest: Any = None
+        self._missed: Any = None
         self._made = self._native = self._written = 0
 
     def __repr__(self) -> str:
@@ -90,10 +91,10 @@ class Compiled:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
-        latest = self._latest
-        if latest is not None and not named:
-            result = latest.run(args)
-            if result is not latest.missed:
+        run = self._latest
+        if run is not None and not named:
+            result = run(args)
+            if result is not self._missed:
                 self._native += 1
                 return result
         return self._call(args, named)
@@ -138,7 +139,9 @@ class Compiled:
         self._native += 1
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
-        self._latest = program if program.bare else self._latest
+        if program.bare:
+            self._missed = program.missed
+            self._latest = program.run
         return result
 
     # -------------------------------------------------------------- the first call, and programs
