@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-import odyssey as od
-from odyssey.compiler.running import RAN, Executable
+from support.executables import RAN, run
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 
 def compiled(function, *arrays):
-    executable = Executable(od.compile(function).lower(*arrays).graph)
-    results = executable.results()
-    assert executable.start(executable.plain(arrays), results) == RAN
+    answer, results, executable = run(function, *arrays)
+    assert answer == RAN
     calls = [
         line for line in executable.module.text.splitlines() if "call double @odyssey.pow" in line
     ]
