@@ -87,6 +87,7 @@ class Program:
         ]
         written = [s.variable for s in graph.states if s.field == "data" and s.update is not None]
         self._written = [v for v in written if v._info is not None]
+        self._trained = [v for v in self._written if is_trainable(v)]
         self._apart = len(self.executable.module.steps) > 1
         self._leaves = bool(self._left or graph.cleared or written)
         self._long = len(self.executable.module.steps) > 2
@@ -187,7 +188,7 @@ class Program:
 
     def _commit(self, outs: list[Any]) -> None:
         """The last step, and what is to happen with it."""
-        for leaf in self._written:
+        for leaf in self._trained:
             leaf._placed = None  # tapes that took the leaf up, but have no use of it, look again
         plan = list(self._begin)
         for put, where, at in self._numbers:
@@ -250,7 +251,7 @@ class _Results:
         place = iter(range(len(executable.plan.outputs)))
         known: dict[int, int] = {}
         self._makers: list[Callable[[Sequence[Any]], Any]] = []
-        owners: set[int] = set()
+        _refuse_shared([array_of(leaf) for leaf in found])
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
             if not isinstance(output, (Ref, Filled)):
                 self._makers.append(_constant(leaf, output))
@@ -262,7 +263,9 @@ class _Results:
             if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
                 raise UnsuitedError("it returns one value at two places")
             known[id(symbol)] = k
-            _refuse_views(executable, k, owners)
+            # What the graph says, before results were copied apart.
+            if executable.sources[k] < 0:
+                raise UnsuitedError("it returns what it was given, or a part of it")
             self._makers.append(_maker(leaf, at))
         self._bare = len(self._makers) == 1 and leaves(traced)[0] is traced
 
@@ -273,15 +276,13 @@ class _Results:
         return unflatten(self._tree, [make(outs) for make in self._makers])
 
 
-def _refuse_views(executable: Executable, k: int, owners: set[int]) -> None:
-    """Refuse results that share memory with what was there, or with one another."""
-    # What the graph says, before results were copied apart.
-    owner = executable.sources[k]
-    if owner in owners:
-        raise UnsuitedError("two of its results share memory")
-    if owner < 0:
-        raise UnsuitedError("it returns what it was given, or a part of it")
-    owners.add(owner)
+def _refuse_shared(found: Sequence[Any]) -> None:
+    """Refuse results that share memory with one another."""
+    arrays = [array for array in found if type(array) is ndarray and array.size]
+    for k, one in enumerate(arrays):
+        for other in arrays[k + 1 :]:
+            if np.may_share_memory(one, other):
+                raise UnsuitedError("two of its results share memory")
 
 
 def _itself(leaf: Any) -> Callable[[Sequence[Any]], Any]:
