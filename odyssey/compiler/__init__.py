@@ -15,7 +15,8 @@ np.float64(12.0)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 from odyssey.compiler.compiled import Compiled
 from odyssey.compiler.lowered import Lowered
@@ -23,7 +24,24 @@ from odyssey.compiler.lowered import Lowered
 __all__ = ["Compiled", "Lowered", "compile"]
 
 
-def compile(fn: Callable[..., Any]) -> Compiled:
+@overload
+def compile(
+    fn: Callable[..., Any], *, check: bool = False, memory_limit: int | None = None
+) -> Compiled: ...
+
+
+@overload
+def compile(
+    *, check: bool = False, memory_limit: int | None = None
+) -> Callable[[Callable[..., Any]], Compiled]: ...
+
+
+def compile(
+    fn: Callable[..., Any] | None = None,
+    *,
+    check: bool = False,
+    memory_limit: int | None = None,
+) -> Any:
     """Compile ``fn``: run it as a native program, where one can do all that it does.
 
     A compiled function does what ``fn`` does, in values, effects and errors; sums and products may
@@ -40,7 +58,12 @@ def compile(fn: Callable[..., Any]) -> Compiled:
     floating-point errors: a program raises none, and warns of none.
 
     Args:
-        fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step.
+        fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it
+            the result is a decorator, as in ``@od.compile(check=True)``.
+        check: Look at each program's plan once more before it runs, and raise where the compiler
+            fails, instead of running ``fn`` as it was written.
+        memory_limit: Bytes that a program may take beside arguments and states; of more it is
+            refused before anything runs.
 
     Returns:
         A callable. Of its methods ``lower(*args)`` gives the ``graph``, ``explain(*args)`` says
@@ -48,7 +71,10 @@ def compile(fn: Callable[..., Any]) -> Compiled:
         ``estimate_memory_requirements(*args)`` gives bytes, ``clear_cache()`` forgets.
 
     Raises:
+        DeviceMemoryError: a program takes more than ``memory_limit``; the largest parts are named.
         TapeError: where Python asks for a value of an array argument or a captured Variable, as
             in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
     """
-    return Compiled(fn)
+    if fn is None:
+        return partial(Compiled, check=check, memory_limit=memory_limit)
+    return Compiled(fn, check, memory_limit)

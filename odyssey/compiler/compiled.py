@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from odyssey.checks import function
+from odyssey.checks import flag, function, whole
 from odyssey.compiler.arguments import arrays, fixed, refuse_unhashable, sign
 from odyssey.compiler.explaining import explained
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.native import why_not
 from odyssey.compiler.trial import Trial, forget
+from odyssey.errors import DeviceMemoryError
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 
@@ -74,8 +75,14 @@ class Compiled:
     # Walks over what a function reaches pass by these; see Optimizer.
     _made_again = ("_known", "_latest", "_made", "_missed", "_native", "_written")
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], check: bool = False, memory_limit: int | None = None
+    ) -> None:
         update_wrapper(self, function("compile", fn))
+        self._check = flag("compile", "check", check)
+        self._limit = memory_limit
+        if memory_limit is not None:
+            self._limit = whole("compile", "memory_limit", memory_limit)
         self._fn = fn
         self._known: dict[Any, _Case] = {}
         # What runs the latest program whose arguments were all arrays; and what it answers if not.
@@ -159,6 +166,8 @@ class Compiled:
             forget(trial.error)
             case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
         else:
+            if self._limit is not None:
+                _refuse_larger(self._limit, trial)
             self._learn(key, case)
             self._keep(case, trial, args, named)
         result = self._look(case, args, named)
@@ -202,6 +211,7 @@ class Compiled:
     ) -> None:
         """Make a program, or note why none can be made."""
         from odyssey.compiler.calling import Program, UnsuitedError
+        from odyssey.compiler.verifying import verify
 
         if len(case.programs) >= _MOST:
             case.why = f"{_MOST} programs were made, and something differs again"
@@ -220,10 +230,14 @@ class Compiled:
         bare = not named and all(type(a) is ndarray for a in args)
         try:
             program = Program(kept[1], kept[2], case.result, bare)
+            if self._check:
+                verify(program.executable.plan)
         except UnsuitedError as error:
             case.why = str(error)
             return
         except Exception as error:
+            if self._check:
+                raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return
         self._made += 1
@@ -266,4 +280,18 @@ class Compiled:
         """
         from odyssey.compiler.running import required
 
-        return {"cpu": required(self.lower(*args, **named).graph)}
+        return {"cpu": required(self.lower(*args, **named).graph)[0]}
+
+
+def _refuse_larger(limit: int, trial: Trial) -> None:
+    """Raise where a program would take more memory than it may."""
+    from odyssey.compiler.running import required
+
+    total, buffers = required(trial.graph)
+    if total > limit:
+        largest = "; ".join(text for _, text in buffers[:3])
+        raise DeviceMemoryError(
+            f"compile: a program takes {total:,} bytes beside arguments and states, and may take "
+            f"{limit:,}; the largest are {largest}; pass less at a time, or let "
+            "od.checkpoint compute parts again"
+        )

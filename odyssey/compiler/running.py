@@ -273,13 +273,20 @@ class _Seen:
         return seen
 
 
-def required(graph: Graph) -> int:
-    """Bytes of the arena and the results of a program for a graph."""
+def required(graph: Graph) -> tuple[int, list[tuple[int, str]]]:
+    """Bytes of the arena and the results of a program for a graph; and its largest buffers."""
     states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
     strides = {k: strides for k, s in states if (strides := strides_of_state(s)) is not None}
     made = plan(lower(graph), strides)
-    kept = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "output"}
-    return made.arena + sum(buffer.bytes for buffer in kept.values())
+    found: dict[int, tuple[int, str]] = {}
+    for number, home in made.homes.items():
+        buffer = home.buffer
+        if buffer.kind in ("arena", "output"):
+            text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
+            found[id(buffer)] = (buffer.bytes, text)
+    results = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "output"}
+    total = made.arena + sum(buffer.bytes for buffer in results.values())
+    return total, sorted(found.values(), reverse=True)
 
 
 def _source(k: int, node: Node | None) -> int:

@@ -1,0 +1,62 @@
+"""What a program takes is known before it runs, and may be limited."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DeviceMemoryError, DTypeError
+
+X = np.linspace(-1.0, 1.0, 40_000).reshape(200, 200)
+
+
+def chained(x):
+    return ops.tanh(x @ x) @ ops.exp(x) + x
+
+
+def test_the_bytes_that_are_estimated_are_those_that_the_program_holds():
+    compiled = od.compile(chained, check=True)
+    wanted = compiled.estimate_memory_requirements(X)["cpu"]
+    compiled(X)
+    compiled(X)
+    tracemalloc.start()
+    try:
+        fresh = od.compile(chained)
+        fresh(X)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        result = fresh(X)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert fresh.statistics().native == 1
+    assert 0 <= peak - before - wanted < 400_000  # what Python takes to make the program
+    assert wanted >= result.nbytes
+
+
+def test_a_program_beyond_its_limit_is_refused_before_anything_runs():
+    w = Variable(np.ones((200, 200)), requires_grad=True)
+    calls = []
+
+    @od.compile(memory_limit=100_000)
+    def step(x):
+        with GradientTape() as tape:
+            loss = (ops.tanh(w @ x) ** 2).sum()
+        tape.backward(loss)
+        calls.append(1)
+        return loss
+
+    with pytest.raises(DeviceMemoryError, match="may take 100,000; the largest are") as error:
+        step(X)
+    assert "(200, 200)" in str(error.value)
+    assert w.grad is None
+    assert od.compile(chained, memory_limit=10_000_000)(X).shape == (200, 200)
+
+
+def test_a_limit_is_a_number_of_bytes():
+    with pytest.raises(DTypeError, match="memory_limit"):
+        od.compile(chained, memory_limit="1 MB")
+    with pytest.raises(DTypeError, match="check"):
+        od.compile(chained, check="yes")
