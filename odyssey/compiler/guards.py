@@ -101,7 +101,7 @@ def guards_of(fn: Any, *args: Any) -> Guards:
             the caller's to compare, and so is which objects they are; what they hold is watched.
 
     >>> scale = [2.0]
-    >>> guards = guards_of(lambda x: x * scale[0])
+    >>> guards = guards_of(eval("lambda x: x * scale[0]", {"scale": scale, "__name__": "user"}))
     >>> guards.reason, guards.holds()
     (None, True)
     >>> scale[0] = 3.0

@@ -45,8 +45,10 @@ class Lowered:
             The result, with arrays for Variables, and by label what a run of the function would
             leave in the Variables that it captured.
 
-        >>> w = Variable([1.0, 2.0], name="w")
-        >>> lowered = compile(lambda x: w.assign(w + x).sum()).lower(np.ones(2))
+        >>> import numpy as np
+        >>> import odyssey as od
+        >>> w = od.Variable([1.0, 2.0], name="w")
+        >>> lowered = od.compile(lambda x: w.assign(w + x).sum()).lower(np.ones(2))
         >>> lowered.evaluate(np.array([10.0, 20.0]))
         (array(33.), {'w': array([11., 22.])})
         """

@@ -165,10 +165,13 @@ def adaptive_max_pool3d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> ArrayOrScalar: ...
 
-def affine_grid(
-    theta: Any, size: Any, *, align_corners: bool = False, tape: Tape | None = None
-) -> ArrayOrScalar:
+@overload
+def affine_grid(theta: V, size: Any, *, align_corners: bool = False, tape: Tape | None = None) -> V:
     """The places that affine maps give to the elements of images, for ``grid_sample``."""
+@overload
+def affine_grid(
+    theta: Plain, size: Any, *, align_corners: bool = False, tape: Tape | None = None
+) -> ArrayOrScalar: ...
 
 @overload
 def attention_pullback(

@@ -2276,8 +2276,9 @@ def triu(m: Plain, k: int = 0, *, tape: Tape | None = None) -> ArrayOrScalar: ..
 trunc: Unary
 """Elementwise integer part: ``x`` without its fraction."""
 
+@overload
 def unique(
-    ar: Any,
+    ar: V,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -2285,8 +2286,19 @@ def unique(
     *,
     equal_nan: bool = True,
     tape: Tape | None = None,
-) -> ArrayOrScalar:
+) -> V:
     """Each value once, sorted; or each line along an axis."""
+@overload
+def unique(
+    ar: Plain,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
 
 @overload
 def unstack(x: V, *, axis: int = 0, tape: Tape | None = None) -> tuple[V, ...]:
