@@ -1,13 +1,28 @@
-"""Tests that need what is not here are skipped, and say what they need."""
+"""Tests that need what is not here are skipped, and say what they need.
+
+Machine code is kept for the length of a run, for all of its processes: equal programs are compiled
+once, and neither is the user's own cache read nor anything left there.
+"""
 
 import importlib.util
 import os
+import tempfile
 
 import pytest
 
 SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        return  # of xdist: the process that started it has chosen the folder
+    folder = tempfile.TemporaryDirectory(prefix="odyssey-tests-")
+    environment = pytest.MonkeyPatch()
+    environment.setenv("ODYSSEY_CACHE", folder.name)
+    config.add_cleanup(folder.cleanup)
+    config.add_cleanup(environment.undo)
 
 
 def pytest_collection_modifyitems(items):

@@ -22,9 +22,8 @@ def directions(program, seed):
     return cotangents, [rng.uniform(-1.0, 1.0, x.shape) for x in program.leaves]
 
 
-@pytest.mark.parametrize("chunk", range(4), ids=lambda k: f"programs from {k * 100}")
-def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones(chunk):
-    for seed in range(chunk * 100, (chunk + 1) * 100):
+def walk(seeds):
+    for seed in seeds:
         program = seeded(seed)
         cotangents, tangents = directions(program, seed)
         leaves = [Variable(x, requires_grad=True) for x in program.leaves]
@@ -51,6 +50,16 @@ def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones
         found, left = graph.evaluate(cotangents, tangents)
         assert_same_bits(found, expected)
         assert not left
+
+
+def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones():
+    walk(range(60))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("chunk", range(4), ids=lambda k: f"programs from {k * 100}")
+def test_400_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones(chunk):
+    walk(range(chunk * 100, (chunk + 1) * 100))
 
 
 @pytest.mark.parametrize("rule", [od.optim.SGD, od.optim.AdamW], ids=["SGD", "AdamW"])

@@ -1,4 +1,9 @@
-"""The scalars of the table as native code: what they give is what the rows' kernels give."""
+"""The scalars of the table as native code: what they give is what the rows' kernels give.
+
+An ordinary run takes of each walk a part, by a hash of names; a soak takes all.
+"""
+
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -30,9 +35,25 @@ def by_native(written, operands, result):
     return run(*operands)
 
 
+def drawn(name, one_in):
+    """Whether a case is among those of an ordinary run."""
+    return crc32(name.encode()) % one_in == 0
+
+
+@pytest.mark.parametrize("case", scalar_cases.CASES)
+def test_native_code_of_a_scalar_is_the_kernel(case):
+    dtypes = scalar_cases.DTYPES
+    walk_scalar(case, dtypes[crc32(case.encode()) % len(dtypes)])
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("dtype", scalar_cases.DTYPES, ids=str)
 @pytest.mark.parametrize("case", scalar_cases.CASES)
-def test_native_code_of_a_scalar_is_the_kernel(case, dtype):
+def test_native_code_of_a_scalar_is_the_kernel_in_every_dtype(case, dtype):
+    walk_scalar(case, dtype)
+
+
+def walk_scalar(case, dtype):
     row, options = scalar_cases.CASES[case]
     found = scalar_cases.kernel_values(row, options, dtype)
     if found is None:
@@ -51,13 +72,31 @@ def test_native_code_of_a_scalar_is_the_kernel(case, dtype):
 BY_FLOATS = {"round"}
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64"])
+every_integer = pytest.mark.parametrize(
+    "dtype", ["int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64"]
+)
+
+
+@every_integer
 def test_native_code_on_integers_of_any_size_gives_those_of_the_kernel(dtype):
+    assert walk_integers(dtype, lambda name: drawn(name + dtype, 4)) > 5
+
+
+@pytest.mark.soak
+@every_integer
+def test_native_code_of_all_scalars_on_integers_gives_those_of_the_kernel(dtype):
+    assert walk_integers(dtype, lambda name: True) > 30
+
+
+def walk_integers(dtype, chosen):
+    """How many scalars were compared on integers."""
     limits = np.iinfo(dtype)
     ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
     numbers = sorted({v for v in [*scalar_cases.WHOLE, *ends] if limits.min <= v <= limits.max})
     compared = 0
-    for row, options in scalar_cases.CASES.values():
+    for name, (row, options) in scalar_cases.CASES.items():
+        if not chosen(name):
+            continue
         grid = np.meshgrid(*[np.array(numbers, dtype)] * len(row.arrays), indexing="ij")
         operands = [x.ravel() for x in grid]
         try:
@@ -72,10 +111,10 @@ def test_native_code_on_integers_of_any_size_gives_those_of_the_kernel(dtype):
         got = by_native(written, operands, wanted.dtype)
         scalar_cases.assert_is_kernel(row, got, wanted, operands, 0)
         compared += 1
-    assert compared > 30
+    return compared
 
 
-@pytest.mark.parametrize(
+every_pair = pytest.mark.parametrize(
     "dtypes",
     [
         ("f4", "f8"),
@@ -88,9 +127,25 @@ def test_native_code_on_integers_of_any_size_gives_those_of_the_kernel(dtype):
     ],
     ids=" and ".join,
 )
+
+
+@every_pair
 def test_operands_of_two_dtypes_are_cast_as_the_kernel_casts_them(dtypes):
+    assert walk_pairs(dtypes, lambda name: drawn(f"{name}{dtypes}", 5)) > 2
+
+
+@pytest.mark.soak
+@every_pair
+def test_operands_of_two_dtypes_are_cast_as_the_kernel_casts_them_in_all_scalars(dtypes):
+    assert walk_pairs(dtypes, lambda name: True) > 15
+
+
+def walk_pairs(dtypes, chosen):
+    """How many scalars were compared on operands of two dtypes."""
     compared = 0
-    for row, options in scalar_cases.CASES.values():
+    for name, (row, options) in scalar_cases.CASES.items():
+        if not chosen(name):
+            continue
         if len(row.arrays) != 2 or row.name in {"power", "binary_entropy_with_logits"}:
             continue
         numbers = [scalar_cases.numbers(np.dtype(d)) for d in dtypes]
@@ -107,7 +162,7 @@ def test_operands_of_two_dtypes_are_cast_as_the_kernel_casts_them(dtypes):
         got = by_native(written, operands, wanted.dtype)
         scalar_cases.assert_is_kernel(row, got, wanted, operands)
         compared += 1
-    assert compared > 15
+    return compared
 
 
 def test_powers_of_integers_are_left_to_numpy_unless_they_are_known():

@@ -1,7 +1,7 @@
 """Every row compiled is the row: values and two derivatives, on samples, large arrays and corners.
 
-An ordinary run takes a third of the samples, by a hash of their names, in two dtypes each; a soak
-takes all of them in all dtypes.
+An ordinary run takes one sample in nine, by a hash of their names, in two dtypes each; a soak takes
+all of them in all dtypes. What takes fewer takes some of the same, whose machine code is there.
 """
 
 from zlib import crc32
@@ -74,13 +74,13 @@ def walk_derivatives(row, dtypes, chosen):
 @every_row
 def test_a_compiled_row_is_the_row(row):
     walk_forward(
-        row, lambda name: (picked(name, FLOATS), picked(name, OTHERS)), lambda name: drawn(name, 3)
+        row, lambda name: (picked(name, FLOATS), picked(name, OTHERS)), lambda name: drawn(name, 9)
     )
 
 
 @every_row
 def test_compiled_derivatives_of_a_row_are_its_derivatives_to_second_order(row):
-    walk_derivatives(row, lambda name: (picked(name, FLOATS),), lambda name: drawn(name + "d", 3))
+    walk_derivatives(row, lambda name: (picked(name, FLOATS),), lambda name: drawn(name, 9))
 
 
 @pytest.mark.soak
@@ -148,7 +148,7 @@ def walk_large(names):
 def test_rows_of_arrays_longer_than_a_vector_are_the_rows():
     cases = large_cases()
     assert len(cases) > 600
-    walk_large({name: case for name, case in cases.items() if drawn(name + "l", 6)})
+    walk_large({name: case for name, case in cases.items() if drawn(name + "l", 20)})
 
 
 @pytest.mark.soak
@@ -161,8 +161,7 @@ def test_all_rows_of_arrays_longer_than_a_vector_are_the_rows():
 
 @every_scalar
 def test_scalars_at_special_numbers_are_the_same_compiled(case):
-    check_corners(case, picked(case, FLOATS))
-    check_corners(case, picked(case + "c", CORNER_DTYPES[2:]))
+    check_corners(case, picked(case, CORNER_DTYPES))
 
 
 @pytest.mark.soak
@@ -201,7 +200,7 @@ def walk_mixed(row, chosen):
 
 @every_binary
 def test_operands_of_two_dtypes_and_pythons_numbers_meet_as_in_eager_calls(row):
-    walk_mixed(row, lambda name: drawn(name, 6))
+    walk_mixed(row, lambda name: drawn(name, 20))
 
 
 @pytest.mark.soak
@@ -270,13 +269,13 @@ PROGRAMS = pytest.mark.skipif(
 def test_what_the_walks_call_is_watched_and_runs_as_programs(walked):
     native = total = 0
     for name, (row, sample) in EVERY.items():
-        if drawn(name + "p", 20) and tracked(row, sample):
-            fn, calls = walked(row, sample, "float64")
+        if drawn(name, 36) and tracked(row, sample):
+            fn, calls = walked(row, sample, picked(name, FLOATS))
             compiled = od.compile(fn)
             check(fn, calls, compiled=compiled, what=name)
             native += compiled.statistics().native > 0
             total += 1
-    assert total > 40
+    assert total > 25
     assert native > 0.8 * total
 
 
