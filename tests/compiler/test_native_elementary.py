@@ -1,6 +1,7 @@
 """Elementary functions as native code: errors in units in the last place, and special values."""
 
 import math
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -26,9 +27,12 @@ MOST |= {"erf": 1e4, "erfc": 1e4}
 
 
 def computed(name, *arrays):
-    dtype = arrays[0].dtype
-    run = support.native(lambda *w: function(w[0].code, name, *w), [dtype] * len(arrays), dtype)
-    return run(*arrays)
+    return made(name, arrays[0].dtype, len(arrays))(*arrays)
+
+
+@cache
+def made(name, dtype, count):
+    return support.native(lambda *w: function(w[0].code, name, *w), [dtype] * count, dtype)
 
 
 def numbers(dtype, count, seed):
