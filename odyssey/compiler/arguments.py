@@ -9,11 +9,13 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
-from odyssey.table.value import array_of, is_trainable
+from odyssey.table.value import Mark, Value, is_trainable
 from odyssey.tree import leaves, paths
 from odyssey.variable import Variable
 
-__all__ = ["arrays", "fixed", "is_input", "refuse_unhashable", "sign"]
+__all__ = ["fixed", "foreign", "inputs", "is_input", "key_of", "refuse_unhashable"]
+
+_PLAIN = (int, float, complex, str, bool, bytes, range, type(None))
 
 
 def sign(value: Any) -> Any:
@@ -23,13 +25,16 @@ def sign(value: Any) -> Any:
     """
     kind = type(value)
     if kind is ndarray or issubclass(kind, np.generic):
-        return value.shape, value.dtype  # hashed in C, which a spec is not
+        # The dtype is hashed in C, which a spec is not.
+        return (value.shape, value.dtype) if kind is ndarray else kind
     if kind is Variable:
-        return is_trainable(value), value._spec.shape, value._spec.dtype
+        where, info = value._recording, value._info
+        name = None if info is None else info.name
+        return where if type(where) is Mark else "tape", name, value._spec.shape, value._spec.dtype
     if kind is tuple or kind is list:
         return (kind, *map(sign, value))
     if kind is dict:
-        return (kind, *[(sign(key), sign(item)) for key, item in value.items()])
+        return (kind, *[(type(key), key, sign(item)) for key, item in value.items()])
     if kind is str or kind is bool:
         return kind, value
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
@@ -44,16 +49,53 @@ def is_input(leaf: Any) -> bool:
     return isinstance(leaf, ARRAY_LIKE)
 
 
-def arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-    """The arrays among the arguments, in order."""
-    return list(map(array_of, filter(is_input, leaves((args, named)))))
+def inputs(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """The arguments that are inputs of a graph, in order."""
+    return list(filter(is_input, leaves((args, named))))
+
+
+def key_of(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """What decides whether a graph must be traced anew: also which inputs are the same object.
+
+    Raises:
+        RecursionError: for a container that holds itself.
+    """
+    key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
+    given = list(map(id, inputs(args, named)))
+    return key if len(set(given)) == len(given) else (key, tuple(map(given.index, given)))
+
+
+def foreign(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
+    """Why a program cannot take the arguments, in words; None where it can."""
+    for leaf in inputs(args, named):
+        if isinstance(leaf, Value) and not isinstance(leaf._recording, Mark):
+            return "an argument is a result on a tape"
+        if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
+            return f"an argument is a {type(leaf).__name__}, which is more than an array"
+    return None
+
+
+class _Same:
+    """An argument that is fixed in a graph by what it is, and kept, so that no other becomes it."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.thing is other.thing
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self.thing).__name__} at {id(self.thing):#x}"
 
 
 def fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are fixed in a graph, by path: -0.0, 0.0, 0 and False are four."""
-    plain = (int, float, complex, str)
     return {
-        path: repr(leaf) if isinstance(leaf, plain) or leaf is None else (type(leaf), id(leaf))
+        path: repr(leaf) if type(leaf) in _PLAIN else _Same(leaf)
         for path, leaf in paths((args, named))
         if not is_input(leaf)
     }

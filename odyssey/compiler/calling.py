@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from operator import call, setitem
+from operator import call, itemgetter, setitem
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,8 @@ class Program:
         self._long = len(self.executable.module.steps) > 2
         self._quiet = Updates().quiet
         self._calls = bool(self.executable.calls)
+        own = [*guards.variables, *[state.variable for state in graph.states]]
+        self._known = set(map(id, own))
         self._bind()
         self._count = len(self.executable.inputs) - len(self._before)
         self._outs = _maker_of_arrays(self.executable.outputs)
@@ -121,10 +123,14 @@ class Program:
                 variable._array[...] = make()._array
                 self._settings[k] = settings
 
-    def run_plain(self, arrays: Sequence[Any]) -> Any:
-        """The same of arrays that may lie in memory in any way."""
+    def run_plain(self, given: Sequence[Any]) -> Any:
+        """The same of Variables, numbers and arrays that may lie in memory in any way."""
+        if any(id(one) in self._known for one in given):
+            return MISSED  # to the function a captured Variable and an argument are the same
+        found = [array_of(one) for one in given]
+        found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
-            return self.run(self.executable.plain(arrays))
+            return self.run(self.executable.plain(found))
         except UnfitError:
             return MISSED
 
@@ -296,6 +302,10 @@ def _constant(leaf: Any, output: Any) -> Callable[[Sequence[Any]], Any]:
     return lambda outs: output  # the first run may have been given other numbers
 
 
+def _as_it_is(array: Any) -> Any:
+    return array
+
+
 def _maker(leaf: Any, at: int) -> Callable[[Sequence[Any]], Any]:
     if isinstance(leaf, np.generic):
         return lambda outs: outs[at][()]
@@ -306,6 +316,7 @@ def _maker(leaf: Any, at: int) -> Callable[[Sequence[Any]], Any]:
     if type(leaf) is not Variable:
         raise UnsuitedError(f"it returns a {type(leaf).__name__}")
     where, spec, info = leaf._recording, leaf._spec, leaf._info
+    got = itemgetter(()) if isinstance(leaf._array, np.generic) else _as_it_is
     if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
         raise UnsuitedError("it returns a Variable that it made, with a name or a gradient")
     if isinstance(where, Mark):
@@ -313,10 +324,13 @@ def _maker(leaf: Any, at: int) -> Callable[[Sequence[Any]], Any]:
 
         def fresh(outs: Sequence[Any]) -> Any:
             told = None if note is None else Info(note=note)
-            return make_value(Variable, outs[at], where, free_id(), spec, told)
+            return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
 
         return fresh
     if not where.dead:
         raise UnsuitedError("it returns a value on a tape that is still to be swept")
-    id = leaf._id
-    return lambda outs: make_value(Variable, outs[at], where, id, spec, None)
+
+    def spent(outs: Sequence[Any]) -> Any:
+        return make_value(Variable, got(outs[at]), where, free_id(), spec, None)
+
+    return spent

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
-from odyssey.compiler.arguments import arrays, fixed, refuse_unhashable, sign
+from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable
 from odyssey.compiler.explaining import explained
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.native import why_not
@@ -18,6 +18,8 @@ from odyssey.compiler.trial import Trial, forget
 from odyssey.errors import DeviceMemoryError
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
+from odyssey.table.value import Mark, Value
+from odyssey.tree import leaves
 
 __all__ = ["Compiled", "Statistics"]
 
@@ -47,7 +49,7 @@ class _Case:
     """What is known of one combination of arguments.
 
     Attributes:
-        result: Of the first run that no tape surrounded.
+        result: The fixed arguments of the latest run that no tape surrounded, and what it returned.
         seen: Whether there was one.
         programs: Each with the fixed arguments it is for, the latest first.
         why: Why no program is made any more; None while one may be.
@@ -56,7 +58,7 @@ class _Case:
     """
 
     def __init__(self) -> None:
-        self.result: Any = None
+        self.result: tuple[Any, Any] = None, None
         self.seen = False
         self.trial: tuple[dict[str, Any], Trial, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []
@@ -99,7 +101,7 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
         run = self._latest
-        if run is not None and not named:
+        if run is not None and not named and len(set(map(id, args))) == len(args):
             result = run(args)
             if result is not self._missed:
                 self._native += 1
@@ -110,13 +112,13 @@ class Compiled:
         if store() is not MEMORY:
             return self._fn(*args, **named)
         try:
-            key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
-        except RecursionError:  # a container that holds itself: the run will say so
+            key = key_of(args, named)
+        except Exception:  # a container that holds itself, or lets nobody look: the run will say so
             return self._fn(*args, **named)
         case = self._known.get(key)
         if case is None:
             return self._first(key, args, named)
-        given = arrays(args, named)
+        given = inputs(args, named)
         known = fixed(args, named)
         if scopes()[0] is not None:
             self._written += 1
@@ -132,12 +134,7 @@ class Compiled:
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
         if case.why is None and not refused:
-            self._make(case, args, named, known)
-            if case.programs and case.programs[0][0] == known:
-                program = case.programs[0][1]
-                result = program.run_plain(given)
-                if result is not program.missed:
-                    return self._ran(case, program, result)
+            return self._make(case, args, named, known)
         self._written += 1
         return self._fn(*args, **named)
 
@@ -181,7 +178,9 @@ class Compiled:
         self._written += 1
         result = self._fn(*args, **named)
         if alone:
-            case.result, case.seen = result, True
+            case.seen = True
+            # It is kept until a program is made of it.
+            case.result = (None, None) if case.why else (fixed(args, named), result)
         return result
 
     def _keep(
@@ -189,14 +188,14 @@ class Compiled:
     ) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
         case.tries += 1
-        why = why_not() or trial.effects or trial.graph.eager
+        why = why_not() or foreign(args, named) or trial.effects or trial.graph.eager
         guards = trial.guards
         if why is None:
             why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is None:
             case.trial = (fixed(args, named), trial, guards)
         # What a first run makes may let a later one be a program.
-        elif trial.graph.eager is None or trial.effects or case.tries >= _TRIES:
+        elif why != trial.graph.eager or case.tries >= _TRIES:
             case.why = why
 
     def _learn(self, key: Any, case: _Case) -> _Case:
@@ -208,40 +207,60 @@ class Compiled:
 
     def _make(
         self, case: _Case, args: tuple[Any, ...], named: dict[str, Any], known: dict[str, Any]
-    ) -> None:
-        """Make a program, or note why none can be made."""
-        from odyssey.compiler.calling import Program, UnsuitedError
-        from odyssey.compiler.verifying import verify
-
+    ) -> Any:
+        """Make a program, or note why none can be made; and run it, or the function."""
         if len(case.programs) >= _MOST:
             case.why = f"{_MOST} programs were made, and something differs again"
-            return
+            return self._look(case, args, named)
         kept, case.trial = case.trial, None
         if kept is None or kept[0] != known or not kept[2].holds():
             trial = Trial(self._fn, args, named)
             if trial.error is not None:
                 forget(trial.error)
                 case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
-                return
+                return self._look(case, args, named)
             self._keep(case, trial, args, named)
             kept, case.trial = case.trial, None
-            if kept is None:
-                return
+        if kept is None:
+            return self._look(case, args, named)
+        # Of which kinds results are may hang on all that a trial is for.
+        seen_for, seen = case.result
+        if seen_for != known or not _alike(kept[1].result, seen):
+            result = self._look(case, args, named)
+            self._program(case, kept, result, args, named)
+            return result
+        program = self._program(case, kept, seen, args, named)
+        if program is not None:
+            result = program.run_plain(inputs(args, named))
+            if result is not program.missed:
+                return self._ran(case, program, result)
+        return self._look(case, args, named)
+
+    def _program(
+        self, case: _Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        from odyssey.compiler.calling import Program, UnsuitedError
+        from odyssey.compiler.verifying import verify
+
+        known, trial, guards = kept
+        case.result = None, None
         bare = not named and all(type(a) is ndarray for a in args)
+        bare = bare and len(set(map(id, args))) == len(args)
         try:
-            program = Program(kept[1], kept[2], case.result, bare)
+            program = Program(trial, guards, result, bare)
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:
             case.why = str(error)
-            return
+            return None
         except Exception as error:
             if self._check:
                 raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
-            return
+            return None
         self._made += 1
         case.programs.insert(0, (known, program))
+        return program
 
     # -------------------------------------------------------------- to be looked at
 
@@ -264,8 +283,10 @@ class Compiled:
         Returns:
             Text: kernels with what they compute, bytes, what is called and why, guards, and times.
         """
-        key = (*map(sign, args), sign(named)) if named else tuple(map(sign, args))
-        case = self._known.get(key)
+        try:
+            case = self._known.get(key_of(args, named))
+        except Exception as error:  # of a container that holds itself, or lets nobody look
+            return f"runs as it was written: its arguments cannot be told from others, {error}"
         if case is None:
             return "not called with such arguments yet; the second call makes a program"
         if not case.programs:
@@ -295,3 +316,16 @@ def _refuse_larger(limit: int, trial: Trial) -> None:
             f"{limit:,}; the largest are {largest}; pass less at a time, or let "
             "od.checkpoint compute parts again"
         )
+
+
+def _alike(traced: Any, seen: Any) -> bool:
+    """Whether a run may have returned what a trial did: Variables of the same standing."""
+    found = [list(map(_standing, leaves(tree))) for tree in (traced, seen)]
+    return found[0] == found[1]
+
+
+def _standing(leaf: Any) -> Any:
+    if not isinstance(leaf, Value):
+        return None
+    where = leaf._recording
+    return where if isinstance(where, Mark) else "tape"

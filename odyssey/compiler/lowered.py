@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from odyssey.compiler.arguments import arrays, fixed
+from odyssey.compiler.arguments import fixed, inputs
 from odyssey.compiler.program import check_specs, run
 from odyssey.compiler.trial import Trial
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
+from odyssey.table.value import array_of
 from odyssey.tree import unflatten
 
 __all__ = ["Lowered"]
@@ -35,7 +36,7 @@ class Lowered:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the function on arguments of the shapes that were lowered."""
-        check_specs(self.graph, arrays(args, named))
+        check_specs(self.graph, _arrays(args, named))
         return self._fn(*args, **named)
 
     def evaluate(self, *args: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
@@ -56,7 +57,7 @@ class Lowered:
             raise DTypeError(
                 f"evaluate: {self._given} are fixed in this graph, and {given} came; lower again"
             )
-        outputs, left = run(self.graph, arrays(args, named))
+        outputs, left = run(self.graph, _arrays(args, named))
         return unflatten(self._result, outputs), left
 
     def __reduce__(self) -> NoReturn:
@@ -64,3 +65,7 @@ class Lowered:
             "lower: a graph refers to Variables of this process, so it is neither copied nor "
             "pickled; lower again"
         )
+
+
+def _arrays(args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    return list(map(array_of, inputs(args, named)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,9 @@ class Executable:
         left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
         self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left)
         self.loaded: Loaded = load(self.module.text, blas())
+        self._binding = RLock()
+        self.words = np.zeros(3, np.int64)
+        self._spans = np.zeros(0, np.int64)
         self._prepare()
         self.bind()
 
@@ -119,6 +123,10 @@ class Executable:
         Raises:
             UnfitError: a state is no more what the program was made for.
         """
+        with self._binding:
+            self._bind()
+
+    def _bind(self) -> None:
         words: list[int] = []
         cleared = self.graph.cleared
         # Gradients to be taken away; where there is none, as mostly, that is watched.
@@ -144,13 +152,16 @@ class Executable:
             words += empty_gradient(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
         if layout() is not None:
-            self.words = np.array(words, np.int64)
+            # Until all is noted no thread may get by: no word is 1 under a mask of 0.
+            before = self.words, self._spans
+            before[0][1:3] = 0, 1
+            self.words = np.array(words or [0, 0, 0], np.int64)
             at = self.loaded.address
-            write(at("guards"), [address(self.words)])
-            write(at("guard_count"), [len(words) // 3])
             self._spans = np.array([word for span in self._written for word in span], np.int64)
             write(at("spans"), [address(self._spans)])
             write(at("span_count"), [len(self._written)])
+            write(at("guard_count"), [len(words) // 3])
+            write(at("guards"), [address(self.words)])
 
     # -------------------------------------------------------------- running
 
@@ -164,14 +175,12 @@ class Executable:
         found = []
         for array, spec in zip(arrays, self.inputs, strict=False):
             dtype, given = spec.dtype, getattr(array, "dtype", None)
-            if given != dtype or np.shape(array) != spec.shape:
+            if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
                 raise UnfitError(f"{type(array).__name__} of {given} came for {spec}")
-            array = np.asarray(array)
-            whole = array.flags.c_contiguous and array.flags.aligned
             start, end = span(array)
             if any(start < high and low < end for low, high in self._written):
                 raise UnfitError("an argument lies in a state, and sees what is written there")
-            if type(array) is not ndarray or not whole:
+            if not (array.flags.c_contiguous and array.flags.aligned):
                 array = np.array(array, dtype, order="C")
             found.append(array if array.dtype is dtype else array.view(dtype))
         return found
@@ -309,5 +318,7 @@ def _constant(plan_: Plan, index: int) -> Array:
 
 
 def _seen(array: Any) -> tuple[Any, ...]:
+    if type(array) is not ndarray:
+        return ()
     flags = array.flags
     return array.shape, array.dtype, flags.c_contiguous and flags.aligned

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from functools import partialmethod
 from itertools import chain, count
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
@@ -16,6 +16,7 @@ from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
 from odyssey.graph.names import captured_names
+from odyssey.graph.traced import TracedArray
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.canonical import plain_options
@@ -25,68 +26,20 @@ from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
     CONSTANT,
     NUMBERS,
+    UNTRACKED,
     Symbol,
     Value,
     array_of,
     free_id,
     is_trainable,
+    is_untracked,
     make_value,
     place_of,
 )
 from odyssey.tree import leaves, map_tree
 from odyssey.variable import Variable
-from odyssey.variable.operators import Operators
 
 __all__ = ["Trace", "TracedArray"]
-
-
-class TracedArray(Symbol, Operators):
-    """What an array argument is while its function is traced: a Symbol with operators."""
-
-    __slots__ = ()
-
-    graph: Trace
-
-    def _no_value(self, *args: Any, **named: Any) -> NoReturn:
-        raise self.graph.no_value("Python asks for the value of", self)
-
-    def _in_place(self, name: str, other: Any) -> Any:
-        """What an array does to itself is done to a new one; the run will write to the old."""
-        self.graph.only_eagerly(f"it computes in place, by {name}")
-        return NotImplemented
-
-    __bool__ = __float__ = __int__ = __complex__ = __index__ = __format__ = _no_value
-    __array__ = item = tolist = tobytes = _no_value
-
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise self.graph.refuse(
-            f"{self!r} is not written to in place while a graph is traced; "
-            "use ops.setitem, whose result is a new value"
-        )
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without axes")
-        return int(self.shape[0])
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
-
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-):
-    setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
 
 
 class Trace:
@@ -110,6 +63,8 @@ class Trace:
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._made: dict[int, tuple[Any, Any]] = {}
         self._constants: dict[Any, tuple[Array, Ref]] = {}
+        # By id of an argument, itself and what stands for it.
+        self._given: dict[int, tuple[Any, Any]] = {}
         self._labels: dict[int, str] = {}
         self._names: dict[int, str] = {}
 
@@ -172,9 +127,29 @@ class Trace:
             return value
         symbol = self.symbol(spec_of(data))
         self.graph.inputs.append((symbol.id, symbol.spec))
+        if id(value) in self._given:  # to the function the two are the same
+            return self._given[id(value)][1]
+        made: Any = symbol
         if isinstance(value, Variable):
-            return make_value(Variable, symbol, CONSTANT, free_id(), value._spec, value._info)
-        return symbol
+            where = UNTRACKED if is_untracked(value) else CONSTANT
+            made = make_value(Variable, symbol, where, free_id(), value._spec, value._info)
+        self._given[id(value)] = (value, made)
+        return made
+
+    def kind_of(self, symbol: TracedArray) -> Any:
+        """Of which class a run will find a value to be."""
+        if symbol.shape:
+            return ndarray
+        for value, made in self._given.values():
+            if made is symbol:
+                return type(value)
+        self.only_eagerly("it asks of which class a result is")
+        return symbol.dtype.type
+
+    def _refuse_written(self, variable: Any) -> None:
+        """Note where an argument is written to, which is nobody's state."""
+        if any(made is variable for _, made in self._given.values()):
+            self.only_eagerly("it writes to an argument")
 
     def _ref(self, value: Any) -> Any:
         """A value as an operand: Symbols and arrays by number, Python numbers as they are."""
@@ -273,6 +248,7 @@ class Trace:
 
     def become(self, variable: Any, result: Any) -> None:
         """Note what a constant becomes; those that the function made change themselves."""
+        self._refuse_written(variable)
         if self.is_own(variable):
             MEMORY.become(variable, result)
         else:
@@ -280,6 +256,7 @@ class Trace:
 
     def write(self, variable: Any, value: Any) -> None:
         """Note what a Variable's data becomes; later reads see it."""
+        self._refuse_written(variable)
         self.read(variable)
         value = value if isinstance(value, Symbol) else as_array("assign", "the value", value)
         try:
@@ -339,6 +316,7 @@ class Trace:
         """Let go of the values, which point here."""
         for held in (self._states, self._current, self._grads, self._made, self._constants):
             held.clear()
+        self._given.clear()
 
     def finish(self, outputs: list[Any]) -> None:
         """Settle what the function returned and what it left in the Variables."""

@@ -103,9 +103,10 @@ def _traced(
         p, state = rule.step(g, state, p)
         return (p, *[state[slot] for slot in slots])
 
-    trace, like = Trace(), np.zeros(2, dtype)
+    trace = Trace()
+    g, p, *before = [np.zeros(2, dtype) for _ in ("g", "p", *slots)]  # one for two would be one
     steps, rate = np.zeros((), np.int64), np.zeros(())
-    trace.run(step, (like, like, [like] * len(slots), steps, rate), {})
+    trace.run(step, (g, p, before, steps, rate), {})
     if trace.refusal is not None or trace.graph.states or trace.graph.captures():
         raise _UnfitError  # an array that comes from elsewhere may be another one each time
     return trace.graph

@@ -1,0 +1,78 @@
+"""What an array is to a function that is traced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partialmethod
+from typing import Any, NoReturn
+
+from odyssey.table.value import Symbol
+from odyssey.variable.operators import Operators
+
+__all__ = ["TracedArray"]
+
+
+class TracedArray(Symbol, Operators):
+    """What an array argument is while its function is traced: a Symbol with operators."""
+
+    __slots__ = ()
+
+    graph: Any  # the trace that it belongs to
+
+    # What ``isinstance`` asks where the type does not answer.
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.graph.kind_of(self) if _asked_outside() else TracedArray
+
+    def __getattr__(self, name: str) -> Any:
+        if _asked_outside():
+            self.graph.only_eagerly(f"it asks an array for {name!r}")
+        raise AttributeError(f"an array that is traced has no {name!r}")
+
+    def _no_value(self, *args: Any, **named: Any) -> NoReturn:
+        raise self.graph.no_value("Python asks for the value of", self)
+
+    def _in_place(self, name: str, other: Any) -> Any:
+        """What an array does to itself is done to a new one; the run will write to the old."""
+        self.graph.only_eagerly(f"it computes in place, by {name}")
+        return NotImplemented
+
+    __bool__ = __float__ = __int__ = __complex__ = __index__ = __format__ = _no_value
+    __array__ = item = tolist = tobytes = _no_value
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise self.graph.refuse(
+            f"{self!r} is not written to in place while a graph is traced; "
+            "use ops.setitem, whose result is a new value"
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+):
+    setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
+
+
+def _asked_outside() -> bool:
+    """Whether code that is not ours asks for what calls this."""
+    asking = sys._getframe(2).f_globals.get("__name__", "")
+    return str(asking).partition(".")[0] != "odyssey"

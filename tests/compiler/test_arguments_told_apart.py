@@ -1,0 +1,187 @@
+"""A program is for what its arguments are, with all that a function may ask of them."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import OdysseyError
+
+A = np.arange(1.0, 4.0)
+
+
+class Rate(float):
+    """A number that prints like all others of its class."""
+
+    def __repr__(self):
+        return "a rate"
+
+
+class Named(np.ndarray):
+    """An array that is more than one."""
+
+
+def fresh_leaf():
+    return Variable(np.array([2.0, 3.0, 4.0]), requires_grad=True)
+
+
+def spent():
+    leaf = fresh_leaf()
+    with GradientTape() as tape:
+        value = leaf * 2.0
+        loss = value.sum()
+    tape.backward(loss)
+    return value
+
+
+def twice(value):
+    return (value, value)
+
+
+def apart(value):
+    return (value, value.copy())
+
+
+def of_kind(x):
+    return x * 2.0 if isinstance(x, np.ndarray) else x * 3.0
+
+
+# By name: a function, and makers of the arguments of calls that differ.
+CALLS = {
+    "keys of a dictionary": (
+        lambda d: {k: v * float(k) for k, v in d.items()},
+        [lambda: ({1: A},), lambda: ({2: A},), lambda: ({2.5: A},)],
+    ),
+    "numbers that print alike": (
+        lambda x, rate: x * rate,
+        [lambda: (A, Rate(2.0)), lambda: (A, Rate(3.0))],
+    ),
+    "objects at a place that was free again": (
+        lambda x, part: x * float(part),
+        [lambda k=k: (A, Fraction(k, 3)) for k in range(1, 6)],
+    ),
+    "ranges": (lambda x, r: x * len(r), [lambda: (A, range(2)), lambda: (A, range(3))]),
+    "frozen sets": (
+        lambda x, s: x * len(s),
+        [lambda: (A, frozenset({1})), lambda: (A, frozenset({1, 2}))],
+    ),
+    "one array twice": (
+        lambda x, y: x * 2.0 if x is y else x * 3.0,
+        [lambda: apart(A), lambda: twice(A), lambda: apart(A)],
+    ),
+    "one Variable twice": (
+        lambda v, u: v * 2.0 if v is u else v * 3.0,
+        [lambda: twice(Variable(A)), lambda: (Variable(A), Variable(A))],
+    ),
+    "names": (
+        lambda v: v * 2.0 if v.name == "a" else v * 3.0,
+        [lambda: (Variable(A, name="a"),), lambda: (Variable(A, name="b"),)],
+    ),
+    "where Variables come from": (
+        lambda v: v * 2.0,
+        [
+            lambda: (Variable(A),),
+            lambda: (fresh_leaf() * 1.0,),
+            lambda: (spent(),),
+            lambda: (fresh_leaf(),),
+        ],
+    ),
+    "arrays that are more": (
+        lambda x: x * 2.0,
+        [lambda: (A,), lambda: (A.view(Named),), lambda: (np.ma.array(A, mask=[1, 0, 0]),)],
+    ),
+    "masks that an op refuses": (
+        ops.square,
+        [lambda: (A,), lambda: (np.ma.array(A, mask=[1, 0, 0]),), lambda: (A,)],
+    ),
+    "numbers of NumPy and arrays without axes": (
+        lambda x: x * 2.0 if isinstance(x, np.generic) else x * 3.0,
+        [lambda: (np.float64(2.0),), lambda: (np.array(2.0),)],
+    ),
+    "what isinstance says of an array": (of_kind, [lambda: (A,), lambda: (Variable(A),)]),
+    "what an array has": (
+        lambda x: x * 2.0 if hasattr(x, "flags") else x * 3.0,
+        [lambda: (A,)],
+    ),
+    "of which kind the result is": (
+        lambda x, n: (x * 2.0).sum() if n == 0 else Variable(x) * 1.0,
+        [lambda: (A, 1), lambda: (A, 0), lambda: (A, 2)],
+    ),
+}
+
+
+def said(fn, args):
+    """What a call gives, as far as it can be told."""
+    try:
+        result = fn(*args)
+    except OdysseyError as error:
+        return type(error), str(error)
+    return [
+        (
+            type(leaf),
+            repr(getattr(leaf, "_recording", None)) if isinstance(leaf, Variable) else None,
+            np.ma.filled(np.asarray(getattr(leaf, "_array", leaf)), -1.0).tolist(),
+        )
+        for leaf in od.tree.leaves(result)
+    ], list(result) if isinstance(result, dict) else None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_whose_arguments_differ_in_any_way_get_what_the_function_gives(name):
+    fn, makers = CALLS[name]
+    compiled = od.compile(fn)
+    for make in [*makers, *makers]:
+        for _ in range(3):
+            wanted = said(fn, make())
+            assert said(compiled, make()) == wanted
+
+
+def test_a_program_takes_the_kinds_of_results_from_the_run_that_it_is_for():
+    settings = {"plain": False}
+    leaf = fresh_leaf()
+
+    def fn(x):
+        return x * 2.0 if settings["plain"] else x * leaf
+
+    compiled = od.compile(fn)
+    for _ in range(3):
+        assert type(compiled(A)) is Variable
+    settings["plain"] = True
+    for _ in range(3):
+        assert type(compiled(A)) is np.ndarray
+    assert compiled.statistics().native == 4  # the calls after the two first ones of a kind
+
+
+def test_a_function_that_writes_to_its_argument_writes_to_the_one_that_came():
+    def count(v):
+        v.assign(v + 1.0)
+        return v * 2.0
+
+    compiled, c = od.compile(count), Variable(np.zeros(2))
+    for k in range(1, 5):
+        np.testing.assert_array_equal(compiled(c).numpy(), [2.0 * k, 2.0 * k])
+        np.testing.assert_array_equal(c.numpy(), [k, k])
+
+
+def test_an_argument_that_the_function_also_captures_is_one_with_it():
+    c = Variable(np.zeros(2))
+
+    def count(v):
+        c.assign(c + 1.0)
+        return v * 2.0
+
+    compiled = od.compile(count)
+    for _ in range(3):
+        compiled(Variable(np.ones(2)))
+    assert compiled.statistics().native == 2
+    for k in range(4, 7):
+        np.testing.assert_array_equal(compiled(c).numpy(), [2.0 * k, 2.0 * k])
+
+
+def test_what_lets_nobody_look_at_it_is_explained():
+    nest: list = []
+    nest.append(nest)
+    compiled = od.compile(lambda x: 1.0)
+    assert "runs as it was written" in compiled.explain(nest)
