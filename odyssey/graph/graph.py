@@ -150,5 +150,51 @@ class Graph:
         lines.append(f"  return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)
 
+    def to_dot(self) -> str:
+        r"""The graph in Graphviz' language: boxes are arrays that are there, ellipses are calls.
+
+        >>> import odyssey as od
+        >>> print(od.compile(lambda x: x * 2.0).lower(np.zeros(3)).graph.to_dot())
+        digraph graph_ {
+          rankdir=LR;
+          v0 [label="float64[3]", shape=box];
+          i0 [label="multiply(2.0)\nfloat64[3]", shape=ellipse];
+          v0 -> i0;
+          end [label="results", shape=plaintext];
+          i0 -> end;
+        }
+        """
+        lines = ["digraph graph_ {", "  rankdir=LR;"]
+        made: dict[int, str] = {}
+
+        def node(name: str, label: str, shape: str) -> None:
+            quoted = label.replace('"', '\\"')
+            lines.append(f'  {name} [label="{quoted}", shape={shape}];')
+
+        given = [(id, str(spec)) for id, spec in self.inputs]
+        given += [(s.id, f"{s.label}\\n{s.spec}") for s in self.states if s.id >= 0]
+        given += [
+            (id, f"constant\\n{Spec(np.shape(a), np.asarray(a).dtype)}")
+            for id, a in self.constants.items()
+        ]
+        for id, label in given:
+            made[id] = f"v{id}"
+            node(made[id], label, "box")
+        for k, one in enumerate(self.instructions):
+            plain = [repr(o) for o in one.operands if not isinstance(o, Ref)]
+            made.update(dict.fromkeys(one.ids, f"i{k}"))
+            specs = ", ".join(map(str, one.specs))
+            node(f"i{k}", f"{one.row.name}({', '.join(plain)})\\n{specs}", "ellipse")
+            reads = {made[o.id]: None for o in one.operands if isinstance(o, Ref)}
+            lines += [f"  {source} -> i{k};" for source in reads]
+        node("end", "results", "plaintext")
+        ends = [("end", o) for o in self.outputs]
+        for k, state in enumerate(self.states):
+            if state.update is not None:
+                node(f"s{k}", f"{state.label} <-", "box")
+                ends.append((f"s{k}", state.update))
+        lines += [f"  {made[o.id]} -> {end};" for end, o in ends if isinstance(o, Ref)]
+        return "\n".join([*lines, "}"])
+
     def __len__(self) -> int:
         return len(self.instructions)

@@ -237,3 +237,15 @@ def test_names_are_no_obstacle_where_a_function_reaches_something_strange():
     table = {Key(): w}
     graph = lowered(lambda x: next(table[key] for key in table) * x if ring else x, X).graph
     assert [state.label for state in graph.states] == ["unnamed"]
+
+
+def test_a_graph_is_drawn_with_its_states_and_what_becomes_of_them():
+    w = Variable(np.ones(2), name='the "weights"')
+    graph = od.compile(lambda x: w.assign(w + x).sum()).lower(np.ones(2)).graph
+    text = graph.to_dot()
+    assert text.startswith("digraph graph_ {")
+    assert text.endswith("}")
+    assert 'label="the \\"weights\\"\\nfloat64[2]", shape=box' in text
+    assert 'label="the \\"weights\\" <-", shape=box' in text
+    arrows = [line for line in text.splitlines() if "->" in line]
+    assert len(arrows) == 5  # two operands, the sum, the result, the state
