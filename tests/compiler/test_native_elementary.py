@@ -156,7 +156,7 @@ def test_no_function_keeps_a_loop_from_vectorizing(name, dtype):
     kind = "f4" if dtype is np.float32 else "f8"
     kinds = [kind] * (1 + (name in OF_TWO))
     text = support.text_of(lambda *w: function(w[0].code, name, *w), kinds, kind)
-    optimized = support.compiled(text)[2]
+    optimized = support.optimized(text)
     body = optimized[optimized.index("@run(") :].split("\n}")[0]
     assert "vector.body" in body
 

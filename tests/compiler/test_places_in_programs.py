@@ -191,20 +191,21 @@ SPECIAL = np.array([1.0, -np.inf, 3.0, np.nan, -0.0, 0.0, np.inf, np.nan])
 @pytest.mark.parametrize("shape", [(1,), (9,), (3, 17), (17, 3), (2, 9, 9), (2, 1, 3), (0, 3)])
 @pytest.mark.parametrize("fn", [ops.cumsum, ops.cumprod, ops.reverse_cumsum])
 def test_running_folds_are_those_of_numpy_to_the_bit(fn, shape):
-    for dtype in (np.float64, np.float32, np.int8, bool):
-        x = (RNG.normal(size=shape) * 3).astype(dtype)
-        for axis in (None, *range(len(shape))):
-            with np.errstate(over="ignore"):
-                same(lambda x, axis=axis: fn(x, axis), x)
+    x = RNG.normal(size=shape) * 3
+    with np.errstate(over="ignore"):
+        same(
+            lambda *given: tuple(fn(x, k) for x in given for k in (None, *range(len(shape)))),
+            *[x.astype(dtype) for dtype in (np.float64, np.float32, np.int8, bool)],
+        )
 
 
 @pytest.mark.parametrize("fn", [ops.argmax, ops.argmin])
 def test_the_first_extreme_is_found_and_the_first_nan(fn):
     ties = RNG.integers(0, 3, (5, 19)).astype(float)
     for x in (ties, ties.astype(np.int8), ties > 1, np.resize(SPECIAL, (5, 19)), SPECIAL):
-        for axis in (None, *range(x.ndim)):
-            same(lambda x, axis=axis: fn(x, axis), x)
-            same(lambda x, axis=axis: fn(x, axis, keepdims=True), x)
+        axes = (None, *range(x.ndim))
+        same(lambda x, axes=axes: tuple(fn(x, k) for k in axes), x)
+        same(lambda x, axes=axes: tuple(fn(x, k, keepdims=True) for k in axes), x)
 
 
 @pytest.mark.parametrize("fn", [ops.running_argmax, ops.running_argmin])
@@ -219,12 +220,13 @@ def test_the_latest_extreme_so_far_is_found(fn):
 def test_recurrences_are_those_of_the_kernels_to_the_bit(dtype, reverse):
     for shape in ((9,), (3, 17), (2, 5, 3), (1, 4), (4, 1)):
         x, f = RNG.normal(size=(2, *shape)).astype(dtype)
-        for axis in range(len(shape)):
-            same(
-                lambda x, f, axis=axis: ops.linear_recurrence(x, f, axis=axis, reverse=reverse),
-                x,
-                f,
-            )
+        axes = range(len(shape))
+        same(
+            lambda x, f, axes=axes: tuple(
+                ops.linear_recurrence(x, f, axis=k, reverse=reverse) for k in axes
+            ),
+            *(x, f),
+        )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

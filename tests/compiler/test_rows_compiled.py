@@ -1,10 +1,8 @@
 """Every row compiled is the row: values and two derivatives, on samples, large arrays and corners.
 
-An ordinary run takes one sample in nine, by a hash of their names, in two dtypes each; a soak takes
-all of them in all dtypes. What takes fewer takes some of the same, whose machine code is there.
+An ordinary run takes one sample of each row in one dtype or two, and derivatives of one row in
+four; a soak takes all of them in all dtypes.
 """
-
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -15,6 +13,17 @@ from odyssey.errors import OdysseyError
 from odyssey.ops import OPS
 from support import scalar_cases
 from support.cases import EVERY, draw, every_row, tracked
+from support.chosen import (
+    BY_ROW,
+    DERIVED,
+    FLOATS,
+    ONE,
+    ONE_DERIVED,
+    OTHERS,
+    drawn,
+    picked,
+    some_rows,
+)
 from support.compiled_corners import DTYPES as CORNER_DTYPES
 from support.compiled_corners import check_corners
 from support.compiled_rows import (
@@ -31,41 +40,23 @@ from support.compiled_rows import (
     ways_to_outputs,
 )
 
-FLOATS = ("float64", "float32")
-OTHERS = ("float16", "complex64", "complex128", "int32", "int64", "bool")
-BY_ROW = {name: {} for name in OPS}
-for case, (its_row, its_sample) in EVERY.items():
-    BY_ROW[case.rpartition("-")[0]][case] = (its_row, its_sample)
 every_scalar = pytest.mark.parametrize("case", scalar_cases.CASES, ids=list(scalar_cases.CASES))
 
 
-def drawn(name, one_in):
-    """Whether a case is among those of an ordinary run."""
-    return crc32(name.encode()) % one_in == 0
+def walk_forward(name, dtypes):
+    for dtype in dtypes:
+        fn, calls = forward(*EVERY[name], dtype)
+        assert dtype not in FLOATS or outcome(fn, calls[0])[1] is None
+        check(fn, calls, what=(name, dtype))
 
 
-def picked(name, dtypes):
-    return dtypes[crc32(name.encode()[::-1]) % len(dtypes)]
-
-
-def walk_forward(row, dtypes, chosen):
-    for name, (called, sample) in BY_ROW[row.name].items():
-        for dtype in dtypes(name) if chosen(name) else ():
-            fn, calls = forward(called, sample, dtype)
+def walk_derivatives(name, dtypes):
+    for dtype in dtypes:
+        fn, calls = forward(*EVERY[name], dtype)
+        if dtype in FLOATS or outcome(fn, calls[0])[1] is None:
+            fn, calls = derivatives(*EVERY[name], dtype)
             assert dtype not in FLOATS or outcome(fn, calls[0])[1] is None
             check(fn, calls, what=(name, dtype))
-
-
-def walk_derivatives(row, dtypes, chosen):
-    for name, (called, sample) in BY_ROW[row.name].items():
-        if not chosen(name) or not tracked(called, sample):
-            continue
-        for dtype in dtypes(name):
-            fn, calls = forward(called, sample, dtype)
-            if dtype in FLOATS or outcome(fn, calls[0])[1] is None:
-                fn, calls = derivatives(called, sample, dtype)
-                assert dtype not in FLOATS or outcome(fn, calls[0])[1] is None
-                check(fn, calls, what=(name, dtype))
 
 
 # ------------------------------------------------------------------ samples
@@ -73,27 +64,31 @@ def walk_derivatives(row, dtypes, chosen):
 
 @every_row
 def test_a_compiled_row_is_the_row(row):
-    walk_forward(
-        row, lambda name: (picked(name, FLOATS), picked(name, OTHERS)), lambda name: drawn(name, 9)
-    )
+    name = ONE[row.name]
+    walk_forward(name, [picked(name, FLOATS)])
+    if drawn(name, 4):
+        walk_forward(name, [picked(name, OTHERS)])
 
 
-@every_row
+@some_rows
 def test_compiled_derivatives_of_a_row_are_its_derivatives_to_second_order(row):
-    walk_derivatives(row, lambda name: (picked(name, FLOATS),), lambda name: drawn(name, 9))
+    name = ONE_DERIVED[row.name]
+    walk_derivatives(name, [picked(name, FLOATS)])
 
 
 @pytest.mark.soak
 @every_row
 def test_every_sample_compiled_is_the_row_in_every_dtype(row):
-    walk_forward(row, lambda name: FLOATS + OTHERS, lambda name: True)
+    for name in BY_ROW[row.name]:
+        walk_forward(name, FLOATS + OTHERS)
 
 
 @pytest.mark.soak
 @every_row
 def test_every_sample_compiled_has_the_derivatives_of_the_row_in_every_dtype(row):
     dtypes = (*FLOATS, "float16", "complex64", "complex128")
-    walk_derivatives(row, lambda name: dtypes, lambda name: True)
+    for name in DERIVED[row.name]:
+        walk_derivatives(name, dtypes)
 
 
 @every_row
@@ -148,7 +143,7 @@ def walk_large(names):
 def test_rows_of_arrays_longer_than_a_vector_are_the_rows():
     cases = large_cases()
     assert len(cases) > 600
-    walk_large({name: case for name, case in cases.items() if drawn(name + "l", 20)})
+    walk_large({name: case for name, case in cases.items() if drawn(name + "l", 50)})
 
 
 @pytest.mark.soak
@@ -159,7 +154,7 @@ def test_all_rows_of_arrays_longer_than_a_vector_are_the_rows():
 # ------------------------------------------------------------------ special numbers
 
 
-@every_scalar
+@pytest.mark.parametrize("case", [case for case in scalar_cases.CASES if drawn(case, 3)])
 def test_scalars_at_special_numbers_are_the_same_compiled(case):
     check_corners(case, picked(case, CORNER_DTYPES))
 
@@ -200,7 +195,7 @@ def walk_mixed(row, chosen):
 
 @every_binary
 def test_operands_of_two_dtypes_and_pythons_numbers_meet_as_in_eager_calls(row):
-    walk_mixed(row, lambda name: drawn(name, 20))
+    walk_mixed(row, lambda name: drawn(name, 40))
 
 
 @pytest.mark.soak
@@ -268,13 +263,12 @@ PROGRAMS = pytest.mark.skipif(
 @pytest.mark.parametrize("walked", [forward, derivatives])
 def test_what_the_walks_call_is_watched_and_runs_as_programs(walked):
     native = total = 0
-    for name, (row, sample) in EVERY.items():
-        if drawn(name, 36) and tracked(row, sample):
-            fn, calls = walked(row, sample, picked(name, FLOATS))
-            compiled = od.compile(fn)
-            check(fn, calls, compiled=compiled, what=name)
-            native += compiled.statistics().native > 0
-            total += 1
+    for name in [*ONE_DERIVED.values()][::2]:
+        fn, calls = walked(*EVERY[name], picked(name, FLOATS))
+        compiled = od.compile(fn)
+        check(fn, calls, compiled=compiled, what=name)
+        native += compiled.statistics().native > 0
+        total += 1
     assert total > 25
     assert native > 0.8 * total
 

@@ -50,7 +50,18 @@ end:
 
 
 def compiled(text):
-    """The address of ``run``, what keeps it alive, and the module after LLVM's passes."""
+    """The address of ``run``, and what keeps it alive."""
+    engine = llvm.create_mcjit_compiler(_optimized(text), _machine())
+    engine.finalize_object()
+    return engine.get_function_address("run"), engine
+
+
+def optimized(text):
+    """A module after LLVM's passes."""
+    return str(_optimized(text))
+
+
+def _optimized(text):
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -58,16 +69,13 @@ def compiled(text):
     machine = _machine()
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    optimized = str(module)
-    engine = llvm.create_mcjit_compiler(module, _machine())
-    engine.finalize_object()
-    return engine.get_function_address("run"), engine, optimized
+    return module
 
 
 def native(function, dtypes, result):
     """``run(*arrays)`` that gives an array; ``function`` takes and gives Words."""
     kinds = [code_of(d) for d in dtypes]
-    address, engine, _ = compiled(text_of(function, kinds, code_of(result)))
+    address, engine = compiled(text_of(function, kinds, code_of(result)))
     entry = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(kinds) + 1), ctypes.c_int64)(address)
 
     def run(*arrays):
