@@ -95,6 +95,11 @@ class Compiled:
     def __repr__(self) -> str:
         return f"compile({getattr(self, '__name__', type(self._fn).__name__)})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy begins with: no programs, which write the states of this one."""
+        fresh = {"_known": {}, "_latest": None, "_made": 0, "_missed": None, "_native": 0}
+        return {**vars(self), **fresh, "_written": 0}
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 

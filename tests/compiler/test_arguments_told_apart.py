@@ -1,5 +1,6 @@
 """A program is for what its arguments are, with all that a function may ask of them."""
 
+import copy
 from fractions import Fraction
 
 import numpy as np
@@ -185,3 +186,28 @@ def test_what_lets_nobody_look_at_it_is_explained():
     nest.append(nest)
     compiled = od.compile(lambda x: 1.0)
     assert "runs as it was written" in compiled.explain(nest)
+
+
+class Model:
+    """A model that holds its compiled step."""
+
+    def __init__(self):
+        self.w = Variable(np.zeros(3), requires_grad=True)
+        self.step = od.compile(self.grow)
+
+    def grow(self, x):
+        self.w.assign(self.w + x)
+        return self.w.sum()
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_a_copy_of_a_model_has_a_step_of_its_own(calls):
+    model = Model()
+    for _ in range(calls):
+        model.step(A)
+    twin = copy.deepcopy(model)
+    for k in range(1, 4):
+        twin.step(A)
+        np.testing.assert_array_equal(twin.w.numpy(), (calls + k) * A)
+        np.testing.assert_array_equal(model.w.numpy(), calls * A)
+    assert twin.step.statistics() == (1, 2, 1)
