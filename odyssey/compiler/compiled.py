@@ -97,7 +97,13 @@ class Compiled:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
-        fresh = {"_known": {}, "_latest": None, "_made": 0, "_missed": None, "_native": 0}
+        fresh: dict[str, Any] = {
+            "_known": {},
+            "_latest": None,
+            "_made": 0,
+            "_missed": None,
+            "_native": 0,
+        }
         return {**vars(self), **fresh, "_written": 0}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

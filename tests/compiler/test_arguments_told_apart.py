@@ -102,6 +102,18 @@ CALLS = {
         [lambda: (np.float64(2.0),), lambda: (np.array(2.0),)],
     ),
     "what isinstance says of an array": (of_kind, [lambda: (A,), lambda: (Variable(A),)]),
+    "which type an array has": (
+        lambda x: x * 2.0 if type(x) is np.ndarray else x * 3.0,
+        [lambda: (A,), lambda: (Variable(A),)],
+    ),
+    "how the type of an array is called": (
+        lambda x: x * 2.0 if type(x).__name__ == "ndarray" else x * 3.0,
+        [lambda: (A,), lambda: (Variable(A),)],
+    ),
+    "of which class a result is": (
+        lambda x: x * 2.0 if isinstance(x.sum(), np.floating) else x * 3.0,
+        [lambda: (A,)],
+    ),
     "what an array has": (
         lambda x: x * 2.0 if hasattr(x, "flags") else x * 3.0,
         [lambda: (A,)],

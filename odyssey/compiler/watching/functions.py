@@ -105,6 +105,8 @@ def _take_own(walk: Walk, function: FunctionType, path: str) -> None:
     if function.__kwdefaults__:
         walk.meet(function.__kwdefaults__, f"{path}.__kwdefaults__")
     reads = reads_of(function.__code__)
+    if reads.types:
+        raise Unwatchable("it asks for the type of what may be an array; isinstance can be told")
     walk.code.learn(reads)
     _take_arguments(walk, function, reads)
     names = function.__code__.co_freevars

@@ -48,6 +48,7 @@ class Reads:
         caught: Whether something goes on after an error: a name that is missing may then matter.
         formats: Whether objects are written out.
         kinds: Whether classes are made, or asked of objects: ``type(x)``, ``x.__class__``.
+        types: Whether that is asked of an argument but ``self``, or of what was computed.
     """
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Reads:
     stores: bool = False
     formats: bool = False
     kinds: bool = False
+    types: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -108,6 +110,7 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
         reads.by_text |= name in _MATCHES
         if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
             reads.kinds |= not _is_compared(steps, k)
+            reads.types |= what == "type" and _is_local(steps[k + 1])
         reads.stores |= name in _ASSIGNS or what in _ASSIGNS
         if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
             reads.stored.add(what)
@@ -173,6 +176,11 @@ def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
         reads.caught = True
     else:
         reads.by_text = True
+
+
+def _is_local(step: Any) -> bool:
+    """Whether a step takes up what a trace may have made: no global, no cell, not ``self``."""
+    return step.opname not in ("LOAD_GLOBAL", "LOAD_DEREF") and step.argval != "self"
 
 
 def _is_compared(steps: list[Any], k: int) -> bool:
