@@ -145,6 +145,8 @@ class _Fusing:
         self._recent: dict[Shape, Kernel] = {}
         self._waiting: dict[int, Node] = {}
         self._barrier = -1
+        # By place of a kernel, see ``_read_elsewhere``.
+        self._misread: dict[int, tuple[dict[int, int], set[int]]] = {}
 
     def run(self) -> Fused:
         for n in self.made.order:
@@ -351,21 +353,27 @@ class _Fusing:
         """Whether a kernel reads a state only where it writes it, and not after it did."""
         if kernel.kind != "loops" or role(n, kernel.space) != "full":
             return False
-        level = levels(kernel.nodes, kernel.space)
-        kernel_ids = {m.id for m in kernel.nodes}
-        if level[n.id] != max(level.values()):  # what is cheap is computed again in later loops
-            return False
-        for other in kernel.nodes:
-            if any(state.id in self._leaves[i.id] for i in apart(other)):
-                return False
-            for i in other.inputs:
-                # Numbers are read before the loops.
-                if i.size > 1 and i.id not in kernel_ids and state.id in self._leaves[i.id]:
-                    along = i is state or (i.kind == "view" and i.inputs[0] is state)
-                    along = along and (i is state or i.detail[0] == "reshape")
-                    if not along or i.shape != kernel.space:
-                        return False
-        return True
+        known = self._misread.get(kernel.place)
+        if known is None:
+            known = self._misread[kernel.place] = self._read_elsewhere(kernel)
+        level, astray = known
+        # What is cheap is computed again in later loops along a row.
+        return level[n.id] == max(level.values()) and state.id not in astray
+
+    def _read_elsewhere(self, kernel: Kernel) -> tuple[dict[int, int], set[int]]:
+        """The levels of a kernel's nodes, and the leaves that it reads at another index."""
+        own = {m.id for m in kernel.nodes}
+        astray: set[int] = set()
+        for n in kernel.nodes:
+            for i in apart(n):
+                astray |= self._leaves[i.id]
+            for i in n.inputs:
+                if i.size == 1 or i.id in own:  # numbers are read before the loops
+                    continue
+                shown = i.inputs[0] if i.kind == "view" and i.detail[0] == "reshape" else i
+                if shown.kind != "leaf" or i.shape != kernel.space:
+                    astray |= self._leaves[i.id]
+        return levels(kernel.nodes, kernel.space), astray
 
 
 def fuse(
