@@ -112,7 +112,10 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
         run = self._latest
-        if run is not None and not named and len(set(map(id, args))) == len(args):
+        # An argument that comes twice no program knows of. To ask two takes a quarter of the time.
+        count = len(args)
+        apart = args[0] is not args[1] if count == 2 else count < 2 or _are_apart(args)
+        if run is not None and apart and not named:
             result = run(args)
             if result is not self._missed:
                 self._native += 1
@@ -313,6 +316,10 @@ class Compiled:
         from odyssey.compiler.running import required
 
         return {"cpu": required(self.lower(*args, **named).graph)[0]}
+
+
+def _are_apart(args: tuple[Any, ...]) -> bool:
+    return len(set(map(id, args))) == len(args)
 
 
 def _refuse_larger(limit: int, trial: Trial) -> None:
