@@ -11,7 +11,16 @@ import numpy as np
 
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 
-__all__ = ["flatten", "leaf_type", "leaves", "map_tree", "paths", "same_tree", "unflatten"]
+__all__ = [
+    "containers",
+    "flatten",
+    "leaf_type",
+    "leaves",
+    "map_tree",
+    "paths",
+    "same_tree",
+    "unflatten",
+]
 
 # Each container takes a call or two, and Python allows a thousand by default, which are not all
 # ours. Nobody's parameters are nested so deep; what is deeper usually holds itself.
@@ -141,6 +150,22 @@ def _field_names(node: Any) -> list[str]:
 
 
 # ------------------------------------------------------------------ all leaves
+
+
+def containers(tree: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield each container with all that it holds: names, children, and attributes of its own."""
+    children = _values(tree)
+    if children is None:
+        return
+    names = list(tree) if isinstance(tree, dict) else []  # others are called the same in each run
+    yield tree, [*names, *children, *_attributes(tree)]
+    for child in children:
+        yield from containers(child)
+
+
+def _attributes(node: Any) -> Iterator[Any]:
+    for name, value in getattr(node, "__dict__", {}).items():
+        yield from (name, value)
 
 
 def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -39,7 +39,7 @@ from odyssey.table.value import (
     next_version,
     ticket,
 )
-from odyssey.tree import leaves, unflatten
+from odyssey.tree import containers, leaves, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["MISSED", "Program", "UnsuitedError"]
@@ -274,12 +274,27 @@ class _Results:
                 raise UnsuitedError("it returns what it was given, or a part of it")
             self._makers.append(_maker(leaf, at))
         self._bare = len(self._makers) == 1 and leaves(traced)[0] is traced
+        self._held = traced is seen  # what the function holds, and gives away itself
+        if not self._held:
+            _refuse_held(traced, seen)
 
     def made(self, outs: Sequence[Any]) -> Any:
         """The result."""
+        if self._held:
+            return self._tree
         if self._bare:
             return self._makers[0](outs)
         return unflatten(self._tree, [make(outs) for make in self._makers])
+
+
+def _refuse_held(traced: Any, seen: Any) -> None:
+    """Refuse containers that are the same in each run, or at two places of a result."""
+    own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
+    found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
+    if not own.isdisjoint(found):
+        raise UnsuitedError("it returns a container that it holds")
+    if len(set(found)) != len(found):
+        raise UnsuitedError("it returns one container at two places")
 
 
 def _refuse_shared(found: Sequence[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from itertools import chain, count
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from odyssey.table.value import (
     make_value,
     place_of,
 )
-from odyssey.tree import leaves, map_tree
+from odyssey.tree import containers, leaves, map_tree
 from odyssey.variable import Variable
 
 __all__ = ["Trace", "TracedArray"]
@@ -308,9 +309,21 @@ class Trace:
         np.seterr(all="ignore")  # the run will warn
         self._names = _names(fn)
         args, named = map_tree(self.argument, (args, named))
+        given = list(containers((args, named)))
         result = fn(*args, **named)
         self.finish(leaves(result))
+        self._look_at_containers(given, result)
         return result
+
+    def _look_at_containers(self, given: list[tuple[Any, list[Any]]], result: Any) -> None:
+        """Note where the containers of arguments were written to, or are returned."""
+        for one, held in given:
+            now = next(containers(one))[1]
+            if len(now) != len(held) or not all(map(is_, now, held)):
+                self.only_eagerly("it writes to an argument")
+        own = {id(one) for one, _ in given}
+        if any(id(one) in own for one, _ in containers(result)):
+            self.only_eagerly("it returns a container that it was given")
 
     def close(self) -> None:
         """Let go of the values, which point here."""

@@ -1,7 +1,9 @@
 """A program is for what its arguments are, with all that a function may ask of them."""
 
 import copy
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,3 +225,72 @@ def test_a_copy_of_a_model_has_a_step_of_its_own(calls):
         np.testing.assert_array_equal(twin.w.numpy(), (calls + k) * A)
         np.testing.assert_array_equal(model.w.numpy(), calls * A)
     assert twin.step.statistics() == (1, 2, 1)
+
+
+# ------------------------------------------------------------------ containers
+
+
+@dataclass
+class Record:
+    x: Any
+    y: Any = None
+
+
+def filled(d):
+    d["y"] = d["x"] * 2.0
+    return d["x"] * 3.0
+
+
+def lengthened(one):
+    one.append(one[0] * 2.0)
+    return one[0] * 3.0
+
+
+def shortened(one):
+    return one.pop() * 3.0
+
+
+def noted(record):
+    record.y = 1.0
+    return record.x * 3.0
+
+
+WRITERS = {
+    "an item": (filled, lambda: {"x": A}),
+    "a longer list": (lengthened, lambda: [A]),
+    "a shorter list": (shortened, lambda: [A]),
+    "a field": (noted, lambda: Record(A)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_written_to_a_container_that_was_passed_is_there(name):
+    fn, make = WRITERS[name]
+    compiled = od.compile(fn)
+    for _ in range(4):
+        wanted, got = make(), make()
+        np.testing.assert_array_equal(compiled(got), fn(wanted))
+        assert repr(got) == repr(wanted) != repr(make())
+
+
+def test_containers_that_a_function_holds_or_is_given_are_returned_themselves():
+    held, record, numbers = {"k": [1.0]}, Record(1.0, 2.0), (1.0, 2.0)
+    for one in (held, record, numbers):
+        compiled = od.compile(lambda x, one=one: one)
+        assert all(compiled(A) is one for _ in range(4))
+    both = od.compile(lambda x: (x * 2.0, held))
+    assert all(both(A)[1] is held for _ in range(4))
+    settings = {"n": 1.0}
+    back = od.compile(lambda given, x: (given, x * 2.0))
+    assert all(back(settings, A)[0] is settings for _ in range(4))
+
+
+def test_a_container_at_two_places_of_a_result_is_one():
+    def fn(x):
+        one = [1.0]
+        return {"a": one, "b": one, "x": x * 2.0}
+
+    compiled = od.compile(fn)
+    for _ in range(4):
+        result = compiled(A)
+        assert result["a"] is result["b"]
