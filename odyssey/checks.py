@@ -231,3 +231,8 @@ def user_line() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def asked_outside() -> bool:
+    """Whether code that is not ours asks for what calls this."""
+    return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from functools import partialmethod
 from typing import Any, NoReturn
 
+from odyssey.checks import asked_outside
 from odyssey.table.value import Symbol
 from odyssey.variable.operators import Operators
 
@@ -23,12 +23,17 @@ class TracedArray(Symbol, Operators):
     # What ``isinstance`` asks where the type does not answer.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return self.graph.kind_of(self) if _asked_outside() else TracedArray
+        return self.graph.kind_of(self) if asked_outside() else TracedArray
 
     def __getattr__(self, name: str) -> Any:
-        if _asked_outside():
+        if asked_outside():
             self.graph.only_eagerly(f"it asks an array for {name!r}")
         raise AttributeError(f"an array that is traced has no {name!r}")
+
+    def __repr__(self) -> str:
+        if asked_outside():
+            self.graph.only_eagerly("it writes out an array")
+        return super().__repr__()
 
     def _no_value(self, *args: Any, **named: Any) -> NoReturn:
         raise self.graph.no_value("Python asks for the value of", self)
@@ -70,9 +75,3 @@ for _name in (
     "xor",
 ):
     setattr(TracedArray, f"__i{_name}__", partialmethod(TracedArray._in_place, f"__i{_name}__"))
-
-
-def _asked_outside() -> bool:
-    """Whether code that is not ours asks for what calls this."""
-    asking = sys._getframe(2).f_globals.get("__name__", "")
-    return str(asking).partition(".")[0] != "odyssey"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from odyssey.checks import asked_outside
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array, Shape, Spec, spec_of
@@ -156,6 +157,9 @@ class Value:
     @property
     def id(self) -> int:
         """A number that no other Variable of this process has or had."""
+        if isinstance(self._array, Symbol) and asked_outside():
+            graph: Any = self._array.graph
+            graph.only_eagerly("it asks for the id of what is another Variable in each run")
         return self._id
 
     @property

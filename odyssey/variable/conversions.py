@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown
+from odyssey.checks import STUMBLES, asked_outside, shown
 from odyssey.errors import (
     DTypeError,
     OdysseyError,
@@ -189,6 +189,8 @@ class Conversions(Value, Operators):
     # -------------------------------------------------------------- pictures
 
     def __repr__(self) -> str:
+        if asked_outside():
+            store().only_eagerly("it writes out a Variable")
         facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
         if self.name is not None:
             facts.append(f"name={self.name!r}")

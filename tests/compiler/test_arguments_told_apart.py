@@ -13,6 +13,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import OdysseyError
 
 A = np.arange(1.0, 4.0)
+KEPT = [Variable(A), Variable(A)]
 
 
 class Rate(float):
@@ -116,6 +117,14 @@ CALLS = {
         lambda x: x * 2.0 if isinstance(x.sum(), np.floating) else x * 3.0,
         [lambda: (A,)],
     ),
+    "how a Variable is written": (
+        lambda v: [repr(v), v * 2.0],
+        [lambda: (Variable(A),), lambda: (Variable(A + 1.0),)],
+    ),
+    "ids": (
+        lambda v: v * float(v.id % 97),
+        [lambda: (KEPT[0],), lambda: (KEPT[1],)],
+    ),
     "what an array has": (
         lambda x: x * 2.0 if hasattr(x, "flags") else x * 3.0,
         [lambda: (A,)],
@@ -137,7 +146,9 @@ def said(fn, args):
         (
             type(leaf),
             repr(getattr(leaf, "_recording", None)) if isinstance(leaf, Variable) else None,
-            np.ma.filled(np.asarray(getattr(leaf, "_array", leaf)), -1.0).tolist(),
+            leaf
+            if isinstance(leaf, str)
+            else np.ma.filled(np.asarray(getattr(leaf, "_array", leaf)), -1.0).tolist(),
         )
         for leaf in od.tree.leaves(result)
     ], list(result) if isinstance(result, dict) else None
@@ -225,6 +236,14 @@ def test_a_copy_of_a_model_has_a_step_of_its_own(calls):
         np.testing.assert_array_equal(twin.w.numpy(), (calls + k) * A)
         np.testing.assert_array_equal(model.w.numpy(), calls * A)
     assert twin.step.statistics() == (1, 2, 1)
+
+
+def test_what_a_function_writes_out_of_its_states_is_what_they_are():
+    w = Variable(np.zeros(2), requires_grad=True)
+    compiled = od.compile(lambda x: (repr(w), w * x))
+    for k in range(1, 5):
+        w.assign(np.full(2, k))
+        assert compiled(np.ones(2))[0] == repr(w)
 
 
 # ------------------------------------------------------------------ containers
