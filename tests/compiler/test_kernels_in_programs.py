@@ -65,7 +65,7 @@ SUBSCRIPTS = {
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
 @pytest.mark.parametrize("text", SUBSCRIPTS)
 def test_contractions_are_those_of_numpy(text, dtype):
-    x, y = ((RNG.normal(size=s) * 9).astype(dtype) for s in SUBSCRIPTS[text])
+    x, y = (np.asarray(RNG.normal(size=s) * 9).astype(dtype) for s in SUBSCRIPTS[text])
     (got,) = whole(lambda x, y: od.linalg.einsum(text, x, y), x, y)
     wanted = np.einsum(text, x.astype(np.float64), y.astype(np.float64))
     assert got.dtype == dtype

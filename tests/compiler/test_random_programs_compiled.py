@@ -156,16 +156,21 @@ def assert_near(got, wanted, tolerance):
     assert np.abs(got - wanted).max(initial=0.0) <= tolerance * largest
 
 
-def compare_training(case, steps):
-    """Raise AssertionError unless so many steps lead to the same numbers, to 1e-12."""
+# Steps of 0.1 along the signs of gradients, nearly, go back and forth about the minimum: what is
+# rounded differently grows with each.
+RESTLESS = {"adamax_settings": 1e-11}
+
+
+def compare_training(case, steps, bound=1e-12):
+    """Raise AssertionError unless so many steps lead to the same numbers."""
     eager, other = Regression(case), Regression(case)
     compiled = od.compile(other.step)
     rng = np.random.default_rng(1)
     for _ in range(steps):
         x, y = rng.normal(size=(16, 5)), rng.normal(size=(16, 3))
-        assert_near(compiled(x, y).item(), eager.step(x, y).item(), 1e-12)
+        assert_near(compiled(x, y).item(), eager.step(x, y).item(), bound)
     for p, q in zip(other.params, eager.params, strict=True):
-        assert_near(p.numpy(), q.numpy(), 1e-12)
+        assert_near(p.numpy(), q.numpy(), bound)
         assert p.grad is None
         assert p._info.version == q._info.version
     one, two = other.optimizer.state_dict(), eager.optimizer.state_dict()
@@ -174,7 +179,7 @@ def compare_training(case, steps):
         assert mine.keys() == theirs.keys()
         for name, value in theirs.items():
             assert type(mine[name]) is type(value)
-            assert_near(mine[name], value, 1e-12)
+            assert_near(mine[name], value, bound)
 
 
 @pytest.mark.parametrize("case", OPTIMIZERS)
@@ -185,4 +190,4 @@ def test_ten_steps_of_every_optimizer_lead_to_the_same_numbers(case):
 @pytest.mark.soak
 @pytest.mark.parametrize("case", OPTIMIZERS)
 def test_a_hundred_steps_of_every_optimizer_lead_to_the_same_numbers(case):
-    compare_training(case, 100)
+    compare_training(case, 100, RESTLESS.get(case, 1e-12))

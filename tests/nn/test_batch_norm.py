@@ -96,8 +96,8 @@ def test_a_compiled_step_moves_them_as_the_eager_one():
         for k in range(3):
             step(X + k, np.ones(3))
         found.append((mean.numpy().copy(), var.numpy().copy()))
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0], other)
+    for other in found[1:]:  # but for the order of sums of few numbers
+        np.testing.assert_allclose(found[0], other, rtol=1e-14)
 
 
 def test_the_graph_of_a_step_holds_both_as_states():

@@ -18,6 +18,10 @@ PLACING = {
     "table/fast_calls.py",
     "table/store.py",
     "variable/variable.py",
+    "compiler/arguments.py",  # where an argument stands says whether a program can take it
+    "compiler/calling.py",
+    "compiler/compiled.py",
+    "compiler/watching/ours.py",
     "tape/recording.py",
     "tape/span.py",
     "tape/gradient_tape.py",
