@@ -11,7 +11,7 @@ from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample
 
-_WHAT = "targets must be -1 or 1"
+_WHAT = "hinge: targets must be -1 or 1"
 
 
 @op(
@@ -26,7 +26,7 @@ _WHAT = "targets must be -1 or 1"
         sample((), np.array(True), message=_WHAT),
         sample((0, 3), np.zeros(0, bool), message=_WHAT),
     ],
-    rejects=[reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match=_WHAT)],
+    rejects=[reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match="-1 or 1")],
 )
 def demanded(x: Any, holds: Any, /, message: str) -> Any:
     """The same value, if something holds everywhere; else an error with a message."""

@@ -176,6 +176,7 @@ SPELLINGS = {
     ],
 }
 SPELLINGS["std"] = SPELLINGS["var"]
+SPELLINGS["demanded"] = [([(2,), np.array([True, True])], [{"message": "demanded: more"}])]
 SPELLINGS["celu"] = SPELLINGS["elu"]
 for _name in ("hard_shrink", "soft_shrink"):
     SPELLINGS[_name] = [([(2, 3)], [{}, *({"lambd": v} for v in (0.5, np.float32(0.5)))])]
