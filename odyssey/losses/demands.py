@@ -26,7 +26,9 @@ _WHAT = "hinge: targets must be -1 or 1"
         sample((), np.array(True), message=_WHAT),
         sample((0, 3), np.zeros(0, bool), message=_WHAT),
     ],
-    rejects=[reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match="-1 or 1")],
+    rejects=[
+        reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match="-1 or 1")
+    ],
 )
 def demanded(x: Any, holds: Any, /, message: str) -> Any:
     """The same value, if something holds everywhere; else an error with a message."""

@@ -34,7 +34,7 @@ def programs():
     return long | long | drawn()
 
 
-@settings(max_examples=20, **CALM)
+@settings(max_examples=12, **CALM)
 @given(programs(), st.sampled_from([np.float64, np.float32]))
 def test_random_steps_leave_compiled_what_they_leave_eagerly(program, dtype):
     run(*program, dtype=dtype)

@@ -78,9 +78,8 @@ def assert_near(got, wanted, tolerance):
     assert np.abs(got - wanted).max(initial=0.0) <= tolerance * scale
 
 
-@settings(max_examples=1500, **CALM)
-@given(programs())
-def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
+def check_jacobians(program):
+    """Raise AssertionError unless both modes and differences give one Jacobian."""
     tape, leaves, outputs = record(program)
     x, y = flat(program.leaves), flat([y.numpy() for y in outputs])
     np.testing.assert_array_equal(y, plain(program, x))
@@ -90,6 +89,19 @@ def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
     forward = np.reshape(columns, (x.size, y.size)).T
     assert_near(forward, reverse, 1e-12)
     assert_near(reverse, differences(lambda at: plain(program, at), x), 1e-6)
+
+
+@settings(max_examples=500, **CALM)
+@given(programs())
+def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
+    check_jacobians(program)
+
+
+@pytest.mark.soak
+@settings(max_examples=1500, **CALM)
+@given(programs())
+def test_both_modes_and_differences_give_one_jacobian_of_many_programs(program):
+    check_jacobians(program)
 
 
 @settings(max_examples=250, **CALM)
