@@ -113,6 +113,9 @@ class Lowering(Placing):
         if foreign:
             self.calls.setdefault(row.name, f"{foreign[0]} is not computed natively")
             return None
+        if any(spec.dtype.kind == "f" and not _holds(spec.dtype, specs) for spec in made):
+            self.calls.setdefault(row.name, "a number is beyond what its dtype holds")
+            return None
         if row.requires is not None:
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))

@@ -17,7 +17,7 @@ def or_one(several: Any) -> Any:
     row = several.row
 
     def call(*args: Any, **named: Any) -> Any:
-        if len(args) < 2 or len(_shape(args[0])) + 1 != len(_shape(args[1])):
+        if len(args) < 2 or not 0 <= _axes(args[0]) == _axes(args[1]) - 1:
             return several(*args, **named)
         tape = named.get("tape")
         out = several(expand_dims(args[0], 0, tape=tape), *args[1:], **named)
@@ -31,6 +31,7 @@ def or_one(several: Any) -> Any:
     return call
 
 
-def _shape(x: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = x.shape if hasattr(x, "shape") else shape_of(x)
-    return shape
+def _axes(x: Any) -> int:
+    """How many axes an operand has; -1 of what has a shape that is none."""
+    shape = x.shape if hasattr(x, "shape") else shape_of(x)
+    return len(shape) if isinstance(shape, tuple) else -1

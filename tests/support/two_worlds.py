@@ -216,6 +216,7 @@ class Near:
 def told(error):
     """An error by its type and message, without what differs from object to object."""
     text = re.sub(r"<tape [0-9a-f]+", "<tape", str(error))
+    text = re.sub(r"-?\d+\.\d*(e[+-]?\d+)?", "a number", text)  # to the order of sums
     return type(error).__name__, re.sub(r"\b(variable|id )\d+", r"\1", text)
 
 
