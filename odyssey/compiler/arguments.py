@@ -95,7 +95,11 @@ class _Same:
 def fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are fixed in a graph, by path: -0.0, 0.0, 0 and False are four."""
     return {
-        path: repr(leaf) if type(leaf) in _PLAIN else _Same(leaf)
+        path: (int, leaf)
+        if type(leaf) is int
+        else repr(leaf)
+        if type(leaf) in _PLAIN
+        else _Same(leaf)
         for path, leaf in paths((args, named))
         if not is_input(leaf)
     }
