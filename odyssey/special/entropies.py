@@ -61,7 +61,8 @@ def xlogy(x: Any, y: Any, /) -> Any:
     weak = type(x) in NUMBERS and type(y) in NUMBERS
     dtype = np.result_type(x, y, np.float64 if weak else np.float16)
     safe = np.where(nothing, 1, y)
-    return x * np.log(safe.astype(dtype if safe.dtype.kind == "c" else real_dtype(dtype)))
+    wide = dtype if safe.dtype.kind == "c" else real_dtype(dtype)
+    return np.multiply(x, np.log(safe.astype(wide)))
 
 
 def _log1p_scalar(x: Any, y: Any) -> Any:

@@ -231,6 +231,8 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
         or indices.dtype.kind not in "iu"
         or not indices.size
     ):
+        if isinstance(axis, (tuple, list)):
+            raise DTypeError(f"take_along_axis: axis is {axis!r}; pass an int, or None")
         return np.take_along_axis(x, indices, axis)
     length = x.shape[-1]
     places = in_range(indices, length).reshape(-1, indices.shape[-1])

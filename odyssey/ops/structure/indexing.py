@@ -380,9 +380,9 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
     return out
 
 
-def zeros(spec: Spec, like: Any) -> Any:
+def zeros(spec: Spec | None, like: Any) -> Any:
     """Zeros of the shape of ``spec`` and the dtype of ``like``; a plain array."""
-    return np.zeros(spec.shape, like.dtype)
+    return np.zeros(() if spec is None else spec.shape, like.dtype)  # None is a number's
 
 
 publish(globals())
