@@ -16,6 +16,7 @@ from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.native import why_not
 from odyssey.compiler.trial import Trial, forget
 from odyssey.errors import DeviceMemoryError
+from odyssey.table.row import noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Mark, Value
@@ -93,7 +94,7 @@ class Compiled:
         self._made = self._native = self._written = 0
 
     def __repr__(self) -> str:
-        return f"compile({getattr(self, '__name__', type(self._fn).__name__)})"
+        return f"compile({_name(self._fn)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
@@ -272,6 +273,10 @@ class Compiled:
                 raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
+        run: Any = program.run
+        timed = noted(f"compiled {_name(self._fn)}", run, program.missed)
+        if timed is not run:
+            program.run = timed  # type: ignore[method-assign]
         self._made += 1
         case.programs.insert(0, (known, program))
         return program
@@ -316,6 +321,10 @@ class Compiled:
         from odyssey.compiler.running import required
 
         return {"cpu": required(self.lower(*args, **named).graph)[0]}
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _are_apart(args: tuple[Any, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -20,7 +21,7 @@ from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import REQUIRED, Layout, Rule
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["Row"]
+__all__ = ["Row", "noted"]
 
 # Options that their owner may write to while a tape keeps them.
 _OPEN = frozenset({list, dict, set, *ARRAYS})
@@ -28,6 +29,23 @@ _OPEN = frozenset({list, dict, set, *ARRAYS})
 _MOST_PLANS = 64
 
 _is_required = partial(is_, REQUIRED)
+
+_PROFILED = bool(os.environ.get("ODYSSEY_PROFILE"))
+
+
+def noted(name: str, run: Any, nothing: Any = None) -> Any:
+    """What runs in the place of ``run``: the same, but timed where the environment asks for it.
+
+    Args:
+        name: Under which it stands in the table of ``profiling``.
+        run: A function, or None.
+        nothing: What it returns where it did nothing, which counts as no call.
+    """
+    if not _PROFILED or run is None:
+        return run
+    from odyssey.table.profiling import EVERY, timed  # else the package's import would grow by it
+
+    return timed(name, run, nothing) if EVERY else run
 
 
 def _refuse(*given: Any) -> Any:
@@ -172,6 +190,7 @@ class Row:
         self.required = REQUIRED in layout.defaults  # whether an option has no default
         self.doc = getattr(reference, "__doc__", None) or ""
         self.module = reference.__module__
+        kernel, with_residual = noted(layout.name, kernel), noted(layout.name, with_residual)
         self.reference, self.kernel, self.with_residual = reference, kernel, with_residual
         # By kernel what leaves a residual: the declared one may, and few others.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
@@ -218,10 +237,10 @@ class Row:
 
     def use(self, kernel: Callable[..., Any]) -> None:
         """Run another kernel from now on."""
-        self.kernel = kernel
-        self.with_residual = self.with_residuals.get(kernel)
+        self.kernel = noted(self.name, kernel)
+        self.with_residual = noted(self.name, self.with_residuals.get(kernel))
         for tell in self.holders:
-            tell(kernel)
+            tell(self.kernel)
 
     # -------------------------------------------------------------- calling
 

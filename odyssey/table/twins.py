@@ -15,7 +15,7 @@ from typing import Any
 
 from odyssey.kernels.sizes import SIZES
 from odyssey.table.fused import fused
-from odyssey.table.row import Row
+from odyssey.table.row import Row, noted
 from odyssey.table.rules import picking, placing
 from odyssey.table.signature import PASS, Rule, asked
 from odyssey.table.value import NUMBERS
@@ -44,7 +44,7 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
         return pull
     twin = _twin(rule)
     if row.elementwise and row.name in SIZES:
-        twin = fused(row, rule, twin)
+        twin = noted(f"rule of {row.name}", fused(row, rule, twin))
     fast = picking(row.layout, twin)
     assert fast is not None
     others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
