@@ -17,7 +17,7 @@ from odyssey.compiler.loops import Loops
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import Buffer, Plan, covered
 from odyssey.compiler.products import Product
-from odyssey.compiler.routine import Routine
+from odyssey.compiler.routine import METADATA, Routine
 from odyssey.compiler.scans import Scan
 from odyssey.spec import Spec
 
@@ -182,6 +182,8 @@ def emit(
     parts = [declarations(used), _declared(used), used]
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
+    if "!llvm.loop" in used:
+        parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
     return Module("\n".join(parts), driver.slots, driver.steps, driver.names)
 

@@ -10,7 +10,19 @@ from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import Buffer, Plan
 from odyssey.compiler.scalars import evaluate
 
-__all__ = ["Routine"]
+__all__ = ["METADATA", "Routine"]
+
+# From so many elementary functions on a step of a loop is a longer chain than a processor looks
+# ahead: 20 ops on 10^6 numbers, five of them such, take 5.8 ms by a vector at a time, 3.0 by four.
+_MANY = 2
+# Of so many elements there are some left for each of several vectors at a time.
+_ENOUGH = {2: 64, 4: 128}
+
+METADATA = "\n".join(
+    f'!{k} = distinct !{{!{k}, !{k + 1}}}\n!{k + 1} = !{{!"llvm.loop.interleave.count", i32 {k}}}'
+    for k in _ENOUGH
+)
+"""What loops refer to that take several vectors at a time; of a module whose text does."""
 
 
 class Routine:
@@ -75,10 +87,14 @@ class Routine:
         more = code.op("b1", f"icmp slt i64 {i.text}, {end}")
         code.line(f"br i1 {more.text}, label %body{k}, label %exit{k}")
         code.label(f"body{k}")
+        first = len(code.lines)
         body(i)
         after = code.op("i8", f"add nuw nsw i64 {i.text}, 1")
         code.line(f"store i64 {after.text}, ptr {counter}")
-        code.line(f"br label %head{k}")
+        innermost = self._labels == k + 1
+        many = sum("@odyssey." in line for line in code.lines[first:]) >= _MANY
+        at_once = _at_once(length) if innermost and many else 1
+        code.line(f"br label %head{k}{f', !llvm.loop !{at_once}' if at_once > 1 else ''}")
         code.label(f"exit{k}")
 
     def address(
@@ -131,3 +147,9 @@ class Routine:
         if node.type[0] == "c":  # which is copied, and no more
             return values[0]
         return self.code.cast(evaluate(self.code, node.work, values), node.type)
+
+
+def _at_once(length: int | Word) -> int:
+    """How many vectors a loop of long steps is to take at a time."""
+    known = max(_ENOUGH.values()) if isinstance(length, Word) else length
+    return max((n for n, least in _ENOUGH.items() if known >= least), default=1)
