@@ -26,7 +26,9 @@ __all__ = [
     "Mark",
     "Symbol",
     "Together",
+    "Traced",
     "Value",
+    "Weak",
     "array_of",
     "free_id",
     "is_constant",
@@ -285,10 +287,24 @@ class Graph(Protocol):
         """Append one instruction and return its result: a Symbol, or several."""
 
 
-class Symbol:
+class Traced:
+    """What a graph under construction has to say of a value: where ops on it are recorded."""
+
+    __slots__ = ("graph",)
+
+    graph: Any
+
+
+class Weak(Traced):
+    """A Python number of a graph under construction, which takes on the dtype of arrays."""
+
+    __slots__ = ()
+
+
+class Symbol(Traced):
     """A value of a graph under construction: shape and dtype, no data."""
 
-    __slots__ = ("graph", "id", "spec")
+    __slots__ = ("id", "spec")
 
     def __init__(self, spec: Spec, graph: Graph, id: int) -> None:
         self.spec = spec
