@@ -7,6 +7,7 @@ once, and neither is the user's own cache read nor anything left there.
 import gc
 import importlib.util
 import os
+import sys
 import tempfile
 
 import pytest
@@ -30,6 +31,11 @@ def pytest_collection_finish():
     """Keep the collector from going through all tests each time that one of them calls it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown():
+    """Let no test leave an exception that is being handled: later ones would have it as context."""
+    assert sys.exception() is None
 
 
 def pytest_collection_modifyitems(items):

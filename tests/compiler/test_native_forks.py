@@ -12,7 +12,7 @@ import pytest
 from odyssey.compiler import native
 from odyssey.compiler.native import load
 from odyssey.devices.guard import hold_at_forks
-from support.faults import interrupt
+from support.faults import in_its_thread, interrupt
 from support.native_text import SCALED, check_scaled
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
@@ -24,6 +24,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "native"
 
 
+@in_its_thread
 def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
     # A tracer can raise before a file is closed, where no signal is handled.
     monkeypatch.setattr(sys, "unraisablehook", lambda report: None)

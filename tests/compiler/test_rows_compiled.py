@@ -131,13 +131,29 @@ def large_cases():
     return found
 
 
+# Many steps of these magnify each rounding, unless their weights are a contraction: smaller ones.
+MAGNIFYING = ("recurrent_states", "recurrent_pullback")
+
+
 def walk_large(names):
     for name, (row, sample) in names.items():
         dtype = picked(name, FLOATS)
-        check(*forward(row, sample, dtype), what=(name, dtype))
+        scale = 0.1 if row.name in MAGNIFYING else 1.0
+        check(*scaled(forward(row, sample, dtype), scale), what=(name, dtype))
         size = max(np.prod(o) for o in sample.operands if isinstance(o, tuple))
         if tracked(row, sample) and size <= 4_000:
-            check(*derivatives(row, sample, dtype), what=(name, dtype))
+            check(*scaled(derivatives(row, sample, dtype), scale), what=(name, dtype))
+
+
+def scaled(walk, scale):
+    """A function and its calls, whose arrays of floats are so much larger."""
+    fn, calls = walk
+    floats = {np.dtype(dtype) for dtype in FLOATS}
+
+    def larger(a):
+        return np.asarray(a * scale, a.dtype) if getattr(a, "dtype", None) in floats else a
+
+    return fn, calls if scale == 1.0 else od.tree.map_tree(larger, calls)
 
 
 def test_rows_of_arrays_longer_than_a_vector_are_the_rows():
@@ -146,14 +162,9 @@ def test_rows_of_arrays_longer_than_a_vector_are_the_rows():
     walk_large({name: case for name, case in cases.items() if drawn(name + "l", 50)})
 
 
-# Many steps of these, whose weights are no contraction, magnify what is rounded differently.
-MAGNIFYING = ("recurrent_states", "recurrent_pullback")
-
-
 @pytest.mark.soak
 def test_all_rows_of_arrays_longer_than_a_vector_are_the_rows():
-    cases = large_cases()
-    walk_large({n: case for n, case in cases.items() if n.rpartition("-")[0] not in MAGNIFYING})
+    walk_large(large_cases())
 
 
 # ------------------------------------------------------------------ special numbers

@@ -2,7 +2,9 @@
 
 import itertools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import wraps
 from linecache import getline
 from pathlib import Path
 
@@ -55,6 +57,21 @@ def interrupt(n, event="line"):
         while GUARD._is_owned():
             GUARD.release()
             assert lines[0] in ("with GUARD:", "try:"), (fired, lines)
+
+
+def in_its_thread(test):
+    """Run a test in a thread of its own.
+
+    A tracer can raise between a handler of exceptions and its end, where no handler of a signal
+    runs: then CPython takes the exception for one that is being handled until the thread ends.
+    """
+
+    @wraps(test)
+    def run(*args, **named):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(test, *args, **named).result()
+
+    return run
 
 
 @contextmanager
