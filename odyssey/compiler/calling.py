@@ -18,6 +18,7 @@ from numpy import empty, ndarray
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.guards import Guards
 from odyssey.compiler.running import Executable, UnfitError
+from odyssey.compiler.timing import Profile, timed
 from odyssey.compiler.trial import Trial
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import GUARD
@@ -68,6 +69,7 @@ class Program:
     def __init__(self, trial: Trial, guards: Guards, result: Any, bare: bool) -> None:
         graph = trial.graph
         self.guards = guards
+        self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
         try:
             self.executable = Executable(graph)
@@ -133,6 +135,14 @@ class Program:
             return self.run(self.executable.plain(found))
         except UnfitError:
             return MISSED
+
+    def profile(self, given: Sequence[Any], runs: int) -> Profile:
+        """What kernels take on such arguments; nothing but time passes. See ``timing``."""
+        found = [np.asarray(array_of(one)) for one in given]
+        for variable, spec in zip(self._before, self.executable.inputs[len(found) :], strict=True):
+            gradient = _gradient(variable)  # one that is not there takes as long
+            found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
+        return timed(self.executable.graph, found, runs)
 
     def _run(self, arrays: Sequence[Any]) -> Any:
         executable = self.executable

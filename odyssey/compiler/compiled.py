@@ -11,8 +11,7 @@ from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
 from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable
-from odyssey.compiler.explaining import explained
-from odyssey.compiler.lowered import Lowered
+from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.native import why_not
 from odyssey.compiler.trial import Trial, forget
 from odyssey.errors import DeviceMemoryError
@@ -67,7 +66,7 @@ class _Case:
         self.tries = 0
 
 
-class Compiled:
+class Compiled(Inspected):
     """A function that runs as a native program where one can stand for it.
 
     The first call with arguments of new shapes and types runs the function as it was written, after
@@ -94,7 +93,7 @@ class Compiled:
         self._made = self._native = self._written = 0
 
     def __repr__(self) -> str:
-        return f"compile({_name(self._fn)})"
+        return f"compile({name_of(self._fn)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
@@ -274,7 +273,7 @@ class Compiled:
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
         run: Any = program.run
-        timed = noted(f"compiled {_name(self._fn)}", run, program.missed)
+        timed = noted(f"compiled {name_of(self._fn)}", run, program.missed)
         if timed is not run:
             program.run = timed  # type: ignore[method-assign]
         self._made += 1
@@ -282,10 +281,6 @@ class Compiled:
         return program
 
     # -------------------------------------------------------------- to be looked at
-
-    def lower(self, *args: Any, **named: Any) -> Lowered:
-        """Trace for arguments like these; nothing is computed and no Variable changes."""
-        return Lowered(self._fn, args, named)
 
     def statistics(self) -> Statistics:
         """How many programs were made, and how calls were run."""
@@ -295,36 +290,6 @@ class Compiled:
         """Forget all programs, and what is known of arguments."""
         self._known.clear()
         self._latest = None
-
-    def explain(self, *args: Any, **named: Any) -> str:
-        """What is done for arguments like these, in words: the program, or why there is none.
-
-        Returns:
-            Text: kernels with what they compute, bytes, what is called and why, guards, and times.
-        """
-        try:
-            case = self._known.get(key_of(args, named))
-        except Exception as error:  # of a container that holds itself, or lets nobody look
-            return f"runs as it was written: its arguments cannot be told from others, {error}"
-        if case is None:
-            return "not called with such arguments yet; the second call makes a program"
-        if not case.programs:
-            return f"runs as it was written: {case.why or 'it was called once'}"
-        return explained(case.programs[0][1])
-
-    def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:
-        """Bytes that a program takes beside arguments and states, by device; nothing is run.
-
-        Returns:
-            ``{"cpu": bytes}``: its arena, and the results.
-        """
-        from odyssey.compiler.running import required
-
-        return {"cpu": required(self.lower(*args, **named).graph)[0]}
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _are_apart(args: tuple[Any, ...]) -> bool:

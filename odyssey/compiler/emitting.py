@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from odyssey.compiler.clocks import clock
 from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import declarations
@@ -51,8 +52,8 @@ _BLAS = {
 class _Driver:
     """The functions that call kernels in order."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, clocks: bool) -> None:
+        self.plan, self.clocks = plan, clocks
         self.slots: dict[tuple[str, int], int] = {("arena", 0): 0}
         self.kernels: list[str] = []
         self.texts: list[str] = []
@@ -92,7 +93,14 @@ class _Driver:
             self.kernels.append(f"define internal void @{name}({given}) #0 {{\n{body}\n}}")
         self.names[kernel.place] = name
         pointers = ", ".join(f"ptr {self.pointer(buffer)}" for buffer in routine.buffers)
-        self._lines.append(f"  call void @{name}({pointers})")
+        self.do(f"  call void @{name}({pointers})", kernel.place)
+
+    def do(self, line: str, number: int) -> None:
+        """Append a line; where there are clocks, what it takes is added to that of a number."""
+        start = self.name("call i64 @odyssey_now()") if self.clocks else ""
+        self._lines.append(line)
+        if self.clocks:
+            self._lines.append(f"  call void @odyssey_add(i64 {number}, i64 {start})")
 
     def check(self, node: Node) -> None:
         """Go on only where a truth holds."""
@@ -106,16 +114,14 @@ class _Driver:
         """Set a buffer to 0."""
         home = self.plan.homes[node.id]
         at = self.pointer(home.buffer)
-        self._lines.append(
-            f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {home.buffer.bytes}, i1 false)"
-        )
+        line = f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {home.buffer.bytes}, i1 false)"
+        self.do(line, len(self.plan.fused.kernels))
 
     def move(self, to: Buffer, source: Buffer) -> None:
         """Copy a buffer into another."""
         a, b = self.pointer(to), self.pointer(source)
-        self._lines.append(
-            f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {to.bytes}, i1 false)"
-        )
+        line = f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {to.bytes}, i1 false)"
+        self.do(line, len(self.plan.fused.kernels) + 1)
 
     def end_segment(self) -> None:
         """Close a function, and begin the next."""
@@ -132,7 +138,12 @@ class _Driver:
 
 
 def emit(
-    plan: Plan, inputs: list[Spec], layout: Layout | None, blas: Mapping[str, int], apart: bool
+    plan: Plan,
+    inputs: list[Spec],
+    layout: Layout | None,
+    blas: Mapping[str, int],
+    apart: bool,
+    clocks: bool = False,
 ) -> Module:
     """Write a plan down.
 
@@ -143,10 +154,13 @@ def emit(
             Python fills in.
         blas: Names of the products that can be called.
         apart: Whether what can fail is to be a step apart from what cannot.
+        clocks: Whether to count what kernels take; see ``clocks``.
     """
-    driver = _Driver(plan)
+    driver = _Driver(plan, clocks)
     for kind, index in _fixed(plan, len(inputs)):
         driver.slots.setdefault((kind, index), len(driver.slots))
+    if clocks:
+        driver.do("", len(plan.fused.kernels) + 2)
     for node in plan.fused.order:
         if node.kind == "join" and not covered(node) and node.id in plan.homes:
             driver.fill(node)
@@ -180,6 +194,8 @@ def emit(
     driver.end_segment()
     used = "\n".join([*driver.kernels, *driver.texts])
     parts = [declarations(used), _declared(used), used]
+    if clocks:
+        parts.append(clock(len(plan.fused.kernels) + 3))
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
     if "!llvm.loop" in used:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from odyssey.compiler.measuring import shown_number, work_of
+
 __all__ = ["explained"]
+
+# So many places of Python are named that a program watches.
+_PLACES = 12
 
 
 def explained(program: Any) -> str:
@@ -12,22 +17,30 @@ def explained(program: Any) -> str:
     executable = program.executable
     plan = executable.plan
     lines = [f"a program of {len(plan.fused.kernels)} kernels"]
+    if plan.fused.kernels:
+        lines.append(
+            f"  {'':3} {'kernel':<8} {'space':>16} {'bytes':>14} {'flops':>16}  function  what"
+        )
     for kernel in plan.fused.kernels:
         name = executable.module.names.get(kernel.place, "")
-        nodes = kernel.nodes
-        what = f"{len(nodes)} fused" if len(nodes) > 1 else nodes[0].kind
+        kind, space, what, moved, flops = work_of(plan, kernel)
         if kernel.kind == "call":
-            what = f"calls {nodes[0].work.row.name}"
-        moved = sum(home.buffer.bytes for n in nodes if (home := plan.homes.get(n.id)) is not None)
-        moved += sum(plan.homes[n.id].buffer.bytes for n in plan.read(kernel))
-        space = "x".join(map(str, kernel.space)) or "1"
-        head = f"  {kernel.place:3} {kernel.kind:8} {space:>16}"
-        lines.append(f"{head} {moved:>10} bytes  {what} {name}")
+            what = f"calls {what}"
+        lines.append(
+            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {shown_number(flops):>16}  "
+            f"{name:<8}  {what}"
+        )
     outputs = sum(node.size for node in plan.outputs if node is not None)
-    lines.append(f"arena: {plan.arena} bytes; results: {outputs} elements")
+    lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
-    lines.append(f"guards: {len(program.guards)} of Python, {len(executable.words) // 3} of memory")
-    times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in executable.loaded.seconds.items())
+    words = len(executable.words) // 3
+    lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
+    places = program.guards.places()
+    lines += [f"  {place}" for place in places[:_PLACES]]
+    if len(places) > _PLACES:
+        lines.append(f"  and {len(places) - _PLACES} more")
+    seconds = {**program.seconds, **executable.seconds, **executable.loaded.seconds}
+    times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
     return "\n".join(lines)

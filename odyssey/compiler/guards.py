@@ -57,6 +57,10 @@ class Guards:
         """How many places are watched."""
         return len(self._watches)
 
+    def places(self) -> list[str]:
+        """What is watched, as a user would call it."""
+        return [watch.name for watch in self._watches]
+
     def refresh(self) -> bool:
         """Whether all means what it meant; an equal number or string at a place is remembered."""
         if self.reason is not None:

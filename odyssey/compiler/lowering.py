@@ -342,9 +342,11 @@ def lower(graph: Graph) -> Lowered:
         return operand
 
     for row, operands, options, ids, _ in graph.instructions:
+        low.nodes.of = row.name
         made = low.emit(row, [value(o) for o in operands], options)
         results = (made,) if row.several is None else tuple(made)
         known.update(zip(ids, results, strict=True))
+    low.nodes.of = ""
     outputs: list[Node | None] = [
         low.node(value(o)) if isinstance(o, (Ref, Filled)) else None for o in graph.outputs
     ]

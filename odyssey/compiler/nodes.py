@@ -49,9 +49,10 @@ class Node:
         detail: What else says what it is; of equal nodes equal.
         work: What is not compared: the Program of a map or a scan, the call of a call.
         id: Its number; that of an input is smaller.
+        of: The name of the row that it was first made for, for people; empty of what is given.
     """
 
-    __slots__ = ("detail", "id", "inputs", "kind", "shape", "size", "type", "work")
+    __slots__ = ("detail", "id", "inputs", "kind", "of", "shape", "size", "type", "work")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Node:
         detail: Any,
         work: Any,
         id: int,
+        of: str,
     ) -> None:
         self.kind = kind
         self.inputs = inputs
@@ -71,6 +73,7 @@ class Node:
         self.detail = detail
         self.work = work
         self.id = id
+        self.of = of
 
     def __repr__(self) -> str:
         given = ", ".join(f"n{i.id}" for i in self.inputs)
@@ -95,10 +98,16 @@ def _same(x: Any) -> Any:
 
 
 class Nodes:
-    """Makes nodes: equal ones once, and what changes nothing not at all."""
+    """Makes nodes: equal ones once, and what changes nothing not at all.
+
+    Attributes:
+        all: By number.
+        of: The name of the row that nodes are made for now; else that of their first input counts.
+    """
 
     def __init__(self) -> None:
         self.all: list[Node] = []
+        self.of = ""
         self._known: dict[Any, Node] = {}
 
     def make(
@@ -115,14 +124,18 @@ class Nodes:
         key = (kind, tuple([i.id for i in inputs]), shape, type, detail)
         known = self._known.get(key)
         if known is None:
-            known = Node(kind, inputs, shape, type, detail, work, len(self.all))
+            of = self.of or (inputs[0].of if inputs else "")
+            known = Node(kind, inputs, shape, type, detail, work, len(self.all), of)
             self.all.append(known)
             self._known[key] = known
         return known
 
     def like(self, node: Node, inputs: Sequence[Node]) -> Node:
         """The same node of other inputs."""
-        return self.make(node.kind, inputs, node.shape, node.type, node.detail, node.work)
+        of, self.of = self.of, node.of
+        made = self.make(node.kind, inputs, node.shape, node.type, node.detail, node.work)
+        self.of = of
+        return made
 
     # -------------------------------------------------------------- leaves
 

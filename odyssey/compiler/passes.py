@@ -86,6 +86,7 @@ def batches_summed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
         if not batch or node.detail[1] != batch or not whole:
             return None
         made = nodes.make("product", [a, b], product.shape[-2:], product.type, ("sum", 0.0))
+        made.of = product.of
         return nodes.reshape(made, node.shape)
 
     return rebuilt(nodes, roots, rule)
@@ -128,6 +129,7 @@ def _added_to(
         if number.kind == "number" and base.shape == state.shape and base.type == state.type:
             detail = (base.detail[0], float(number.work))
             made = nodes.make("product", [*base.inputs, state], base.shape, base.type, detail)
+            made.of = base.of
             return nodes.reshape(made, update.shape)
     return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from threading import RLock
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -52,14 +53,18 @@ class Executable:
         inputs: Specs of what it is called with: arguments, then gradients from before.
         dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
+        seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
         start: ``start(*inputs, *results)``: looks at them, and runs the first step; its answers are
             those of ``entry``.
         rest: Runs the last step, where there are several.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, clocks: bool = False) -> None:
         self.graph = graph
+        self.seconds: dict[str, float] = {}
+        begun = perf_counter()
         low = lower(graph)
+        self.seconds["lower"], begun = perf_counter() - begun, perf_counter()
         self.calls = low.calls
         # By place in the result, what holds it: below 0 what was there before.
         self.sources = [_source(k, node) for k, node in enumerate(low.outputs)]
@@ -68,10 +73,12 @@ class Executable:
             k: strides for k, s in self._states if (strides := strides_of_state(s)) is not None
         }
         self.plan: Plan = plan(low, strides)
+        self.seconds["plan"], begun = perf_counter() - begun, perf_counter()
         given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
         self.inputs = [*[spec for _, spec in graph.inputs], *given]
         left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
-        self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left)
+        self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left, clocks)
+        self.seconds["write down"] = perf_counter() - begun
         self.loaded: Loaded = load(self.module.text, blas())
         self._binding = RLock()
         self.words = np.zeros(3, np.int64)
@@ -190,18 +197,25 @@ class Executable:
         given = len(self.inputs)
         if not self._is_bound() or [_seen(a) for a in arrays[:given]] != self._wanted:
             return STRANGE
-        slots = self.module.slots
+        self.place(arrays)
+        return self.do(self.module.steps[0])
+
+    def place(self, arrays: Sequence[Array]) -> None:
+        """Note where arguments and results lie."""
+        given, slots = len(self.inputs), self.module.slots
         for k, array in enumerate(arrays[:given]):
             self.table[slots["input", k]] = address(array)
         for k, out in zip(self.plan.written(), arrays[given:], strict=True):
             self.table[slots["output", k]] = address(out)
-        return self._run(self.module.steps[0])
 
     def _rest(self) -> int:
-        return self._run(self.module.steps[-1])
+        return self.do(self.module.steps[-1])
 
-    def _run(self, step: str | Node) -> int:
-        assert isinstance(step, str), "between calls there are segments"
+    def do(self, step: str | Node) -> int:
+        """Do one step, on what the table has; a call always can be done, or raises."""
+        if isinstance(step, Node):
+            self._calls[step.id].run(self.called)
+            return RAN
         return int(self._segments[step](address(self.table)))
 
     def _is_bound(self) -> bool:
@@ -213,13 +227,18 @@ class Executable:
     def proceed(self) -> int:
         """The steps between the first and the last."""
         # By number of a node, what calls gave, until the last step has read it.
-        results = self.called = {}
+        self.called = {}
         for step in self.module.steps[1:-1]:
-            if isinstance(step, Node):
-                self._calls[step.id].run(results)
-            elif (answer := self._run(step)) != RAN:
+            if (answer := self.do(step)) != RAN:
                 return answer
         return RAN
+
+    def bound(self) -> list[tuple[int, Array]]:
+        """The states' arrays, each with its place in the table."""
+        slots = self.module.slots
+        pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
+        found = zip(pairs, self._arrays, strict=True)
+        return [(slot, array) for (slot, _), (_, array) in found if slot is not None]
 
 
 class _Calling:

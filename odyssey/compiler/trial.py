@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import RLock
+from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
@@ -27,6 +28,7 @@ class Trial:
         guards: What the function reads of Python, as it was before the trial; None where that was
             not looked for.
         effects: What the function did beside what the graph says, in words; None for nothing.
+        seconds: How long all of this took.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Trial:
         # One at a time: another trial would take back to what this one did. A function that waits
         # for threads which call compiled functions must not wait for ever.
         alone = _TRIALS.acquire(timeout=1.0)
+        begun = perf_counter()
         try:
             self._run(tracing, fn, args, named)
         finally:
+            self.seconds = perf_counter() - begun
             if alone:
                 _TRIALS.release()
 

@@ -1,0 +1,126 @@
+"""What is told of a compiled function: what its programs do, take and are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odyssey.checks import flag, whole
+from odyssey.compiler.arguments import fixed, inputs, key_of
+from odyssey.compiler.lowered import Lowered
+from odyssey.errors import SettingError
+
+if TYPE_CHECKING:
+    from odyssey.compiler.timing import Profile
+
+__all__ = ["Inspected", "name_of"]
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """What a function is called; of an object, its class."""
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+class Inspected:
+    """The part of a compiled function that tells of it.
+
+    It needs ``_fn``, the function, and ``_known``, what is known of combinations of arguments.
+    """
+
+    _fn: Callable[..., Any]
+    _known: dict[Any, Any]
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """What is done for arguments like these, in words: the program, or why there is none.
+
+        Returns:
+            Text: kernels with what they compute, bytes, what is called and why, guards, and times.
+        """
+        from odyssey.compiler.explaining import explained
+
+        program, why = self._find(args, named)
+        return why if program is None else explained(program)
+
+    def _find(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
+        """The latest program for arguments like these, or None; and then why there is none."""
+        try:
+            case = self._known.get(key_of(args, named))
+        except Exception as error:  # of a container that holds itself, or lets nobody look
+            return None, (
+                f"runs as it was written: its arguments cannot be told from others, {error}"
+            )
+        if case is None:
+            return None, "not called with such arguments yet; the second call makes a program"
+        if not case.programs:
+            return None, f"runs as it was written: {case.why or 'it was called once'}"
+        known = fixed(args, named)
+        programs = sorted(case.programs, key=lambda pair: bool(pair[0] != known))
+        return programs[0][1], ""
+
+    def _demand(self, who: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        program, why = self._find(args, named)
+        if program is None:
+            raise SettingError(
+                f"{who}: {name_of(self._fn)} has no program for these arguments: {why}"
+            )
+        return program
+
+    def profile(self, *args: Any, runs: int = 20, **named: Any) -> Profile:
+        """What each kernel of the program for these arguments takes.
+
+        The program is compiled once more, with a clock around each kernel, and runs on copies of
+        its states: Variables, gradients and generators are not read again, nor written.
+
+        Args:
+            args: As in a call of the function; it was called with such at least twice.
+            runs: How often the program is run, after one run to warm up.
+            named: As in a call; what is called ``runs`` there must come by position.
+
+        Returns:
+            A ``Profile``; print it for a table of kernels, with what is fused in each, its time,
+            bytes and steps of arithmetic.
+
+        Raises:
+            SettingError: there is no program for such arguments.
+
+        >>> import numpy as np
+        >>> import odyssey as od
+        >>> total = od.compile(lambda x: (x * 2.0).sum())
+        >>> x = np.ones((1000, 1000))
+        >>> _ = total(x), total(x)
+        >>> (kernel,) = total.profile(x).kernels
+        >>> kernel.what, kernel.bytes, kernel.flops, kernel.microseconds > 1.0
+        ('multiply, sum', 8000008, 1999999, True)
+        """
+        runs = whole("profile", "runs", runs, 1)
+        made: Profile = self._demand("profile", args, named).profile(inputs(args, named), runs)
+        return made
+
+    def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
+        """The text of the program for these arguments, in LLVM's language.
+
+        Args:
+            args: As in a call of the function; it was called with such at least twice.
+            assembly: In the processor's own language instead, as it is run.
+            named: As in a call; what is called ``assembly`` there must come by position.
+
+        Raises:
+            SettingError: there is no program for such arguments.
+        """
+        loaded = self._demand("code", args, named).executable.loaded
+        text: str = loaded.assembly() if flag("code", "assembly", assembly) else loaded.text
+        return text
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """Trace for arguments like these; nothing is computed and no Variable changes."""
+        return Lowered(self._fn, args, named)
+
+    def estimate_memory_requirements(self, *args: Any, **named: Any) -> dict[str, int]:
+        """Bytes that a program takes beside arguments and states, by device; nothing is run.
+
+        Returns:
+            ``{"cpu": bytes}``: its arena, and the results.
+        """
+        from odyssey.compiler.running import required
+
+        return {"cpu": required(self.lower(*args, **named).graph)[0]}
