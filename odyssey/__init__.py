@@ -20,15 +20,18 @@ from odyssey.table.published import no_attribute
 from odyssey.tape import Gradients, GradientTape, TapeNode
 from odyssey.transforms import (
     checkpoint,
+    cond,
     custom_vjp,
     grad,
     hessian,
     hvp,
     jacobian,
     jvp,
+    scan,
     stop_gradient,
     value_and_grad,
     vjp,
+    while_loop,
 )
 from odyssey.variable import Variable
 
@@ -48,6 +51,7 @@ __all__ = [
     "backward",
     "checkpoint",
     "compile",
+    "cond",
     "custom_vjp",
     "errors",
     "fft",
@@ -65,11 +69,13 @@ __all__ = [
     "ops",
     "optim",
     "save",
+    "scan",
     "special",
     "stop_gradient",
     "testing",  # noqa: F405  (see __getattr__)
     "value_and_grad",
     "vjp",
+    "while_loop",
 ]
 __all__ += losses.__all__
 

@@ -1,4 +1,4 @@
-"""Functions of functions: derivatives, recomputation, and rules of one's own.
+"""Functions of functions: derivatives, recomputation, rules of one's own, and loops.
 
 They nest in one another and in tapes. Where no tape records around them their results are plain
 arrays; inside a tape, or inside another transform, they are Variables on it.
@@ -12,17 +12,21 @@ from odyssey.transforms.checkpointing import checkpoint
 from odyssey.transforms.custom import custom_vjp
 from odyssey.transforms.forward import hvp, jvp
 from odyssey.transforms.jacobians import hessian, jacobian
+from odyssey.transforms.loops import cond, scan, while_loop
 from odyssey.transforms.reverse import grad, stop_gradient, value_and_grad, vjp
 
 __all__ = [
     "checkpoint",
+    "cond",
     "custom_vjp",
     "grad",
     "hessian",
     "hvp",
     "jacobian",
     "jvp",
+    "scan",
     "stop_gradient",
     "value_and_grad",
     "vjp",
+    "while_loop",
 ]

@@ -23,6 +23,7 @@ from support.doors import (
     swept,
 )
 from support.hostile import Point, hostile, mixed
+from support.loop_doors import loop_doors
 from support.saving_doors import saving_doors
 
 # ------------------------------------------------------------------ functions of functions
@@ -94,6 +95,7 @@ def transform_doors():
         lambda rng: (lambda value: lambda r, g: value)(g_of(rng)),
     )  # fmt: skip
     doors["compiled op"] = compiled
+    doors |= loop_doors(fn)
     doors["stop_gradient"] = simple(od.stop_gradient, either)
     doors["compile"] = simple(applied(od.compile), fn, either)
     doors["lower"] = simple(lambda f, *a: od.compile(f).lower(*a), fn, either)
