@@ -8,6 +8,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, OdysseyError, OutOfRangeError, ShapeError
 from odyssey.spec import spec_of
 from support.cases import Graph, assert_close, assert_same
+from support.together import together
 
 # The shapes of the operands, and the call: the same for NumPy's function as for ours.
 CASES = {
@@ -155,7 +156,7 @@ def results(out):
 # ------------------------------------------------------------------ values
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "int32", "bool"])
+@together("dtype", ["float16", "float32", "float64", "complex64", "int32", "bool"])
 @every_case
 def test_values_and_dtypes_are_numpys_on_arrays_and_variables_by_either_name(shapes, call, dtype):
     arrays = [whole(shape, dtype) for shape in shapes]

@@ -17,6 +17,7 @@ from odyssey import GradientTape, Variable, describe, ops
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError, UntrackedError
 from odyssey.ops import OPS
 from odyssey.vocabulary import ATTRIBUTES
+from support.together import together
 
 PACKAGE = Path(odyssey.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -72,7 +73,7 @@ REJECTS = [
 
 
 @pytest.mark.parametrize(("row", "reject"), REJECTS)
-@pytest.mark.parametrize("how", ["alone", "recorded", "disabled", "paused", "careful"])
+@together("how", ["alone", "recorded", "disabled", "paused", "careful"])
 def test_a_refused_call_shows_one_error_only(row, reject, how):
     operands = [np.zeros(o) if isinstance(o, tuple) else o for o in reject.operands]
     if how != "alone":

@@ -16,6 +16,7 @@ from support.cases import (
     random_like,
     tracked,
 )
+from support.together import together
 
 PAIRS = [
     row
@@ -39,7 +40,7 @@ def both_ways(monkeypatch, call, operands, positions):
         return fast, gradients(call, operands, positions)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@together("dtype", ["float64", "float32", "float16"])
 @every_differentiable_sample
 def test_rules_give_the_same_on_kernels_as_on_ops(monkeypatch, row, sample, dtype):
     def call(*operands):

@@ -25,6 +25,7 @@ from support.cases import assert_close, assert_same, assert_transposed, derive
 from support.composed import LOSSES, OF_LOSSES, OF_OPS, Call, results, walk
 from support.convolved import convolved
 from support.formulas_linalg import FORMULAS as OF_MATRICES
+from support.together import together
 
 every_sample = walk(OF_OPS)
 MOVING = {name: case for name, case in (OF_OPS | OF_LOSSES).items() if Call(*case).arrays}
@@ -111,7 +112,7 @@ def test_every_composite_has_samples(name):
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int64", "bool"]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@together("dtype", DTYPES)
 @every_sample
 def test_values_and_dtypes_are_numpys_on_arrays_and_variables(function, sample, dtype):
     call = Call(function, sample, dtype)
@@ -150,7 +151,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@together("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 @every_moving_sample
 def test_the_layout_of_operands_changes_neither_value_nor_gradient(function, sample, layout):
     call = Call(function, sample)
@@ -193,7 +194,7 @@ def gradients(call, arrays, wrapped=lambda fn: fn):
 PHASED = {"qr", "svd"}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@together("dtype", ["float64", "complex128"])
 @every_moving_sample
 def test_derivatives_of_two_orders_agree_with_differences_in_both_modes(function, sample, dtype):
     call = Call(function, sample, dtype)

@@ -12,6 +12,7 @@ from odyssey.spec import spec_of
 from odyssey.table.samples import sample, singles
 from support import scalar_cases
 from support.cases import Graph, assert_close, derive, draw, random_like, tracked
+from support.together import together
 
 CASES = {
     f"{row.name}-{k}": (row, case)
@@ -105,7 +106,7 @@ def check_trace(row, case):
     return graph
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@together("dtype", ["float64", "float32"])
 @every_case
 def test_a_row_is_what_it_equals_and_so_are_two_derivatives_in_both_modes(row, case, dtype):
     check_equals(row, case, dtype)

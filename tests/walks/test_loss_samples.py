@@ -13,6 +13,7 @@ from odyssey import GradientTape, Variable, losses
 from odyssey.errors import DTypeError
 from odyssey.losses import gradients
 from support.composed import LOSSES, OF_LOSSES, Call, walk
+from support.together import together
 
 every_sample = walk(OF_LOSSES)
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -201,7 +202,7 @@ def test_values_are_those_of_the_formula_on_arrays_and_variables(function, sampl
 DTYPES = {"float16": "float16", "float32": "float32", "int64": "float64", "bool": "float64"}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@together("dtype", DTYPES)
 @every_sample
 def test_a_loss_has_the_dtype_of_its_predictions_and_of_whole_ones_is_of_double_precision(
     function, sample, dtype

@@ -22,6 +22,7 @@ from support.cases import (
     tracked,
     walk,
 )
+from support.together import together
 
 # What writes into an array keeps its dtype.
 WRITING = {"setitem", "put_along_axis", "dynamic_update_slice"}
@@ -48,7 +49,7 @@ def second_gradient(call, operand):
 # ------------------------------------------------------------------ precision
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@together("dtype", ["float16", "float32"])
 @every_differentiable_sample
 def test_low_precision_stays_in_value_gradient_and_tangent(row, sample, dtype):
     if dtype == "float16" and row.module in NO_HALF:
@@ -77,8 +78,8 @@ def test_float32_derivatives_are_those_of_float64_rounded(row, sample):
         assert_close(a.astype(np.result_type(a, np.float64)), b, 2e-6)
 
 
-@pytest.mark.parametrize("number", [0.5, 1], ids=["float", "int"])
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@together("number", [0.5, 1], ids=["float", "int"])
+@together("dtype", ["float32", "complex64"])
 @walk(WEAK)
 def test_python_numbers_raise_no_precision(row, sample, dtype, number):
     if dtype == "complex64" and row.name not in {row.name for row, _ in COMPLEX.values()}:
@@ -96,11 +97,7 @@ def test_python_numbers_raise_no_precision(row, sample, dtype, number):
         assert first.dtype == second.dtype == dtype
 
 
-@pytest.mark.parametrize(
-    "dtypes",
-    list(itertools.permutations(["float16", "float32", "float64"], 2)),
-    ids="-".join,
-)
+@together("dtypes", list(itertools.permutations(["float16", "float32", "float64"], 2)))
 @walk(PARTNERED)
 def test_gradients_have_the_dtypes_of_mixed_operands(row, sample, dtypes):
     positions = tracked(row, sample)

@@ -23,6 +23,7 @@ from support.cases import (
     tracked,
     walk,
 )
+from support.together import together
 
 # Ops of two differentiable operands, and samples in which the operands have one shape.
 PAIRS = [
@@ -55,7 +56,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@together("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 @every_differentiable_sample
 def test_strides_change_neither_value_nor_derivatives(row, sample, layout):
     def lay(x):
@@ -96,8 +97,8 @@ def recorded_call(call, operands, positions, intermediate):
     return [out.numpy(), *gradients, tangent], saved
 
 
-@pytest.mark.parametrize("intermediate", [False, True], ids=["leaves", "results"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@together("intermediate", [False, True], ids=["leaves", "results"])
+@together("dtype", ["float64", "float32"])
 @every_differentiable_sample
 def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, intermediate):
     operands = draw(sample, dtype)

@@ -26,6 +26,7 @@ from support.cases import (
     tracked,
     walk,
 )
+from support.together import together
 
 REJECTS = {f"{row.name}-{k}": (row, r) for row in OPS.values() for k, r in enumerate(row.rejects)}
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int32", "int64", "bool"]
@@ -81,7 +82,7 @@ def test_the_numpy_function_on_a_variable_is_the_op(row, sample):
         assert [node.op for node in tape.nodes] == ([row.name] if out.dtype.kind in "fc" else [])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@together("dtype", DTYPES)
 @every_sample
 def test_the_spec_is_predicted_wherever_the_kernel_computes(row, sample, dtype):
     operands, options = bound(row, sample, dtype)

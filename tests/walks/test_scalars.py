@@ -11,6 +11,7 @@ from odyssey.kernels import T, cpu_loop, select
 from odyssey.kernels.scalars import Program, Term, program
 from odyssey.ops import OPS
 from support import scalar_cases
+from support.together import together
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="numba, which compiles loops, is missing")
@@ -165,7 +166,7 @@ def test_a_scalar_asks_no_number_for_its_truth(case, monkeypatch):
     assert asked == []
 
 
-@pytest.mark.parametrize("dtype", scalar_cases.DTYPES, ids=str)
+@together("dtype", scalar_cases.DTYPES)
 @pytest.mark.parametrize("case", scalar_cases.CASES)
 def test_a_scalar_is_the_kernel_at_special_numbers_of_every_dtype(case, dtype):
     row, options = scalar_cases.CASES[case]
@@ -218,7 +219,7 @@ def test_loops_of_scalars_agree_with_kernels(name, dtype):
 
 @needs_numba
 @pytest.mark.soak
-@pytest.mark.parametrize("dtype", scalar_cases.DTYPES, ids=str)
+@together("dtype", scalar_cases.DTYPES)
 @pytest.mark.parametrize("case", scalar_cases.CASES)
 def test_loops_of_every_scalar_agree_with_kernels(case, dtype):
     if scalar_cases.kernel_values(*scalar_cases.CASES[case], dtype) is not None:
