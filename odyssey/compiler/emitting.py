@@ -8,7 +8,8 @@ process. Kernels that are alike, as those of equal layers, are one function.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from odyssey.compiler.clocks import clock
 from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
@@ -34,12 +35,14 @@ class Module(NamedTuple):
         steps: In order, names of functions ``i64 f(ptr table)``, and calls of Python. The entry
             runs the first. Of several the last is ``rest``, which can no more fail.
         names: By place of a kernel, the function that is called for it.
+        touched: By place of a kernel, the buffers whose addresses that function gets.
     """
 
     text: str
     slots: dict[tuple[str, int], int]
     steps: list[str | Node]
     names: dict[int, str]
+    touched: dict[int, list[Buffer]]
 
 
 _BLAS = {
@@ -52,13 +55,14 @@ _BLAS = {
 class _Driver:
     """The functions that call kernels in order."""
 
-    def __init__(self, plan: Plan, clocks: bool) -> None:
-        self.plan, self.clocks = plan, clocks
+    def __init__(self, plan: Plan, clocks: bool, looks: Any) -> None:
+        self.plan, self.clocks, self.looks = plan, clocks, looks
         self.slots: dict[tuple[str, int], int] = {("arena", 0): 0}
         self.kernels: list[str] = []
         self.texts: list[str] = []
         self.steps: list[str | Node] = []
         self.names: dict[int, str] = {}
+        self.touched: dict[int, list[Buffer]] = {}
         self._known: dict[tuple[str, str], str] = {}
         self._lines: list[str] = []
         self._used: set[int] = set()
@@ -89,11 +93,14 @@ class _Driver:
         name = self._known.get(text)
         if name is None:
             name = self._known[text] = f"k{len(self._known)}"
-            given, body = text
+            given, body = self.looks.bounded(*text) if self.looks else text
             self.kernels.append(f"define internal void @{name}({given}) #0 {{\n{body}\n}}")
         self.names[kernel.place] = name
-        pointers = ", ".join(f"ptr {self.pointer(buffer)}" for buffer in routine.buffers)
-        self.do(f"  call void @{name}({pointers})", kernel.place)
+        self.touched[kernel.place] = routine.buffers
+        given = [f"ptr {self.pointer(buffer)}" for buffer in routine.buffers]
+        if self.looks:
+            given += self.looks.limits(self.plan, routine.buffers, kernel.place)
+        self.do(f"  call void @{name}({', '.join(given)})", kernel.place)
 
     def do(self, line: str, number: int) -> None:
         """Append a line; where there are clocks, what it takes is added to that of a number."""
@@ -144,6 +151,7 @@ def emit(
     blas: Mapping[str, int],
     apart: bool,
     clocks: bool = False,
+    bounds: bool = False,
 ) -> Module:
     """Write a plan down.
 
@@ -155,8 +163,10 @@ def emit(
         blas: Names of the products that can be called.
         apart: Whether what can fail is to be a step apart from what cannot.
         clocks: Whether to count what kernels take; see ``clocks``.
+        bounds: Whether to look at each address before it is read or written; see ``bounds``.
     """
-    driver = _Driver(plan, clocks)
+    looks = import_module("odyssey.compiler.bounds") if bounds else None
+    driver = _Driver(plan, clocks, looks)
     for kind, index in _fixed(plan, len(inputs)):
         driver.slots.setdefault((kind, index), len(driver.slots))
     if clocks:
@@ -196,12 +206,14 @@ def emit(
     parts = [declarations(used), _declared(used), used]
     if clocks:
         parts.append(clock(len(plan.fused.kernels) + 3))
+    if looks:
+        parts.append(looks.WATCHMEN)
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
-    return Module("\n".join(parts), driver.slots, driver.steps, driver.names)
+    return Module("\n".join(parts), driver.slots, driver.steps, driver.names, driver.touched)
 
 
 def _declared(text: str) -> str:
