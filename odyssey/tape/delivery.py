@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -233,47 +234,47 @@ def deliver(
     if r.watched:
         _show_watched(r, reached, gradients)
     loan = weakref.ref(gradients)
-    twice = len(set(map(id, rest.values()))) < len(rest)
+    # Whether one may share memory with another, or with what others keep.
+    shared = strange or len(set(map(id, rest.values()))) < len(rest)
     taken: set[int] = set()
     # What is told to whom in one moment, the tape first.
-    names, values = _flags(tape, keep, hooks)
-    targets: list[Any] = [tape] * len(names)
+    told = _flags(tape, keep, hooks)
+    tell, cotangent_of = told.append, rest.get
     old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
     with GUARD:
         for i, leaf in r.leaves.items():
-            g = rest.get(i)
-            if g is None or place_of(leaf) is not LEAF:
+            g = cotangent_of(i)
+            if g is None or leaf._recording is not LEAF:
                 continue
-            plain = type(g) is ndarray and g.base is None and not leaf._spec.is_complex
-            if not plain or twice or strange:
+            if shared or type(g) is not ndarray or g.base is not None or leaf._spec.is_complex:
                 g = own(flip(g) if isinstance(g, ARRAY_LIKE) else g, taken, strange)
             parts[leaf] = g
             info = leaf._info
             if info.grad is None:
                 info.loan = loan
-                targets.append(info)
-                values.append(g)
+                tell((info, "grad", g))
             else:
                 old.append((info, g))
-        names += ["grad"] * (len(targets) - len(names))
         # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
         # where NumPy was told to raise: nobody has got anything then.
         for info, g in old:
-            targets += (info, info)
-            names += ("loan", "grad")
-            values += (None, settled(info.grad) + g)
-        run_all(map(setattr, targets, names, values))
+            told += ((info, "loan", None), (info, "grad", settled(info.grad) + g))
+        run_all(starmap(setattr, told))
     return gradients
 
 
-def _flags(tape: Span, keep: bool, hooks: Any) -> tuple[list[str], list[Any]]:
-    """What a tape is told in the same moment in which it hands over: names and values."""
+def _flags(tape: Span, keep: bool, hooks: Any) -> list[tuple[Any, str, Any]]:
+    """What a tape is told in the same moment in which it hands over: whom, names and values."""
     if tape._hooks:
-        return ["_hooks", "_undelivered", "_consumed"], [hooks, False, not keep]
+        return [
+            (tape, "_hooks", hooks),
+            (tape, "_undelivered", False),
+            (tape, "_consumed", not keep),
+        ]
     if keep:
-        return [], []
+        return []
     # If its nodes are gone it was consumed before.
-    return (["_undelivered"], [False]) if tape._consumed else (["_consumed"], [True])
+    return [(tape, "_undelivered", False) if tape._consumed else (tape, "_consumed", True)]
 
 
 def deliver_in(
