@@ -6,7 +6,10 @@ Where NumPy's arrays and our own objects keep what is looked at is found out onc
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
+from threading import RLock, get_ident
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,9 +28,12 @@ __all__ = [
     "address",
     "check_state",
     "empty_gradient",
+    "functions",
     "layout",
+    "owner_of_lock",
     "refuse_overlap",
     "slot",
+    "slots_of_list",
     "span",
     "strides_of",
     "strides_of_state",
@@ -141,7 +147,7 @@ def slot(kind: Any, name: str) -> int:
     """How far into an object of a class with slots one of them lies."""
     thing = kind.__new__(kind)
     mark = object()
-    setattr(thing, name, mark)
+    getattr(kind, name).__set__(thing, mark)
     words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(thing))
     (place,) = [k for k, word in enumerate(words) if word == id(mark)]
     return 8 * place
@@ -165,4 +171,55 @@ def layout() -> Layout | None:
         and words[7] == id(probe.dtype)
         and flags == probe.flags.num
     )
-    return known if right else None
+    if not right:
+        return None
+    if functions() and slots_of_list() != (0, 0):
+        names = ("_array", "_id", "_info", "_placed", "_recording", "_spec")
+        variable = {name: slot(Value, name) for name in names}
+        known = known._replace(variable=MappingProxyType(variable))
+    return known
+
+
+# Where NumPy's table of functions for C has two of them; that does not change.
+_NEW_ARRAY, _NEW_NUMBER = 184, 60
+
+
+@cache
+def functions() -> Mapping[str, int]:
+    """Addresses of NumPy's functions that make arrays and numbers; none where they do not."""
+    room: Any = getattr(np, "_core", None) or np.core
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    read = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
+    try:
+        table = (ctypes.c_void_p * (_NEW_ARRAY + 1)).from_address(
+            read(room.multiarray._ARRAY_API, None)
+        )
+        found = {"odyssey_new_array": table[_NEW_ARRAY], "odyssey_new_number": table[_NEW_NUMBER]}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return MappingProxyType({name: at for name, at in found.items() if at})
+
+
+@cache
+def slots_of_list() -> tuple[int, int]:
+    """How far into a list its length lies, and the address of its items; zeros if elsewhere."""
+    probe = [object() for _ in range(5)]
+    words = (ctypes.c_int64 * 4).from_address(id(probe))
+    if list.__basicsize__ < 32 or words[2] != len(probe):
+        return 0, 0
+    items = (ctypes.c_int64 * len(probe)).from_address(words[3])
+    return (16, 24) if [*items] == [*map(id, probe)] else (0, 0)
+
+
+@cache
+def owner_of_lock() -> int | None:
+    """How far into a lock lies who holds it, 0 for nobody; None where it is not found."""
+    lock, me = RLock(), get_ident()
+    words = (ctypes.c_int64 * (type(lock).__basicsize__ // 8)).from_address(id(lock))
+    before = [*words]
+    with lock:
+        places = [k for k, word in enumerate(words) if word == me and before[k] == 0]
+        with lock:
+            places = [k for k in places if words[k] == me]
+    places = [k for k in places if words[k] == 0]
+    return 8 * places[0] if len(places) == 1 else None

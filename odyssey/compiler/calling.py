@@ -9,48 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from operator import call, itemgetter, setitem
+from operator import call, setitem
 from typing import Any
 
 import numpy as np
 from numpy import empty, ndarray
 
+from odyssey.compiler.direct import direct_of
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.guards import Guards
+from odyssey.compiler.missed import MISSED
+from odyssey.compiler.results import Results, UnsuitedError
 from odyssey.compiler.running import Executable, UnfitError
 from odyssey.compiler.timing import Profile, timed
 from odyssey.compiler.trial import Trial
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import GUARD
-from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Filled, Ref
 from odyssey.optim.updates import Updates
+from odyssey.spec import Array
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     BEING_WRITTEN,
     Info,
     Mark,
-    Symbol,
-    Value,
     array_of,
-    free_id,
     is_trainable,
-    make_value,
     next_version,
     ticket,
 )
-from odyssey.tree import containers, leaves, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["MISSED", "Program", "UnsuitedError"]
-
-MISSED: Any = object()
-"""What a program answers that did nothing, since something is not as it was made for."""
-
-
-class UnsuitedError(OdysseyError):
-    """No program can stand for a function; the message says why."""
 
 
 class Program:
@@ -61,12 +51,16 @@ class Program:
         guards: What it read of Python.
         result: What a run of the function returned for such arguments.
         bare: Whether all arguments are arrays.
+        calls: One word, which counts the calls that ``direct`` does.
+
+    Attributes:
+        direct: A whole call in one native function; None where it takes Python.
 
     Raises:
         UnsuitedError: no program can do what the function does.
     """
 
-    def __init__(self, trial: Trial, guards: Guards, result: Any, bare: bool) -> None:
+    def __init__(self, trial: Trial, guards: Guards, result: Any, bare: bool, calls: Array) -> None:
         graph = trial.graph
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
@@ -76,8 +70,7 @@ class Program:
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare
-        self.missed = MISSED
-        self._results = _Results(self.executable, trial.result, result)
+        self._results = Results(self.executable, trial.result, result)
         self._rates: list[Any] = [
             (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
         ]
@@ -97,6 +90,9 @@ class Program:
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in graph.states]]
         self._known = set(map(id, own))
+        plain = bare and not self._before and not self._calls
+        given = self.executable, self._results, guards, MISSED, calls
+        self.direct = direct_of(*given, self._rates, self._settings) if plain else None
         self._bind()
         self._count = len(self.executable.inputs) - len(self._before)
         self._outs = _maker_of_arrays(self.executable.outputs)
@@ -113,9 +109,13 @@ class Program:
         if self._rates:
             self._settle_rates()
         if not self._apart:  # one native call, in which no other thread runs
-            return self._run(arrays)
-        with GUARD:
-            return self._run(arrays)
+            result = self._run(arrays)
+        else:
+            with GUARD:
+                result = self._run(arrays)
+        if self.direct is not None and result is not MISSED:
+            self.direct.renew()
+        return result
 
     def _settle_rates(self) -> None:
         """Read again what Python knows, such as learning rates, where it was assigned."""
@@ -201,6 +201,9 @@ class Program:
         if self._numbers:
             self._begin.append((ticket,))
         self._begin.append((self.executable.rest,))
+        if self.direct is not None:
+            able = not self.executable.dirty
+            self.direct.bind(self._trained, self._numbers, self._left, able)
 
     def _commit(self, outs: list[Any]) -> None:
         """The last step, and what is to happen with it."""
@@ -244,118 +247,3 @@ def _refuse_homes(states: Sequence[Any]) -> None:
             raise UnsuitedError(f"{state.label} was made by a tape")
         if not isinstance(variable._recording, Mark):
             raise UnsuitedError(f"{state.label} is a result on a tape")
-
-
-# ------------------------------------------------------------------ results
-
-
-class _Results:
-    """Makes of a program's arrays what the function returns.
-
-    Args:
-        executable: The program.
-        traced: What the trial returned.
-        seen: What a run returned, of which kinds are taken over.
-    """
-
-    def __init__(self, executable: Executable, traced: Any, seen: Any) -> None:
-        self._tree = traced
-        symbols, found = leaves(traced), leaves(seen)
-        if len(symbols) != len(found):
-            raise UnsuitedError("the tree that it returns changes")
-        outputs = executable.graph.outputs
-        place = iter(range(len(executable.plan.outputs)))
-        known: dict[int, int] = {}
-        self._makers: list[Callable[[Sequence[Any]], Any]] = []
-        _refuse_shared([array_of(leaf) for leaf in found])
-        for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
-            if not isinstance(output, (Ref, Filled)):
-                self._makers.append(_constant(leaf, output))
-                continue
-            at = next(place)
-            if symbol is leaf:  # what the function holds, and gives away itself
-                self._makers.append(_itself(leaf))
-                continue
-            if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
-                raise UnsuitedError("it returns one value at two places")
-            known[id(symbol)] = k
-            # What the graph says, before results were copied apart.
-            if executable.sources[k] < 0:
-                raise UnsuitedError("it returns what it was given, or a part of it")
-            self._makers.append(_maker(leaf, at))
-        self._bare = len(self._makers) == 1 and leaves(traced)[0] is traced
-        self._held = traced is seen  # what the function holds, and gives away itself
-        if not self._held:
-            _refuse_held(traced, seen)
-
-    def made(self, outs: Sequence[Any]) -> Any:
-        """The result."""
-        if self._held:
-            return self._tree
-        if self._bare:
-            return self._makers[0](outs)
-        return unflatten(self._tree, [make(outs) for make in self._makers])
-
-
-def _refuse_held(traced: Any, seen: Any) -> None:
-    """Refuse containers that are the same in each run, or at two places of a result."""
-    own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
-    found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
-    if not own.isdisjoint(found):
-        raise UnsuitedError("it returns a container that it holds")
-    if len(set(found)) != len(found):
-        raise UnsuitedError("it returns one container at two places")
-
-
-def _refuse_shared(found: Sequence[Any]) -> None:
-    """Refuse results that share memory with one another."""
-    arrays = [array for array in found if type(array) is ndarray and array.size]
-    for k, one in enumerate(arrays):
-        for other in arrays[k + 1 :]:
-            if np.may_share_memory(one, other):
-                raise UnsuitedError("two of its results share memory")
-
-
-def _itself(leaf: Any) -> Callable[[Sequence[Any]], Any]:
-    return lambda outs: leaf
-
-
-def _constant(leaf: Any, output: Any) -> Callable[[Sequence[Any]], Any]:
-    plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
-    if not plain or type(output) is not type(leaf):
-        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
-    return lambda outs: output  # the first run may have been given other numbers
-
-
-def _as_it_is(array: Any) -> Any:
-    return array
-
-
-def _maker(leaf: Any, at: int) -> Callable[[Sequence[Any]], Any]:
-    if isinstance(leaf, np.generic):
-        return lambda outs: outs[at][()]
-    if type(leaf) is ndarray:
-        if leaf.base is not None and not leaf.flags.writeable:
-            raise UnsuitedError("it returns an array that cannot be written to")
-        return lambda outs: outs[at]
-    if type(leaf) is not Variable:
-        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
-    where, spec, info = leaf._recording, leaf._spec, leaf._info
-    got = itemgetter(()) if isinstance(leaf._array, np.generic) else _as_it_is
-    if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
-        raise UnsuitedError("it returns a Variable that it made, with a name or a gradient")
-    if isinstance(where, Mark):
-        note = None if info is None else info.note
-
-        def fresh(outs: Sequence[Any]) -> Any:
-            told = None if note is None else Info(note=note)
-            return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
-
-        return fresh
-    if not where.dead:
-        raise UnsuitedError("it returns a value on a tape that is still to be swept")
-
-    def spent(outs: Sequence[Any]) -> Any:
-        return make_value(Variable, got(outs[at]), where, free_id(), spec, None)
-
-    return spent

@@ -7,11 +7,13 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
 from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable
 from odyssey.compiler.inspected import Inspected, name_of
+from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
 from odyssey.compiler.trial import Trial, forget
 from odyssey.errors import DeviceMemoryError
@@ -75,7 +77,7 @@ class Compiled(Inspected):
     """
 
     # Walks over what a function reaches pass by these; see Optimizer.
-    _made_again = ("_known", "_latest", "_made", "_missed", "_native", "_written")
+    _made_again = ("_again", "_known", "_latest", "_made", "_native", "_written")
 
     def __init__(
         self, fn: Callable[..., Any], check: bool = False, memory_limit: int | None = None
@@ -87,10 +89,11 @@ class Compiled(Inspected):
             self._limit = whole("compile", "memory_limit", memory_limit)
         self._fn = fn
         self._known: dict[Any, _Case] = {}
-        # What runs the latest program whose arguments were all arrays; and what it answers if not.
-        self._latest: Any = None
-        self._missed: Any = None
-        self._made = self._native = self._written = 0
+        # What runs the latest program whose arguments were all arrays, first natively as a whole.
+        self._latest: Callable[..., Any] = missed
+        self._again: Callable[..., Any] = missed
+        self._made = self._written = 0
+        self._native = np.zeros(1, np.int64)
 
     def __repr__(self) -> str:
         return f"compile({name_of(self._fn)})"
@@ -98,11 +101,11 @@ class Compiled(Inspected):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
         fresh: dict[str, Any] = {
+            "_again": missed,
             "_known": {},
-            "_latest": None,
+            "_latest": missed,
             "_made": 0,
-            "_missed": None,
-            "_native": 0,
+            "_native": np.zeros(1, np.int64),
         }
         return {**vars(self), **fresh, "_written": 0}
 
@@ -111,15 +114,16 @@ class Compiled(Inspected):
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run a program, or the function. Inside another trace, become part of it."""
-        run = self._latest
-        # An argument that comes twice no program knows of. To ask two takes a quarter of the time.
-        count = len(args)
-        apart = args[0] is not args[1] if count == 2 else count < 2 or _are_apart(args)
-        if run is not None and apart and not named:
-            result = run(args)
-            if result is not self._missed:
-                self._native += 1
+        if not named:
+            result = self._latest(*args)
+            if result is not MISSED:
                 return result
+            # An argument that comes twice no program knows of.
+            if len(set(map(id, args))) == len(args):
+                result = self._again(args)
+                if result is not MISSED:
+                    self._native[0] += 1
+                    return result
         return self._call(args, named)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -143,7 +147,7 @@ class Compiled(Inspected):
         for wanted, program in list(case.programs):
             if wanted == known:
                 result = program.run_plain(given)
-                if result is not program.missed:
+                if result is not MISSED:
                     return self._ran(case, program, result)
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
@@ -154,12 +158,12 @@ class Compiled(Inspected):
 
     def _ran(self, case: _Case, program: Any, result: Any) -> Any:
         """Try this program first, the next time."""
-        self._native += 1
+        self._native[0] += 1
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
         if program.bare:
-            self._missed = program.missed
-            self._latest = program.run
+            self._again = program.run
+            self._latest = missed if program.direct is None else program.direct.call
         return result
 
     # -------------------------------------------------------------- the first call, and programs
@@ -246,7 +250,7 @@ class Compiled(Inspected):
         program = self._program(case, kept, seen, args, named)
         if program is not None:
             result = program.run_plain(inputs(args, named))
-            if result is not program.missed:
+            if result is not MISSED:
                 return self._ran(case, program, result)
         return self._look(case, args, named)
 
@@ -261,7 +265,7 @@ class Compiled(Inspected):
         bare = not named and all(type(a) is ndarray for a in args)
         bare = bare and len(set(map(id, args))) == len(args)
         try:
-            program = Program(trial, guards, result, bare)
+            program = Program(trial, guards, result, bare, self._native)
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:
@@ -273,9 +277,9 @@ class Compiled(Inspected):
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
         run: Any = program.run
-        timed = noted(f"compiled {name_of(self._fn)}", run, program.missed)
+        timed = noted(f"compiled {name_of(self._fn)}", run, MISSED)
         if timed is not run:
-            program.run = timed  # type: ignore[method-assign]
+            program.run, program.direct = timed, None  # type: ignore[method-assign]
         self._made += 1
         case.programs.insert(0, (known, program))
         return program
@@ -284,16 +288,12 @@ class Compiled(Inspected):
 
     def statistics(self) -> Statistics:
         """How many programs were made, and how calls were run."""
-        return Statistics(self._made, self._native, self._written)
+        return Statistics(self._made, int(self._native[0]), self._written)
 
     def clear_cache(self) -> None:
         """Forget all programs, and what is known of arguments."""
         self._known.clear()
-        self._latest = None
-
-
-def _are_apart(args: tuple[Any, ...]) -> bool:
-    return len(set(map(id, args))) == len(args)
+        self._latest = self._again = missed
 
 
 def _refuse_larger(limit: int, trial: Trial) -> None:

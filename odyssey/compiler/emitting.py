@@ -21,6 +21,7 @@ from odyssey.compiler.planning import Buffer, Plan, covered
 from odyssey.compiler.products import Product
 from odyssey.compiler.routine import METADATA, Routine
 from odyssey.compiler.scans import Scan
+from odyssey.compiler.whole import whole
 from odyssey.spec import Spec
 
 __all__ = ["Module", "emit"]
@@ -36,6 +37,7 @@ class Module(NamedTuple):
             runs the first. Of several the last is ``rest``, which can no more fail.
         names: By place of a kernel, the function that is called for it.
         touched: By place of a kernel, the buffers whose addresses that function gets.
+        direct: Whether it has a function that is a whole call; see ``whole``.
     """
 
     text: str
@@ -43,6 +45,7 @@ class Module(NamedTuple):
     steps: list[str | Node]
     names: dict[int, str]
     touched: dict[int, list[Buffer]]
+    direct: bool = False
 
 
 _BLAS = {
@@ -208,12 +211,17 @@ def emit(
         parts.append(clock(len(plan.fused.kernels) + 3))
     if looks:
         parts.append(looks.WATCHMEN)
+    direct = False
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
+        direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
+        if direct:
+            parts.append(whole(len(inputs), layout, driver.steps))
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
-    return Module("\n".join(parts), driver.slots, driver.steps, driver.names, driver.touched)
+    found = driver.slots, driver.steps, driver.names, driver.touched
+    return Module("\n".join(parts), *found, direct)
 
 
 def _declared(text: str) -> str:

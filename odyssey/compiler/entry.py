@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odyssey.compiler.planning import Plan
@@ -16,13 +17,20 @@ nothing was done; a check failed, and no state was written."""
 
 
 class Layout(NamedTuple):
-    """Where NumPy's arrays keep what describes them, in bytes."""
+    """Where NumPy's arrays keep what describes them, in bytes; and others what is theirs.
+
+    Attributes:
+        variable: Of a Variable its slots, by name; none where no call is one native function.
+        version: Of a dictionary its version, if it has one.
+    """
 
     data: int
     ndim: int
     shape: int
     dtype: int
     flags: int
+    variable: Mapping[str, int] = MappingProxyType({})
+    version: int | None = None
 
 
 _ARRAY_FLAGS = 0x101  # row-major, aligned
@@ -49,38 +57,17 @@ def entry(
         "@array_type = global i64 0\n@spans = global ptr null\n@span_count = global i64 0",
         f"@dtypes = global [{max(len(inputs), 1)} x i64] zeroinitializer",
         "declare ptr @PyLong_FromLong(i64)",
+        _WORDS,
+        *_looking(inputs, slots, layout),
         "define ptr @call(ptr %self, ptr %args, i64 %count) {",
-        "  %table = load ptr, ptr @table",
-        "  %guards = load ptr, ptr @guards",
-        "  %n = load i64, ptr @guard_count",
-        "  %type = load i64, ptr @array_type",
-        "  %spans = load ptr, ptr @spans",
-        "  %spans_n = load i64, ptr @span_count",
         f"  %enough = icmp eq i64 %count, {len(inputs) + len(outputs)}",
-        "  br i1 %enough, label %head, label %strange",
-        "head:",
-        "  %i = phi i64 [0, %0], [%after, %next]",
-        "  %more = icmp slt i64 %i, %n",
-        "  br i1 %more, label %look, label %given0",
+        "  br i1 %enough, label %look, label %strange",
         "look:",
-        "  %thrice = mul i64 %i, 3",
-        "  %first = getelementptr i64, ptr %guards, i64 %thrice",
-        "  %second = getelementptr i64, ptr %first, i64 1",
-        "  %third = getelementptr i64, ptr %first, i64 2",
-        "  %place = load ptr, ptr %first",
-        "  %there = load i64, ptr %place",
-        "  %mask = load i64, ptr %second",
-        "  %have = and i64 %there, %mask",
-        "  %want = load i64, ptr %third",
-        "  %same = icmp eq i64 %have, %want",
-        "  br i1 %same, label %next, label %strange",
-        "next:",
-        "  %after = add i64 %i, 1",
-        "  br label %head",
+        "  %right = call i1 @look(ptr %args)",
+        "  br i1 %right, label %given, label %strange",
+        "given:",
+        "  %table = load ptr, ptr @table",
     ]
-    for k, spec in enumerate(inputs):
-        lines += _argument(k, spec, slots["input", k], layout)
-    lines.append(f"given{len(inputs)}:")
     for k, output in enumerate(outputs, len(inputs)):
         lines += [
             f"  %oa{k} = getelementptr ptr, ptr %args, i64 {k}",
@@ -104,6 +91,52 @@ def entry(
         "}",
     ]
     return "\n".join(lines)
+
+
+# Whether at each place there stands a word, under a mask: rows of the three.
+_WORDS = """define internal i1 @words(ptr %rows, i64 %n) noinline {
+begin:
+  %any = icmp sgt i64 %n, 0
+  br i1 %any, label %look, label %end
+look:
+  %i = phi i64 [0, %begin], [%after, %next]
+  %row = phi ptr [%rows, %begin], [%later, %next]
+  %second = getelementptr i64, ptr %row, i64 1
+  %third = getelementptr i64, ptr %row, i64 2
+  %place = load ptr, ptr %row
+  %there = load i64, ptr %place
+  %mask = load i64, ptr %second
+  %have = and i64 %there, %mask
+  %want = load i64, ptr %third
+  %same = icmp eq i64 %have, %want
+  br i1 %same, label %next, label %end
+next:
+  %after = add i64 %i, 1
+  %later = getelementptr i64, ptr %row, i64 3
+  %more = icmp slt i64 %after, %n
+  br i1 %more, label %look, label %end
+end:
+  %answer = phi i1 [true, %begin], [false, %look], [true, %next]
+  ret i1 %answer
+}"""
+
+
+def _looking(inputs: list[Spec], slots: Mapping[tuple[str, int], int], layout: Layout) -> list[str]:
+    """``look(args)``: whether guards hold and arguments fit, whose addresses it notes."""
+    lines = [
+        "define internal i1 @look(ptr %args) {",
+        "  %table = load ptr, ptr @table",
+        "  %guards = load ptr, ptr @guards",
+        "  %n = load i64, ptr @guard_count",
+        "  %type = load i64, ptr @array_type",
+        "  %spans = load ptr, ptr @spans",
+        "  %spans_n = load i64, ptr @span_count",
+        "  %same = call i1 @words(ptr %guards, i64 %n)",
+        "  br i1 %same, label %given0, label %strange",
+    ]
+    for k, spec in enumerate(inputs):
+        lines += _argument(k, spec, slots["input", k], layout)
+    return [*lines, f"given{len(inputs)}:", "  ret i1 true", "strange:", "  ret i1 false", "}"]
 
 
 def _field(k: int, name: str, at: int, type: str) -> list[str]:

@@ -21,6 +21,7 @@ from odyssey.compiler.binding import (
     address,
     check_state,
     empty_gradient,
+    functions,
     layout,
     refuse_overlap,
     span,
@@ -79,7 +80,8 @@ class Executable:
         left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
         self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left, clocks)
         self.seconds["write down"] = perf_counter() - begun
-        self.loaded: Loaded = load(self.module.text, blas())
+        symbols = {**blas(), **functions()} if self.module.direct else blas()
+        self.loaded: Loaded = load(self.module.text, symbols)
         self._binding = RLock()
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from contextvars import Context, ContextVar
-from functools import partial
+from functools import cache, partial
 from itertools import starmap
 from operator import call
 from typing import Any
@@ -18,7 +18,22 @@ import numpy as np
 
 from odyssey.devices.commit import Plan, run_all
 
-__all__ = ["Updates"]
+__all__ = ["Updates", "treatment"]
+
+
+def treatment() -> tuple[ContextVar[Any] | None, Any]:
+    """Where NumPy keeps how errors are treated, and what there is now; None where some raise."""
+    quiet = {"ignore", "warn"}.issuperset(np.geterr().values())
+    variable = _variable()
+    return (variable, variable.get(None)) if quiet and variable is not None else (None, None)
+
+
+@cache
+def _variable() -> ContextVar[Any] | None:
+    """The only variable that a context has in which NumPy was told of errors."""
+    context = Context()
+    context.run(np.seterrcall, None)
+    return next(iter(context), None)
 
 
 class Updates:
