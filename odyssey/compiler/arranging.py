@@ -12,6 +12,7 @@ from odyssey.compiler.lowering import Lowered
 from odyssey.compiler.nodes import Node, Nodes, copied
 from odyssey.compiler.rewriting import live, replaced
 from odyssey.compiler.views import View
+from odyssey.compiler.windowed import inner_of, lies_well
 
 __all__ = ["Roots", "free_parts", "seen", "settle_products", "settle_views"]
 
@@ -23,6 +24,8 @@ def seen(node: Node, base: View) -> View:
         return base.reshape(how)
     if kind == "part":
         return base.part(node.work)
+    if kind == "windows":
+        return base.windows(*how)
     return base.transpose(how) if kind == "transpose" else base.broadcast(how)
 
 
@@ -143,10 +146,15 @@ def settle_products(
         views = [_view(i, layout, leaves) for i in node.inputs[:2]]
         inputs = list(node.inputs)
         for k, (i, view) in enumerate(zip(inputs[:2], views, strict=True)):
-            if _in_memory(roots, i) is not i or not readable(view, node.detail[0] == "sum", k):
+            inner = inner_of(node)
+            if inner is not None:
+                read = k == 0 or lies_well(views[0], views[1], inner)
+            else:
+                read = readable(view, node.detail[0] == "sum", k)
+            if _in_memory(roots, i) is not i or not read:
                 copy = roots.nodes.copy(i, "product")
                 inputs[k] = copy
-                if node.detail[0] == "sum" and k == 0:
+                if inner is None and node.detail[0] == "sum" and k == 0:
                     batch = range(len(i.shape) - 2)
                     layout[copy.id] = (len(i.shape) - 2, *batch, len(i.shape) - 1)
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):

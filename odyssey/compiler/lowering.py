@@ -259,6 +259,10 @@ class Lowering(Placing):
             key = (*key, Ellipsis)
         return self.symbol(self.nodes.part(self.node(x), key))
 
+    def windows(self, x: Any, window: Shape, stride: Shape, dilation: Shape) -> Symbol:
+        """Windows that slide over the last axes: their elements, and then their places."""
+        return self.symbol(self.nodes.windows(self.node(x), window, stride, dilation))
+
     def join(self, parts: Sequence[tuple[Any, Any]], shape: Shape, dtype: Any) -> Symbol:
         """An array of parts, each at a key of slices and whole numbers; 0 elsewhere.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.meanings import BYTES, SIZES, Meaning, meaning, type_of
+from odyssey.compiler.views import View
 from odyssey.kernels.scalars import program
 from odyssey.spec import Shape
 
@@ -320,6 +321,13 @@ class Nodes:
             return self._repeated(x.owner, shape)
         spelled = tuple((k.start, k.stop, k.step) if isinstance(k, slice) else repr(k) for k in key)
         return self.make("view", [x], shape, x.type, ("part", spelled), key)
+
+    def windows(self, x: Node, window: Shape, stride: Shape, dilation: Shape) -> Node:
+        """Windows that slide over the last axes: their elements, and then their places."""
+        shape = View.dense(x.shape).windows(window, stride, dilation).shape
+        if x.owner.size == 1:
+            return self._repeated(x.owner, shape)
+        return self.make("view", [x], shape, x.type, ("windows", (window, stride, dilation)))
 
     def join(self, parts: Sequence[tuple[Node, tuple[Any, ...]]], shape: Shape, type: str) -> Node:
         """A whole of parts, each at the place that its key picks; elsewhere 0."""

@@ -127,7 +127,7 @@ def _added_to(
             continue
         (number,) = [i for i in cores if i is not state] or [state]
         if number.kind == "number" and base.shape == state.shape and base.type == state.type:
-            detail = (base.detail[0], float(number.work))
+            detail = (base.detail[0], float(number.work), *base.detail[2:])
             made = nodes.make("product", [*base.inputs, state], base.shape, base.type, detail)
             made.of = base.of
             return nodes.reshape(made, update.shape)

@@ -25,6 +25,7 @@ from odyssey.compiler.nodes import BYTES, Node
 from odyssey.compiler.passes import accumulated, batches_summed, joined
 from odyssey.compiler.rewriting import live
 from odyssey.compiler.views import View
+from odyssey.compiler.windowed import windowed
 from odyssey.errors import OdysseyError
 
 __all__ = ["Buffer", "Home", "Plan", "covered", "plan"]
@@ -124,6 +125,7 @@ def plan(low: Lowered, strides: Mapping[int, Sequence[int]]) -> Plan:
     """
     roots = Roots(low, strides)
     roots.all = batches_summed(roots.nodes, joined(roots.nodes, roots.all))
+    roots.all = windowed(roots.nodes, roots.all)
     roots.own()
     roots.all = accumulated(roots.nodes, roots.all, roots.updated())
     roots.own()

@@ -6,8 +6,9 @@ from odyssey.compiler.blas import largest_size
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import LLVM, Word
 from odyssey.compiler.planning import Home, Plan
-from odyssey.compiler.routine import Routine
+from odyssey.compiler.tiles import Operand, Result, Sizes, Tiles
 from odyssey.compiler.views import View
+from odyssey.compiler.windowed import Inner, inner_of
 
 __all__ = ["Product"]
 
@@ -19,7 +20,7 @@ _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112
 _LETTERS = {"f4": "s", "f8": "d"}
 
 
-class Product(Routine):
+class Product(Tiles):
     """The routine of a product."""
 
     def __init__(self, plan: Plan, kernel: Kernel, blas: bool = True) -> None:
@@ -30,17 +31,64 @@ class Product(Routine):
         left, right = (plan.home(i) for i in node.inputs[:2])
         out = plan.homes[node.id]
         a, b, c = left.view, right.view, out.view
+        if self.beta:
+            self._begin_with(plan.home(node.inputs[2]), out)
+        pointers = [self.pointer(home.buffer) for home in (left, right, out)]
+        inner = inner_of(node)
+        if inner is not None:
+            self._tensors(pointers, (a, b, c), inner, node.detail[0] == "sum")
+            return
         if node.detail[0] == "sum":
             a, b, c = self._one_long(a, b, c)
         elif len(b.shape) == 2 and len(a.shape) > 2:
             a, c = self._one_tall(a, c)
-        if self.beta:
-            self._begin_with(plan.home(node.inputs[2]), out)
         batch = c.shape[:-2]
         a = a.broadcast((*batch, *a.shape[-2:]))
         b = b.broadcast((*batch, *b.shape[-2:]))
-        pointers = [self.pointer(home.buffer) for home in (left, right, out)]
         self._each(0, [], [(p, v) for p, v in zip(pointers, (a, b, c), strict=True)])
+
+    def _tensors(
+        self, pointers: list[str], views: tuple[View, View, View], axes: Inner, summed: bool
+    ) -> None:
+        """A product whose operands have several axes that are summed up, or that are columns."""
+        a, b, c = views
+        ends = axes.inner + axes.columns
+        columns, inner = b.shape[-axes.columns :], a.shape[-axes.inner :]
+        c = c.reshape((*c.shape[:-1], *columns))
+        batch = c.shape[: -1 - axes.columns]
+        if summed:
+            inner = (*a.shape[: -1 - axes.inner], *inner)
+            batch = ()
+        else:
+            a = a.broadcast((*batch, *a.shape[-1 - axes.inner :]))
+            b = b.broadcast((*batch, *b.shape[-ends:]))
+        n = len(batch)
+        m = a.shape[-1 - axes.inner]
+        of_a = [*a.strides[n : -1 - axes.inner], *a.strides[-axes.inner :]]
+        of_b = b.strides[n : -axes.columns]
+        of_c = c.strides[-axes.columns :]
+        summing = _merged(list(zip(inner, of_a, of_b, strict=True)))
+        across = _merged(list(zip(columns, b.strides[-axes.columns :], of_c, strict=True)))
+        wide = across[-1][0] if across[-1][1] == 1 else 0
+        along = summing[-1][1] == summing[-1][2] == 1 and summing[-1][0] > wide
+        if not wide and not along:
+            across.append((1, 1, 1))
+
+        def each(at: list[Word]) -> None:
+            places = [
+                self.address(self.type, p, list(zip(at, v.strides, strict=False)), v.offset)
+                for p, v in zip(pointers, (a, b, c), strict=True)
+            ]
+            row = a.strides[-1 - axes.inner], c.strides[-1 - axes.columns]
+            left = Operand(places[0], row[:1], tuple(s for _, s, _ in summing))
+            right = Operand(
+                places[1], tuple(s for _, s, _ in across), tuple(s for _, _, s in summing)
+            )
+            out = Result(places[2], row[1], tuple(s for _, _, s in across))
+            sizes = Sizes(m, tuple(k for k, _, _ in across), tuple(k for k, _, _ in summing))
+            (self.dots if along else self.across)(left, right, out, sizes)
+
+        self._nest(batch, each)
 
     def _begin_with(self, before: Home, out: Home) -> None:
         """What the product is added to, where it does not lie there."""
@@ -142,6 +190,19 @@ class Product(Routine):
             code.store(total, to)
 
         self.loop(m, lambda i: self.loop(n, lambda j: cell(i, j)))
+
+
+def _merged(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Axes, given by length and steps; those through which both step evenly are one."""
+    found: list[tuple[int, int, int]] = []
+    for length, step, other in axes:
+        if length == 1 and len(axes) > 1:
+            continue
+        if found and found[-1][1:] == (length * step, length * other):
+            found[-1] = (found[-1][0] * length, step, other)
+        else:
+            found.append((length, step, other))
+    return found or [(1, 1, 1)]
 
 
 def _leading(strides: tuple[int, ...], shape: tuple[int, int]) -> tuple[int, int]:

@@ -77,6 +77,22 @@ class View(NamedTuple):
                 offset += stride * (int(k) % length)
         return View(tuple(shape), tuple(strides), offset)
 
+    def windows(
+        self, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    ) -> View:
+        """Windows that slide over the last axes: their elements, and then their places.
+
+        >>> View.dense((4,)).windows((2,), (1,), (1,))
+        View(shape=(2, 3), strides=(1, 1), offset=0)
+        """
+        n = len(self.shape) - len(window)
+        options = list(zip(self.shape[n:], window, stride, dilation, strict=True))
+        counts = [max((size - d * (k - 1) - 1) // s + 1, 0) for size, k, s, d in options]
+        steps = [step * d for step, d in zip(self.strides[n:], dilation, strict=True)]
+        steps += [step * s for step, s in zip(self.strides[n:], stride, strict=True)]
+        shape = (*self.shape[:n], *window, *counts)
+        return View(shape, (*self.strides[:n], *steps), self.offset)
+
     def reshape(self, shape: Sequence[int]) -> View:
         """The elements in row-major order in another shape, where one length may be -1.
 

@@ -13,7 +13,9 @@ from odyssey.nn.sliding import Slide, spelled
 from odyssey.nn.unfolding import fold, unfold
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.folds.reductions import sum
-from odyssey.ops.structure.shape import matrix_transpose, reshape
+from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
+from odyssey.spec import Shape
 
 __all__ = ["bias_rule", "convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
 
@@ -48,6 +50,9 @@ def input_in_ops(
     """What its transpose in the images equals."""
     options = (stride, padding, dilation, groups)
     slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
+    back = slide.back() if set(slide.stride) == {1} else None
+    if back is not None:
+        return _turned(y, weight, back, groups, shape)
     height, places = math.prod(weight.shape[1:]), math.prod(slide.counts)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
     parts = reshape(y, (shape[0], groups, weight.shape[0] // groups, places))
@@ -61,6 +66,17 @@ def input_in_ops(
         padding=pads,
         dilation=dilation,
     )
+
+
+def _turned(y: Any, weight: Any, back: Slide, groups: int, shape: Shape) -> Any:
+    """The transpose in the images, as the convolution with the mirrored weight that it is."""
+    out, channels, *window = weight.shape
+    axes = tuple(range(3, 3 + len(window)))
+    parts = flip(reshape(weight, (groups, out // groups, channels, *window)), axes)
+    rows = reshape(
+        transpose(parts, (0, 2, 1, *axes)), (1, groups, channels, out // groups * math.prod(window))
+    )
+    return reshape(matmul(rows, _columns(y, back, groups)), shape)
 
 
 def weight_in_ops(

@@ -71,18 +71,6 @@ def _fold_spelled(x: Any, *options: Any) -> tuple[Any, ...]:
 # ------------------------------------------------------------------ native code
 
 
-def _elements(slide: Slide) -> list[tuple[Shape, tuple[slice, ...]]]:
-    """For each element of a window, where it stands on padded images, of all windows."""
-    found = []
-    for offsets in np.ndindex(*slide.window):
-        key = tuple(
-            slice(k * d, k * d + s * (c - 1) + 1, s)
-            for k, d, s, c in zip(offsets, slide.dilation, slide.stride, slide.counts, strict=True)
-        )
-        found.append((offsets, key))
-    return found
-
-
 def _unfolded_natively(
     build: Any, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
@@ -93,13 +81,9 @@ def _unfolded_natively(
         inside = tuple(slice(before, before + n) for n, (before, _) in sides)
         full = tuple(before + n + behind for n, (before, behind) in sides)
         padded = build.join([(x, (..., *inside))], (*x.shape[:2], *full), x.dtype)
-    both = (slice(None), slice(None))
-    parts = [
-        (build.part(padded, (*both, *key)), (*both, *offsets)) for offsets, key in _elements(slide)
-    ]
-    columns = build.join(parts, (*x.shape[:2], *slide.window, *slide.counts), x.dtype)
+    found = build.windows(padded, slide.window, slide.stride, slide.dilation)
     height = x.shape[1] * math.prod(slide.window)
-    return build.reshape(columns, (x.shape[0], height, math.prod(slide.counts)))
+    return build.reshape(found, (x.shape[0], height, math.prod(slide.counts)))
 
 
 def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
