@@ -19,16 +19,16 @@ from odyssey.compiler.arranging import (
     settle_products,
     settle_views,
 )
-from odyssey.compiler.fusing import Fused, Kernel, fuse
+from odyssey.compiler.fusing import Fused, Kernel, fuse, levels, role
 from odyssey.compiler.lowering import Lowered
-from odyssey.compiler.nodes import BYTES, Node
+from odyssey.compiler.nodes import BYTES, Node, apart
 from odyssey.compiler.passes import accumulated, batches_summed, joined
 from odyssey.compiler.rewriting import live
 from odyssey.compiler.views import View
 from odyssey.compiler.windowed import windowed
 from odyssey.errors import OdysseyError
 
-__all__ = ["Buffer", "Home", "Plan", "covered", "plan"]
+__all__ = ["Buffer", "Home", "Plan", "covered", "is_read_along", "plan"]
 
 ALIGNMENT = 64
 
@@ -185,6 +185,7 @@ class _Housing:
             if n.id not in homes and n.id in fused.stored and n.kind != "call":
                 self._new(n, "arena")
         self._settle_times()
+        _share(self.plan)
         self._fit()
 
     def _house_ends(self) -> None:
@@ -254,6 +255,81 @@ class _Housing:
             buffer.offset = at
             self.plan.arena = max(self.plan.arena, at + buffer.bytes)
             alive.append(buffer)
+
+
+# ------------------------------------------------------------------ in place
+
+
+def _share(made: Plan) -> None:
+    """Let results be written over operands that nobody reads later.
+
+    A kernel of loops reads all that it needs at an index before it writes what it computed there.
+    So a result may lie where an operand lay, if that is read for the last time, at the same index
+    and at no other, and takes as many bytes.
+    """
+    alone: dict[int, int] = {}  # by a buffer, how many nodes lie in it
+    for one in made.homes.values():
+        alone[id(one.buffer)] = alone.get(id(one.buffer), 0) + 1
+    for kernel in made.fused.kernels:
+        if kernel.kind != "loops":
+            continue
+        ending = {
+            id(buffer): (node, buffer)
+            for node in made.read(kernel)
+            if (buffer := made.homes[node.id].buffer).kind == "arena"
+            and buffer.last == kernel.place
+            and buffer.first < kernel.place
+        }
+        for n in kernel.nodes if ending else ():
+            home = made.homes.get(n.id)
+            if home is None or home.buffer.kind != "arena" or home.buffer.first != kernel.place:
+                continue
+            if alone[id(home.buffer)] > 1:
+                continue
+            for operand, buffer in ending.values():
+                if _can_take(made, kernel, n, operand, buffer):
+                    buffer.last = home.buffer.last
+                    made.homes[n.id] = home._replace(buffer=buffer)
+                    del ending[id(buffer)]
+                    break
+
+
+def _can_take(made: Plan, kernel: Kernel, n: Node, operand: Node, buffer: Buffer) -> bool:
+    """Whether ``n`` can take over the buffer that holds ``operand``."""
+    home, place = made.homes[n.id], made.homes[operand.id]
+    return (
+        BYTES[n.type] == BYTES[operand.type]
+        and home.view == place.view
+        and home.buffer.bytes == buffer.bytes > 0
+        and is_read_along(made, kernel, n, buffer)
+    )
+
+
+def is_read_along(made: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
+    """Whether a kernel reads a buffer only where it writes ``n``, and not after it did."""
+    if role(n, kernel.space) != "full" or n.shape != kernel.space or n.size < 2:
+        return False
+    level = levels(kernel.nodes, kernel.space)
+    if level[n.id] != max(level.values()):
+        return False  # what is cheap is computed again in later loops along a row
+    own = {m.id for m in kernel.nodes}
+    view = made.homes[n.id].view
+    stack = [(i, i in apart(m)) for m in kernel.nodes for i in m.inputs]
+    while stack:
+        i, whole = stack.pop()
+        if i.id in own:
+            continue
+        if i.owner.id in made.fused.numbers:
+            stack += [(j, False) for j in i.owner.inputs]
+        elif i.owner.id in made.homes:
+            home = made.home(i)
+            along = not whole and i.shape == kernel.space and home.view == view
+            if home.buffer is buffer and not along:
+                return False
+    return True
+
+
+# ------------------------------------------------------------------ small things
 
 
 def _inverse(axes: Sequence[int]) -> list[int]:

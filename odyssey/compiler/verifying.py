@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from odyssey.compiler.planning import Plan
+from odyssey.compiler.nodes import Node
+from odyssey.compiler.planning import Plan, is_read_along
 
 __all__ = ["verify"]
 
@@ -28,9 +29,33 @@ def verify(made: Plan) -> None:
         for node in made.read(kernel):
             source = made.fused.kernel_of.get(node.id)
             assert source is None or source.place < kernel.place, f"{node} is read too early"
+    _verify_shared(made)
     barrier = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
     for number, state in made.fused.in_place.items():
         kernel = made.fused.kernel_of[number]
         assert kernel.place > barrier, f"{state} is written before all that can fail"
         for later in kernels[kernel.place + 1 :]:
             assert all(n is not state for n in made.read(later)), f"{state} is read too late"
+
+
+def _verify_shared(made: Plan) -> None:
+    """Look whether what is written over a value comes after all who read that."""
+    fused = made.fused
+    known: dict[tuple[int, object], Node] = {}
+    last: dict[int, int] = {}
+    for kernel in fused.kernels:
+        for node in made.read(kernel):
+            last[node.id] = kernel.place
+    for kernel in fused.kernels:
+        for node in kernel.nodes:
+            home = made.homes.get(node.id)
+            if home is None or home.buffer.kind != "arena":
+                continue
+            before = known.get((id(home.buffer), home.view))
+            known[id(home.buffer), home.view] = node
+            if before is None:
+                continue
+            read = last.get(before.id, -1)
+            assert read <= kernel.place, f"{before} is read after {node} was written over it"
+            along = read < kernel.place or is_read_along(made, kernel, node, home.buffer)
+            assert along, f"{node} is written over {before}, which is read at other places"
