@@ -9,6 +9,7 @@ from typing import NamedTuple
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.nodes import BYTES, Node
 from odyssey.compiler.planning import Plan
+from odyssey.compiler.windowed import inner_of
 
 __all__ = ["Work", "shown_number", "work_of"]
 
@@ -73,9 +74,13 @@ def _flops(node: Node) -> int:
     if node.kind != "product":
         return 0
     a, b = node.inputs[:2]
-    batch = math.prod(_broadcast(a.shape[:-2], b.shape[:-2]))
     added = node.size if node.detail[1] else 0
-    return 2 * batch * a.shape[-2] * a.shape[-1] * b.shape[-1] + 2 * added
+    axes, summed = inner_of(node), node.detail[0] == "sum"
+    if axes is not None:
+        batch = a.shape[: -1 - axes.inner] if summed else ()
+        return 2 * node.size * math.prod((*batch, *a.shape[-axes.inner :])) + 2 * added
+    matrices = math.prod(_broadcast(a.shape[:-2], b.shape[:-2]))
+    return 2 * matrices * a.shape[-2] * a.shape[-1] * b.shape[-1] + 2 * added
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -262,6 +262,9 @@ class Nodes:
 
     def product(self, a: Node, b: Node) -> Node:
         """Products of matrices; leading axes broadcast."""
+        if b.shape[-1] == 1 and _is_one(b.owner) and math.prod(b.shape[:-2]) == 1:
+            long = (1,) * (len(b.shape) - len(a.shape)) + a.shape
+            return self.fold("sum", self.reshape(a, long), (len(long) - 1,))
         a, b = self._in_memory(a), self._in_memory(b)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         return self.make("product", [a, b], (*batch, a.shape[-2], b.shape[-1]), a.type, ("=", 0.0))

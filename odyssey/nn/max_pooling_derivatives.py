@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from odyssey.errors import ShapeError
 from odyssey.nn.max_windows import first_places, lowest, pull, push
 from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape, shapes_fit
-from odyssey.ops.elementwise.arithmetic import div
+from odyssey.ops.elementwise.arithmetic import add, div, maximum
 from odyssey.ops.elementwise.choice import (
     equal,
     keep_where,
@@ -22,6 +23,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.folds.reductions import max, sum
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.declare import Kernel, op, publish
@@ -44,11 +46,32 @@ def _in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
     return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
 
 
+# As parts of an image, elements of windows are read without their numbers.
+_FEW = 16
+
+
+def _as_parts(x: Any, plan: Plan) -> list[Any] | None:
+    """For each place within a window the elements of all windows; None where some have none."""
+    if len(plan.keys) > _FEW or not all(step.full for step in plan.steps):
+        return None
+    return [getitem(x, elements) for _, elements in plan.keys]
+
+
+def _hits_of(parts: list[Any], dtype: Any) -> tuple[list[Any], Any]:
+    """Which elements are the largest of their windows, for each place, and how many of each."""
+    peak = reduce(maximum, parts)
+    hits = [logical_or(equal(part, peak), not_equal(part, part)) for part in parts]
+    return hits, reduce(add, [astype(found, dtype) for found in hits])
+
+
 def max_pool_in_ops(
     x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Any:
     """Max pooling, over as many axes as the options have numbers."""
     plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
+    parts = _as_parts(x, plan)
+    if parts is not None:
+        return reduce(maximum, parts)
     found, _, known = _in_windows(x, plan)
     out = max(where(known, found, lowest(x.dtype)), -2)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
@@ -73,7 +96,17 @@ def _pull_in_ops(
     ceil_mode: bool,
 ) -> Any:
     plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
-    hits, count, places = _hits_in_ops(x, plan, np.result_type(cotangent.dtype, x.dtype))
+    dtype = np.result_type(cotangent.dtype, x.dtype)
+    parts = _as_parts(x, plan)
+    if parts is not None and plan.apart:
+        found, count = _hits_of(parts, dtype)
+        share = div(cotangent, count)
+        spread = [
+            add_at(keep_where(share, hit), elements, Spec(x.shape, share.dtype))
+            for hit, (_, elements) in zip(found, plan.keys, strict=True)
+        ]
+        return reduce(add, spread)
+    hits, count, places = _hits_in_ops(x, plan, dtype)
     parts = keep_where(div(reshape(cotangent, count.shape), count), hits)
     flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(window) :]))
     return reshape(add_taken(parts, places, axis=-1, spec=Spec(flat, parts.dtype)), x.shape)
@@ -83,7 +116,13 @@ def _push_in_ops(
     t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Any:
     plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
-    hits, count, _ = _hits_in_ops(x, plan, np.result_type(t.dtype, x.dtype))
+    dtype = np.result_type(t.dtype, x.dtype)
+    parts, moved = _as_parts(x, plan), _as_parts(t, plan)
+    if parts is not None and moved is not None:
+        found, count = _hits_of(parts, dtype)
+        kept = [keep_where(part, hit) for part, hit in zip(moved, found, strict=True)]
+        return div(reduce(add, kept), count)
+    hits, count, _ = _hits_in_ops(x, plan, dtype)
     out = div(sum(keep_where(_in_windows(t, plan)[0], hits), -2, keepdims=True), count)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
 

@@ -114,11 +114,43 @@ def test_convolutions_and_their_derivatives_are_native(options):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_largest_of_windows_has_the_gradient():
-    x = RNG.integers(0, 4, (2, 3, 6, 4)).astype(float)
+POOLS = [
+    {"window": 2},
+    {"window": (3, 2), "stride": (2, 1), "padding": (1, 0)},
+    {"window": 2, "stride": 3},
+    {"window": 2, "stride": 1, "dilation": 2},
+    {"window": 3, "stride": 2, "ceil_mode": True},
+    {"window": (5, 4)},
+]
+
+
+@pytest.mark.parametrize("options", POOLS, ids=str)
+def test_the_largest_of_windows_has_the_gradient(options):
+    x = RNG.integers(0, 4, (2, 3, 6, 5)).astype(float)
+    x[0, 0, 2, 3] = x[1, 2, 0, 0] = x[1, 2, 0, 1] = np.nan
 
     def fn(x):
-        return od.grad(lambda x: ops.sum(ops.max_pool2d(x, window=2) ** 2))(x)
+        out = ops.max_pool2d(x, **options)
+        return out, od.grad(lambda x: ops.sum(ops.max_pool2d(x, **options) * 6))(x)
 
-    (got,) = whole(fn, x)
-    np.testing.assert_array_equal(got, fn(x))
+    for got, wanted in zip(whole(fn, x), fn(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=4e-16)
+
+
+def test_windows_that_lie_apart_are_pooled_without_places():
+    x = RNG.normal(size=(2, 3, 8, 8)).astype("f4")
+    _, _, made = run(lambda x: od.grad(lambda x: ops.sum(ops.max_pool2d(x, window=2)))(x), x)
+    kinds = {n.kind for n in made.plan.fused.order}
+    assert not kinds & {"gather", "scatter"}
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (2, 3, 40), (1, 5), (7,)], ids=str)
+def test_products_with_ones_are_sums(shape):
+    x = RNG.integers(-9, 9, shape).astype("f4")
+    column = np.ones((shape[-1], 1), "f4")
+    answer, got, made = run(lambda x: ops.matmul(x, np.ones(shape[-1], "f4")), x)
+    assert answer == RAN
+    assert "product" not in {k.kind for k in made.plan.fused.kernels}
+    np.testing.assert_array_equal(got[0], x.sum(-1))
+    (got,) = whole(lambda x: ops.matmul(x, column), x)
+    np.testing.assert_array_equal(got, x.sum(-1, keepdims=True))

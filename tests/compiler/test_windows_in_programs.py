@@ -8,6 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.compiler.entry import RAN
+from odyssey.compiler.measuring import work_of
 from odyssey.compiler.views import View
 from support.executables import run
 
@@ -122,6 +123,9 @@ def test_windows_are_not_copied_for_products():
     _, made = whole(fn, x, w)
     columns = 4 * 8 * 4 * 25 * 16 * 16
     assert made.plan.arena < columns // 4
+    counted = [work_of(made.plan, k).flops for k in made.plan.fused.kernels if k.kind == "product"]
+    there, back = 2 * 8 * 4 * 4 * 25 * 16 * 16, 2 * 8 * 4 * 4 * 25 * 20 * 20
+    assert sorted(counted) == [there, there, back]
 
 
 @pytest.mark.parametrize(
