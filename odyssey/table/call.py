@@ -146,7 +146,7 @@ def record(
     fits = row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=True))
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
     if row.foreign or row.unruled or recording.careful is not None:
-        recording.add(node, data)
+        recording.add(node, data, values)
     else:
         recording.append(node)
     value = new(kind)  # make_value, spelled out

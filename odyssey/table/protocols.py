@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 __all__ = ["Recording", "Tape"]
@@ -56,8 +56,8 @@ class Recording(Protocol):
     def new_id(self) -> int:
         """An id that no value of this process has."""
 
-    def add(self, node: Any, data: Any) -> None:
-        """Append a node whose result is ``data``, on the general path."""
+    def add(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
+        """Append a node whose result is ``data``, of ``operands``, on the general path."""
 
     def tape_of(self, id: int) -> Any:
         """The innermost tape that recorded ``id``."""

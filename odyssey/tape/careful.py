@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from cmath import isfinite
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,25 @@ def _all_finite(array: Any) -> bool:
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 
+def _finite(operand: Any) -> bool:
+    """The same of any operand: a number of Python's, or one that was left out."""
+    if isinstance(operand, ARRAY_LIKE):
+        return _all_finite(operand)
+    return not isinstance(operand, (float, complex)) or isfinite(operand)
+
+
+def _of_operands(row: Any, operands: Sequence[Any] | None) -> str:
+    """Which operands were not finite to begin with, where they are known."""
+    if operands is None:
+        return ""
+    named = zip(row.arrays, operands, strict=True)
+    given = [name for name, operand in named if not _finite(operand)]
+    if not given:
+        return "; its operands are finite"
+    were = "was" if len(given) == 1 else "were"
+    return f"; its operand{'s' * (len(given) > 1)} {', '.join(given)} {were} not finite before"
+
+
 class Careful:
     """What a recording notes about each node when it is checked.
 
@@ -35,7 +56,7 @@ class Careful:
         self.lines: dict[int, str] = {}
         self.sums: dict[int, list[tuple[int, int]]] = {}
 
-    def check(self, node: Any, data: Any) -> None:
+    def check(self, node: Any, data: Any, operands: Sequence[Any] | None = None) -> None:
         """Note a new node; raise if its value is not finite."""
         row, id, _, kept, _ = node
         self.lines[-id] = user_line()
@@ -44,8 +65,8 @@ class Careful:
         ]
         if isinstance(data, ARRAY_LIKE) and not _all_finite(data):
             raise NonFiniteError(
-                f"{row.name} at {self.line(id)} gave the first value that is not finite; "
-                "its operands are finite"
+                f"{row.name} at {self.line(id)} gave the first value that is not finite"
+                f"{_of_operands(row, operands)}"
             )
 
     def verify(self, nodes: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
@@ -161,8 +161,14 @@ class Recording(Nodes):
         if info is not None and info.note is not None:
             self.cuts[constant._id] = info.note
 
-    def add(self, node: RawNode, data: Any) -> None:
-        """Append a node, on the general path."""
+    def add(self, node: RawNode, data: Any, operands: Sequence[Any] | None = None) -> None:
+        """Append a node, on the general path.
+
+        Args:
+            node: What to append.
+            data: Its value, where that is to be looked at.
+            operands: What it was computed from, where that is known.
+        """
         row, _, inputs, _, _ = node
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
         if row.foreign:
@@ -172,7 +178,7 @@ class Recording(Nodes):
                 self.barrier = True
         self.append(node)
         if self.careful is not None:
-            self.careful.check(node, data)
+            self.careful.check(node, data, operands)
 
     # -------------------------------------------------------------- before and after a sweep
 

@@ -218,6 +218,40 @@ def test_a_careful_tape_reports_the_first_value_that_is_not_finite_with_op_and_l
         _ = ops.exp(ops.log(w))
 
 
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [
+        (lambda w: ops.log(w), "log .* finite; its operands are finite$"),
+        (lambda w: ops.transpose(w / w), "divide .*; its operands are finite$"),
+        (lambda w: w * np.array([1.0, np.inf]), "multiply .*; its operand y was not finite before"),
+        (lambda w: w - float("nan"), "subtract .*; its operand y was not finite before"),
+        (lambda w: ops.reshape(wide([[np.nan]]), (1,)), "reshape .*; its operand x was not"),
+        (lambda w: wide(np.inf) * wide(np.inf), "multiply .*; its operands x, y were not finite"),
+        (lambda w: ops.concatenate([w, wide([np.inf])]), "concatenate .*; its operand .* was not"),
+        (lambda w: ops.clip(wide([np.inf]), 0.0, None), "clip .*; its operand x was not finite"),
+    ],
+)
+def test_a_careful_tape_tells_whether_operands_were_finite_before(fn, told):
+    w = wide([0.0, 1.0])
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(NonFiniteError, match=told),
+        GradientTape(check=True),
+    ):
+        fn(w)
+
+
+def test_a_careful_tape_does_not_call_operands_finite_that_it_has_not_seen():
+    double = od.custom_vjp(lambda x: x * 2.0)
+    double.defvjp(lambda x: (x * 2.0, None), lambda kept, g: (g * 2.0,))
+    w = wide([np.inf])
+    with (
+        pytest.raises(NonFiniteError, match=r"the first value that is not finite$"),
+        GradientTape(check=True),
+    ):
+        double(w)
+
+
 def test_a_careful_tape_reports_the_first_gradient_that_is_not_finite_with_op_and_line():
     w = wide([0.0, 1.0])
     with GradientTape(check=True) as tape:
