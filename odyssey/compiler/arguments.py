@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from odyssey.table.value import Mark, Value, is_trainable
 from odyssey.tree import leaves, paths
 from odyssey.variable import Variable
 
-__all__ = ["fixed", "foreign", "inputs", "is_input", "key_of", "refuse_unhashable"]
+__all__ = [
+    "fixed",
+    "foreign",
+    "inputs",
+    "is_input",
+    "key_of",
+    "numbers_in",
+    "refuse_unhashable",
+    "taken_by",
+]
 
 _PLAIN = (int, float, complex, str, bool, bytes, range, type(None))
 
@@ -73,6 +83,24 @@ def foreign(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is a {type(leaf).__name__}, which is more than an array"
     return None
+
+
+def numbers_in(args: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[str, int, int | float]]:
+    """Python's numbers among the arguments: path, place among all leaves, and the number."""
+    try:
+        found = enumerate(paths((args, named)))
+        return [(path, k, leaf) for k, (path, leaf) in found if type(leaf) in (int, float)]
+    except Exception:  # of a container that lets nobody look
+        return []
+
+
+def taken_by(places: Sequence[int], args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+    """What a program is called with: the inputs, then the numbers at places among the leaves."""
+    given = inputs(args, named)
+    if places:
+        found = leaves((args, named))
+        given += [found[k] for k in places]
+    return given
 
 
 class _Same:

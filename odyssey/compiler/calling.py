@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from operator import call, setitem
+from operator import call, itemgetter, setitem
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy import empty, ndarray
 from odyssey.compiler.direct import direct_of
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.guards import Guards
-from odyssey.compiler.missed import MISSED
+from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.results import Results, UnsuitedError
 from odyssey.compiler.running import Executable, UnfitError
 from odyssey.compiler.timing import Profile, timed
@@ -50,7 +50,7 @@ class Program:
         trial: Of a function, without an error.
         guards: What it read of Python.
         result: What a run of the function returned for such arguments.
-        bare: Whether all arguments are arrays.
+        bare: Whether all arguments are arrays, or numbers that may be any.
         calls: One word, which counts the calls that ``direct`` does.
 
     Attributes:
@@ -95,27 +95,66 @@ class Program:
         self.direct = direct_of(*given, self._rates, self._settings) if plain else None
         self._bind()
         self._count = len(self.executable.inputs) - len(self._before)
+        # Of numbers among the arguments, which come behind the arrays.
+        self.numbers = self.executable.numbers
+        self.places = tuple(trial.free.values())
+        self._total = self._count + len(self.places)
+        places = [k for k in range(self._total) if k not in self.places] + list(self.places)
+        self._order = None if places == sorted(places) else itemgetter(*places)
         self._outs = _maker_of_arrays(self.executable.outputs)
 
     # -------------------------------------------------------------- running
 
     def run(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call; MISSED where nothing was done."""
-        if len(arrays) != self._count or store() is not MEMORY or scopes()[0] is not None:
+        """The result of a call, of arrays and then numbers; MISSED where nothing was done."""
+        if len(arrays) != self._total or store() is not MEMORY or scopes()[0] is not None:
             return MISSED
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return MISSED
+        numbers: Sequence[Any] = ()
+        if self.places:
+            found = self.numbers.completed(arrays[self._count :])
+            if found is None:
+                return MISSED
+            arrays, numbers = arrays[: self._count], found
         if self._rates:
             self._settle_rates()
         if not self._apart:  # one native call, in which no other thread runs
-            result = self._run(arrays)
+            result = self._run(arrays, numbers)
         else:
             with GUARD:
-                result = self._run(arrays)
+                result = self._run(arrays, numbers)
         if self.direct is not None and result is not MISSED:
             self.direct.renew()
         return result
+
+    @property
+    def run_bare(self) -> Callable[[Sequence[Any]], Any]:
+        """``run``, of arrays and numbers in the order of the call."""
+        run, order = self.run, self._order
+        if order is None:
+            return run
+        return lambda args: run(order(args)) if len(args) == self._total else MISSED
+
+    @property
+    def whole(self) -> Callable[..., Any]:
+        """``direct``, of the arguments alone, in the order of the call."""
+        if self.direct is None:
+            return missed
+        call, order, completed = self.direct.call, self._order, self.numbers.completed
+        if order is None and not self.numbers.computes:
+            return call
+        count, total = self._count, self._total
+
+        def whole(*args: Any) -> Any:
+            if len(args) != total:
+                return MISSED
+            given = args if order is None else order(args)
+            numbers = completed(given[count:])
+            return MISSED if numbers is None else call(*given[:count], *numbers)
+
+        return whole
 
     def _settle_rates(self) -> None:
         """Read again what Python knows, such as learning rates, where it was assigned."""
@@ -129,29 +168,35 @@ class Program:
         """The same of Variables, numbers and arrays that may lie in memory in any way."""
         if any(id(one) in self._known for one in given):
             return MISSED  # to the function a captured Variable and an argument are the same
-        found = [array_of(one) for one in given]
+        found = [array_of(one) for one in given[: self._count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
-            return self.run(self.executable.plain(found))
+            return self.run([*self.executable.plain(found), *given[self._count :]])
         except UnfitError:
             return MISSED
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """What kernels take on such arguments; nothing but time passes. See ``timing``."""
-        found = [np.asarray(array_of(one)) for one in given]
+        found = [np.asarray(array_of(one)) for one in given[: self._count]]
         for variable, spec in zip(self._before, self.executable.inputs[len(found) :], strict=True):
             gradient = _gradient(variable)  # one that is not there takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
-        return timed(self.executable.graph, found, runs)
+        numbers = self.numbers.completed(given[self._count :])
+        return timed(self.executable.graph, found, runs, numbers or ())
 
-    def _run(self, arrays: Sequence[Any]) -> Any:
+    def _run(self, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> Any:
         executable = self.executable
+        if numbers:
+            given = self.numbers.given(numbers)
+            if given is None:
+                return MISSED
+            numbers = given
         if self._before:
             arrays = [*arrays, *[_gradient(v) for v in self._before]]
             if any(array is None for array in arrays):
                 return MISSED
         outs = self._outs()
-        answer = executable.start(*arrays, *outs)
+        answer = executable.start(*arrays, *numbers, *outs)
         if answer == STRANGE:
             if any(type(array) is not ndarray for array in arrays):
                 return MISSED  # of a Variable the function may return another kind
@@ -160,7 +205,7 @@ class Program:
                 arrays = executable.plain(arrays)
             except UnfitError:
                 return MISSED
-            answer = executable.start(*arrays, *outs)
+            answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:
             return MISSED
         if self._apart:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
-from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable
+from odyssey.compiler.arguments import fixed, foreign, key_of, refuse_unhashable, taken_by
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
-from odyssey.compiler.trial import Trial, forget
+from odyssey.compiler.trial import Trial, forget, tried
 from odyssey.errors import DeviceMemoryError
 from odyssey.table.row import noted
 from odyssey.table.scope import scopes
@@ -57,6 +57,7 @@ class _Case:
         why: Why no program is made any more; None while one may be.
         tries: How often one was tried.
         trial: One that no program was made of yet, and its guards.
+        asked: By path the numbers that programs fix, and what was asked of them.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class _Case:
         self.programs: list[tuple[dict[str, Any], Any]] = []
         self.why: str | None = None
         self.tries = 0
+        self.asked: dict[str, str] = {}
 
 
 class Compiled(Inspected):
@@ -136,7 +138,6 @@ class Compiled(Inspected):
         case = self._known.get(key)
         if case is None:
             return self._first(key, args, named)
-        given = inputs(args, named)
         known = fixed(args, named)
         if scopes()[0] is not None:
             self._written += 1
@@ -145,8 +146,8 @@ class Compiled(Inspected):
             return self._look(case, args, named)
         refused = False
         for wanted, program in list(case.programs):
-            if wanted == known:
-                result = program.run_plain(given)
+            if wanted.items() <= known.items():
+                result = program.run_plain(taken_by(program.places, args, named))
                 if result is not MISSED:
                     return self._ran(case, program, result)
                 refused = refused or program.guards.holds()
@@ -162,8 +163,8 @@ class Compiled(Inspected):
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
         if program.bare:
-            self._again = program.run
-            self._latest = missed if program.direct is None else program.direct.call
+            self._again = program.run_bare
+            self._latest = program.whole
         return result
 
     # -------------------------------------------------------------- the first call, and programs
@@ -175,8 +176,8 @@ class Compiled(Inspected):
         values in its message; or it does what only tracing cannot, which is not an error.
         """
         refuse_unhashable(args, named)
-        trial = Trial(self._fn, args, named)
         case = _Case()
+        trial = tried(self._fn, args, named, case.asked)
         if trial.error is not None:
             forget(trial.error)
             case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
@@ -211,7 +212,8 @@ class Compiled(Inspected):
         if why is None:
             why = "nothing is known of what it reads" if guards is None else guards.reason
         if why is None:
-            case.trial = (fixed(args, named), trial, guards)
+            known = fixed(args, named)
+            case.trial = ({p: known[p] for p in known if p not in trial.free}, trial, guards)
         # What a first run makes may let a later one be a program.
         elif why != trial.graph.eager or case.tries >= _TRIES:
             case.why = why
@@ -231,8 +233,8 @@ class Compiled(Inspected):
             case.why = f"{_MOST} programs were made, and something differs again"
             return self._look(case, args, named)
         kept, case.trial = case.trial, None
-        if kept is None or kept[0] != known or not kept[2].holds():
-            trial = Trial(self._fn, args, named)
+        if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
+            trial = tried(self._fn, args, named, case.asked)
             if trial.error is not None:
                 forget(trial.error)
                 case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
@@ -243,13 +245,14 @@ class Compiled(Inspected):
             return self._look(case, args, named)
         # Of which kinds results are may hang on all that a trial is for.
         seen_for, seen = case.result
-        if seen_for != known or not _alike(kept[1].result, seen):
+        same = seen_for is not None and kept[0].items() <= seen_for.items()
+        if not same or not _alike(kept[1].result, seen):
             result = self._look(case, args, named)
             self._program(case, kept, result, args, named)
             return result
         program = self._program(case, kept, seen, args, named)
         if program is not None:
-            result = program.run_plain(inputs(args, named))
+            result = program.run_plain(taken_by(program.places, args, named))
             if result is not MISSED:
                 return self._ran(case, program, result)
         return self._look(case, args, named)
@@ -262,7 +265,8 @@ class Compiled(Inspected):
 
         known, trial, guards = kept
         case.result = None, None
-        bare = not named and all(type(a) is ndarray for a in args)
+        places = set(trial.free.values())
+        bare = not named and all(type(a) is ndarray or k in places for k, a in enumerate(args))
         bare = bare and len(set(map(id, args))) == len(args)
         try:
             program = Program(trial, guards, result, bare, self._native)

@@ -7,13 +7,14 @@ process. Kernels that are alike, as those of equal layers, are one function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from odyssey.compiler.clocks import clock
 from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.fusing import Kernel
+from odyssey.compiler.given import Taken
 from odyssey.compiler.ir import declarations
 from odyssey.compiler.loops import Loops
 from odyssey.compiler.nodes import Node
@@ -155,6 +156,7 @@ def emit(
     apart: bool,
     clocks: bool = False,
     bounds: bool = False,
+    numbers: Sequence[Taken] = (),
 ) -> Module:
     """Write a plan down.
 
@@ -167,6 +169,7 @@ def emit(
         apart: Whether what can fail is to be a step apart from what cannot.
         clocks: Whether to count what kernels take; see ``clocks``.
         bounds: Whether to look at each address before it is read or written; see ``bounds``.
+        numbers: What is taken of Python's numbers, which come behind the arguments.
     """
     looks = import_module("odyssey.compiler.bounds") if bounds else None
     driver = _Driver(plan, clocks, looks)
@@ -213,10 +216,10 @@ def emit(
         parts.append(looks.WATCHMEN)
     direct = False
     if layout is not None:
-        parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1]))
+        parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1], numbers))
         direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
         if direct:
-            parts.append(whole(len(inputs), layout, driver.steps))
+            parts.append(whole(len(inputs), len(numbers), layout, driver.steps))
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')

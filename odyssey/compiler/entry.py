@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from odyssey.compiler.given import Taken, taking
 from odyssey.compiler.planning import Plan
 from odyssey.spec import Spec
 
@@ -42,25 +43,30 @@ def entry(
     slots: Mapping[tuple[str, int], int],
     layout: Layout,
     last: object,
+    numbers: Sequence[Taken] = (),
 ) -> str:
     """``call(self, args, count)``: arguments and results as NumPy's arrays; and ``rest``.
 
     The first looks, and runs the first step; the other runs the last.
 
+    Behind the arrays of arguments come ``numbers``, of which see ``given``.
+
     Its globals are the table; for each guard a place, a mask and the word that must stand there;
     the address of the array type, and of each argument's dtype; and where the states begin and
     end that are written to, since an argument must not lie there.
     """
-    outputs = plan.written()
+    outputs, given = plan.written(), len(inputs) + len(numbers)
     lines = [
         "@table = global ptr null\n@guards = global ptr null\n@guard_count = global i64 0",
         "@array_type = global i64 0\n@spans = global ptr null\n@span_count = global i64 0",
         f"@dtypes = global [{max(len(inputs), 1)} x i64] zeroinitializer",
+        "@number_classes = global [2 x i64] zeroinitializer",
         "declare ptr @PyLong_FromLong(i64)",
+        "declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)",
         _WORDS,
-        *_looking(inputs, slots, layout),
+        *_looking(inputs, numbers, slots, layout),
         "define ptr @call(ptr %self, ptr %args, i64 %count) {",
-        f"  %enough = icmp eq i64 %count, {len(inputs) + len(outputs)}",
+        f"  %enough = icmp eq i64 %count, {given + len(outputs)}",
         "  br i1 %enough, label %look, label %strange",
         "look:",
         "  %right = call i1 @look(ptr %args)",
@@ -68,7 +74,7 @@ def entry(
         "given:",
         "  %table = load ptr, ptr @table",
     ]
-    for k, output in enumerate(outputs, len(inputs)):
+    for k, output in enumerate(outputs, given):
         lines += [
             f"  %oa{k} = getelementptr ptr, ptr %args, i64 {k}",
             f"  %o{k} = load ptr, ptr %oa{k}",
@@ -121,7 +127,12 @@ end:
 }"""
 
 
-def _looking(inputs: list[Spec], slots: Mapping[tuple[str, int], int], layout: Layout) -> list[str]:
+def _looking(
+    inputs: list[Spec],
+    numbers: Sequence[Taken],
+    slots: Mapping[tuple[str, int], int],
+    layout: Layout,
+) -> list[str]:
     """``look(args)``: whether guards hold and arguments fit, whose addresses it notes."""
     lines = [
         "define internal i1 @look(ptr %args) {",
@@ -136,7 +147,11 @@ def _looking(inputs: list[Spec], slots: Mapping[tuple[str, int], int], layout: L
     ]
     for k, spec in enumerate(inputs):
         lines += _argument(k, spec, slots["input", k], layout)
-    return [*lines, f"given{len(inputs)}:", "  ret i1 true", "strange:", "  ret i1 false", "}"]
+    cells = {place: slot for (kind, place), slot in slots.items() if kind == "given"}
+    for k, one in enumerate(numbers, len(inputs)):
+        lines += taking(k, one, cells)
+    end = f"given{len(inputs) + len(numbers)}:"
+    return [*lines, end, "  ret i1 true", "strange:", "  ret i1 false", "}"]
 
 
 def _field(k: int, name: str, at: int, type: str) -> list[str]:

@@ -28,6 +28,7 @@ class Guards:
 
     Attributes:
         reason: Why the function cannot be watched, in words; None where it can.
+        settles: Why nothing but a number itself can stand for one, in words; None where that can.
         holds: Tells whether all is as it was. It takes 4 to 30 ns for each place, calls no code of
             users, and may be called from any thread.
         variables: The Variables that the function reaches.
@@ -44,6 +45,7 @@ class Guards:
         reason: str | None = None,
     ) -> None:
         self.reason = reason
+        self.settles: str | None = None
         self.variables = variables
         self.groups = groups
         self._watches = watches
@@ -127,7 +129,12 @@ def guards_of(fn: Any, *args: Any) -> Guards:
         return Guards([], [], [], f"looking at what it reaches raised {type(error).__name__}")
     finally:
         walk.close()
-    return Guards(watches, walk.variables, walk.groups)
+    made = Guards(watches, walk.variables, walk.groups)
+    if walk.code.caught:
+        made.settles = "it goes on after errors"
+    elif walk.code.identities:
+        made.settles = "it asks which object is which"
+    return made
 
 
 def things_of(*roots: Any) -> list[Any] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import flag, whole
-from odyssey.compiler.arguments import fixed, inputs, key_of
+from odyssey.compiler.arguments import fixed, key_of, taken_by
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
 
@@ -54,7 +54,8 @@ class Inspected:
         if not case.programs:
             return None, f"runs as it was written: {case.why or 'it was called once'}"
         known = fixed(args, named)
-        programs = sorted(case.programs, key=lambda pair: bool(pair[0] != known))
+        fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
+        programs = [*fits, *case.programs]
         return programs[0][1], ""
 
     def _demand(self, who: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -93,7 +94,8 @@ class Inspected:
         ('multiply, sum', 8000008, 1999999, True)
         """
         runs = whole("profile", "runs", runs, 1)
-        made: Profile = self._demand("profile", args, named).profile(inputs(args, named), runs)
+        program = self._demand("profile", args, named)
+        made: Profile = program.profile(taken_by(program.places, args, named), runs)
         return made
 
     def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:

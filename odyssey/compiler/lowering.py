@@ -19,7 +19,7 @@ from odyssey.compiler.scalars import has_code
 from odyssey.compiler.verbs import Placing
 from odyssey.devices.ownership import is_uniform
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Filled, Graph, Ref
+from odyssey.graph.graph import Filled, Given, Graph, Ref
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical import plain_options
 from odyssey.table.row import Row
@@ -47,6 +47,8 @@ class Lowered(NamedTuple):
         updates: By number of a state, what it becomes.
         checks: Truths without which the function must be run as it was written, to fail as it does.
         calls: By name of a row that is called, why.
+        given: By number that a call knows, and type, the place of its cell.
+        called: The numbers that calls take as they are.
     """
 
     nodes: Nodes
@@ -54,6 +56,8 @@ class Lowered(NamedTuple):
     updates: dict[int, Node]
     checks: list[Node]
     calls: dict[str, str]
+    given: dict[tuple[Any, str], int]
+    called: list[Any]
 
 
 class Lowering(Placing):
@@ -63,6 +67,8 @@ class Lowering(Placing):
         self.nodes = Nodes()
         self.checks: list[Node] = []
         self.calls: dict[str, str] = {}
+        self.given: dict[tuple[Any, str], int] = {}
+        self.called: list[Any] = []
         self._constants = 0
 
     # -------------------------------------------------------------- symbols
@@ -120,11 +126,12 @@ class Lowering(Placing):
             for truth in row.requires(*values, *options):
                 self.checks.append(self.node(truth))
         out: Any = NotImplemented
-        if row.native is not None:
+        given = any(isinstance(v, Given) for v in values)
+        if row.native is not None and not given:
             out = row.native(self, *values, *options)
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
-        if out is NotImplemented and row.native is None and row.equals is not None:
+        if out is NotImplemented and row.native is None and row.equals is not None and not given:
             try:
                 out = row.equals(*self._floating(row, values, specs, made), *options)
             except (OdysseyError, TypeError, ValueError):  # of dtypes that the kernel alone takes
@@ -185,13 +192,20 @@ class Lowering(Placing):
         inputs = [
             self._taken(self.node(v), computed)
             if isinstance(s, Spec)
-            else self.nodes.number(v, computed)
+            else self._number(v, computed)
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.work.item() if n.kind == "number" else None) for n in inputs]
         if not has_code(means.program, tuple(known)):
             return NotImplemented
         return self.symbol(self.nodes.map(means, inputs, made.shape, type_of(made.dtype)))
+
+    def _number(self, value: Any, type: str) -> Node:
+        """A number, as it is or as each call gives it."""
+        if not isinstance(value, Given):
+            return self.nodes.number(value, type)
+        place = self.given.setdefault((value.expression, type), len(self.given))
+        return self.nodes.leaf("given", place, (), type)
 
     def _taken(self, node: Node, type: str) -> Node:
         """An operand of a scalar that computes in ``type``.
@@ -211,6 +225,8 @@ class Lowering(Placing):
         inputs: list[Node] = []
         operands: list[Any] = []
         for value in values:
+            if isinstance(value, Given):
+                self.called.append(value.expression)
             if isinstance(value, Symbol):
                 operands.append((len(inputs),))
                 inputs.append(self.node(value))
@@ -288,6 +304,8 @@ class Lowering(Placing):
 
 
 def _spec(value: Any) -> Any:
+    if isinstance(value, Given):
+        return value.number
     return (
         value.spec if isinstance(value, Symbol) else spec_of(value) if _is_array(value) else value
     )
@@ -362,4 +380,4 @@ def lower(graph: Graph) -> Lowered:
                 updates[k] = node
             else:
                 outputs.append(node)
-    return Lowered(low.nodes, outputs, updates, low.checks, low.calls)
+    return Lowered(low.nodes, outputs, updates, low.checks, low.calls, low.given, low.called)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import MissingGradientError, ShapeError
-from odyssey.graph.graph import Filled, Graph, Ref, State
+from odyssey.graph.graph import Filled, Given, Graph, Ref, State
 from odyssey.spec import spec_of
 from odyssey.table.value import array_of
 
@@ -57,6 +57,8 @@ def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
 def _value(slots: dict[int, Any], operand: Any) -> Any:
     if isinstance(operand, Ref):
         return slots[operand.id]
+    if isinstance(operand, Given):
+        return operand.number
     return operand.array() if isinstance(operand, Filled) else operand
 
 

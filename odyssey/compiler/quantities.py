@@ -19,11 +19,19 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from odyssey.table.value import Traced, Weak
 
-__all__ = ["Expression", "Quantities", "Quantity", "computing", "expression_of", "number_of"]
+__all__ = [
+    "Arithmetic",
+    "Expression",
+    "Quantities",
+    "Quantity",
+    "computing",
+    "expression_of",
+    "number_of",
+]
 
 _BINARY = {
     **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"},
@@ -92,6 +100,13 @@ def _text(one: Expression, depth: int) -> str:
     return f"{_UNARY[one.op]}{texts[0]}" if sign is None else f" {sign} ".join(texts)
 
 
+class Arithmetic(NamedTuple):
+    """How numbers are computed: the inputs, and all that Python computes of them, in order."""
+
+    inputs: tuple[Expression, ...]
+    steps: tuple[Expression, ...]
+
+
 class Quantities:
     """The quantities of one trace: its inputs, and all that was computed of them, in order.
 
@@ -108,13 +123,21 @@ class Quantities:
     def __init__(
         self, asked: Callable[[Expression, str], None] | None = None, graph: Any = None
     ) -> None:
-        self.asked = asked or _unheard
+        self.asked = asked or (lambda expression, question: None)
         self.graph = graph
         self.steps: dict[Expression, Expression] = {}
+        self._inputs: list[Expression] = []
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What was computed, of which inputs."""
+        return Arithmetic(tuple(self._inputs), tuple(self.steps))
 
     def named(self, name: str, number: int | float) -> Any:
         """A quantity that is an input; ``number`` is what it is in this trace."""
-        return self._made(Expression("named", (name,), type(number)), number)
+        expression = Expression("named", (name,), type(number))
+        self._inputs.append(expression)
+        return self._made(expression, number)
 
     def _made(self, expression: Expression, number: Any) -> Quantity:
         made = object.__new__(Quantity)
@@ -177,18 +200,11 @@ def computing(
     return found
 
 
-def _unheard(expression: Expression, question: str) -> None:
-    """Nobody wants to know."""
-
-
 # ------------------------------------------------------------------ what stands for a number
 
 
 class Quantity(Weak):
-    """What stands for a number while a function is traced; see ``Quantities``.
-
-    It has no attributes but those of a number, which it asks for.
-    """
+    """What stands for a number while a function is traced; see ``Quantities``."""
 
     __slots__ = ("_expression", "_number", "_room")
 
@@ -218,6 +234,16 @@ class Quantity(Weak):
             if type(one) is Quantity:
                 _note(one, ufunc.__name__)
         return getattr(ufunc, method)(*map(_number, inputs), **named)
+
+    @staticmethod
+    def told(weak: Any) -> tuple[Expression, Any]:
+        """The expression, and the number of this trace."""
+        return expression_of(weak), _number_of(weak)
+
+    @staticmethod
+    def settled(weak: Any, question: str) -> Any:
+        """The number of this trace, which is told to be asked for."""
+        return number_of(weak, question)
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is None:

@@ -33,11 +33,13 @@ from odyssey.compiler.binding import (
 from odyssey.compiler.blas import blas
 from odyssey.compiler.emitting import Module, emit
 from odyssey.compiler.entry import RAN, REFUSED, STRANGE
+from odyssey.compiler.given import CLASSES, Numbers
 from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import ALIGNMENT, Plan, plan
-from odyssey.graph.graph import Graph, State
+from odyssey.compiler.quantities import Arithmetic
+from odyssey.graph.graph import Given, Graph, State
 from odyssey.spec import Array
 
 __all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "UnfitError"]
@@ -54,9 +56,10 @@ class Executable:
         inputs: Specs of what it is called with: arguments, then gradients from before.
         dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
+        numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
-        start: ``start(*inputs, *results)``: looks at them, and runs the first step; its answers are
-            those of ``entry``.
+        start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
+            answers are those of ``entry``.
         rest: Runs the last step, where there are several.
     """
 
@@ -78,7 +81,11 @@ class Executable:
         given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
         self.inputs = [*[spec for _, spec in graph.inputs], *given]
         left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
-        self.module: Module = emit(self.plan, self.inputs, layout(), blas(), left, clocks)
+        self.numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
+        taken = self.numbers.taken
+        self.module: Module = emit(
+            self.plan, self.inputs, layout(), blas(), left, clocks, numbers=taken
+        )
         self.seconds["write down"] = perf_counter() - begun
         symbols = {**blas(), **functions()} if self.module.direct else blas()
         self.loaded: Loaded = load(self.module.text, symbols)
@@ -102,6 +109,9 @@ class Executable:
         for slot, array in self._constants:
             self.table[slot] = address(array)
         self._keep = arena
+        for (kind, index), slot in module.slots.items():
+            if kind == "given":
+                self.table[slot] = address(self.numbers.cells) + 8 * index
         written = [plan_.outputs[k] for k in plan_.written()]
         self.outputs = [
             (node.shape, np.dtype(node.type if node.type != "b1" else bool))
@@ -119,6 +129,7 @@ class Executable:
         if layout() is not None:
             write(at("table"), [address(self.table)])
             write(at("array_type"), [id(ndarray)])
+            write(at("number_classes"), [id(kind) for kind in CLASSES])
             write(at("dtypes"), [id(spec.dtype) for spec in self.inputs])
             # They keep the code, and what they are bound to lets them go with this.
             self.start = builtin(at("call"), "program", self.loaded)
@@ -199,7 +210,10 @@ class Executable:
         given = len(self.inputs)
         if not self._is_bound() or [_seen(a) for a in arrays[:given]] != self._wanted:
             return STRANGE
-        self.place(arrays)
+        count = given + len(self.numbers.taken)
+        if not self.numbers.put(arrays[given:count]):
+            return STRANGE
+        self.place([*arrays[:given], *arrays[count:]])
         return self.do(self.module.steps[0])
 
     def place(self, arrays: Sequence[Array]) -> None:
@@ -252,13 +266,14 @@ class _Calling:
         self._views = [_Seen(executable, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
+        self._numbers = executable.numbers
         users = plan_.fused.users.get(node.id, [])
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, results: dict[int, Array]) -> None:
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
-        given = [arrays[o[0]] if type(o) is tuple else o for o in operands]
+        given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
         made = row.kernel(*given, *options)
         made = (made,) if row.several is None else tuple(made)
         for place, slot, id in self._parts:
@@ -269,6 +284,11 @@ class _Calling:
             results[id] = array
             if slot is not None:
                 self._table[slot] = address(array)
+
+    def _known(self, operand: Any) -> Any:
+        if isinstance(operand, Given):
+            return self._numbers.known[operand.expression]
+        return operand
 
 
 class _Seen:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.binding import address, span
+from odyssey.compiler.binding import UnfitError, address, span
 from odyssey.compiler.entry import RAN
 from odyssey.compiler.measuring import shown_number, work_of
 from odyssey.compiler.nodes import Node
@@ -86,13 +86,14 @@ class Profile(NamedTuple):
         return "\n".join(lines)
 
 
-def timed(graph: Graph, arrays: Sequence[Any], runs: int) -> Profile:
+def timed(graph: Graph, arrays: Sequence[Any], runs: int, numbers: Sequence[Any] = ()) -> Profile:
     """Run a program on copies of its states, and tell what its kernels take.
 
     Args:
         graph: What it computes.
         arrays: Of its arguments, and of gradients from before; of other specs than its inputs.
         runs: How often.
+        numbers: What is ``completed`` of the numbers among the arguments.
 
     Raises:
         UnfitError: an argument is of another spec.
@@ -100,6 +101,8 @@ def timed(graph: Graph, arrays: Sequence[Any], runs: int) -> Profile:
     """
     executable = Executable(graph, clocks=True)
     given = executable.plain(arrays)
+    if not executable.numbers.put(executable.numbers.given(numbers) or ()):
+        raise UnfitError("a number is of another class, or beyond the dtype that it meets")
     with GUARD:  # no state is half written
         copies = [(slot, *_copy(array)) for slot, array in executable.bound()]
     for slot, _, start in copies:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import RLock
 from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
+from odyssey.checks import user_line
+from odyssey.compiler.arguments import numbers_in
+from odyssey.compiler.given import looked_at
 from odyssey.compiler.guards import Guards
+from odyssey.compiler.quantities import Expression, Quantities
 from odyssey.compiler.surroundings import Surroundings
-from odyssey.errors import TapeError
+from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
 
-__all__ = ["Trial", "forget"]
+__all__ = ["Trial", "forget", "tried"]
 
 _TRIALS = RLock()
+
+# With what stands for numbers; what is asked of one may first be asked when another is fixed.
+_MOST_TRIALS = 3
 
 
 class Trial:
@@ -28,6 +35,9 @@ class Trial:
         guards: What the function reads of Python, as it was before the trial; None where that was
             not looked for.
         effects: What the function did beside what the graph says, in words; None for nothing.
+        numbers: The quantities that stood for numbers.
+        free: Of the numbers that may be others in each run, by path, their places among the leaves.
+        asked: By path of a number that is fixed by what is asked of it, what that is, and where.
         seconds: How long all of this took.
     """
 
@@ -37,9 +47,22 @@ class Trial:
         args: tuple[Any, ...],
         named: dict[str, Any],
         anyway: bool = False,
+        asked: Mapping[str, str] | None = None,
     ):
+        """Trace ``fn``.
+
+        Args:
+            fn: The function.
+            args: What it is called with.
+            named: The same by name.
+            anyway: Whether to try where not all can be undone.
+            asked: The numbers that are fixed, by path, and why; None for all.
+        """
+        self.numbers = Quantities(self._note, tracing := Trace())
+        self.free: dict[str, int] = {}
+        self.asked: dict[str, str] = {}
+        self._fixed = asked
         self._anyway = anyway  # also where not all can be undone
-        tracing = Trace()
         self.graph = tracing.graph
         self.result: Any = None
         self.error: Exception | None = None
@@ -56,6 +79,24 @@ class Trial:
             if alone:
                 _TRIALS.release()
 
+    def _stand_in(self, tracing: Trace, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Let quantities stand for the numbers of the arguments, where they may be any."""
+        if self._fixed is None or self.guards is None or self.guards.reason is not None:
+            return
+        found = numbers_in(args, named)
+        if self.guards.settles is not None:
+            self.asked = dict.fromkeys([path for path, _, _ in found], self.guards.settles)
+            return
+        for path, place, number in found:
+            if path not in self._fixed:
+                self.free[path] = place
+                tracing.stands[place] = self.numbers.named(path, number)
+        tracing.looked_at = looked_at
+
+    def _note(self, expression: Expression, question: str) -> None:
+        for path in expression.names:
+            self.asked.setdefault(path, f"{question}, {user_line()}")
+
     def _run(
         self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
@@ -71,10 +112,12 @@ class Trial:
             )
             return
         self.guards = around.guards
+        self._stand_in(tracing, args, named)
         try:
             try:
                 around.lock_large()
                 self.result = tracing.run(fn, args, named)
+                self.graph.numbers = self.numbers.arithmetic if self.free else None
                 changed = around.changed()
                 self.effects = changed and f"it writes to {changed}"
             except Exception as error:
@@ -95,6 +138,42 @@ class Trial:
                 f"a {moved}, which a graph would not do again at each run; draw them outside, and "
                 "pass them as arguments"
             )
+
+
+def tried(
+    fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], asked: dict[str, str]
+) -> Trial:
+    """Trace a function, with numbers that may be others in each run where they can be.
+
+    Where something is asked of one that an expression cannot answer it is fixed, and the function
+    is tried again; where anything goes wrong with what stands for numbers, all are fixed.
+
+    Args:
+        fn: The function.
+        args: What it is called with.
+        named: The same by name.
+        asked: The numbers that are fixed, by path, and why; others are entered.
+    """
+    for _ in range(_MOST_TRIALS):
+        try:
+            trial = Trial(fn, args, named, asked=asked)
+        except OdysseyError:
+            break
+        if not trial.free or not (trial.asked or _is_lost(trial)):
+            asked.update(trial.asked)
+            return trial
+        if not trial.asked:
+            break
+        asked.update(trial.asked)
+    trial = Trial(fn, args, named)
+    for path, _, _ in numbers_in(args, named):
+        asked.setdefault(path, "the function is traced with the number alone")
+    return trial
+
+
+def _is_lost(trial: Trial) -> bool:
+    """Whether no program can be made of a trial, perhaps for what stood for numbers."""
+    return bool(trial.error or trial.effects or trial.graph.eager)
 
 
 def forget(error: BaseException | None) -> None:

@@ -44,17 +44,18 @@ declare ptr @odyssey_new_array(i32, ptr, ptr, i32)
 declare ptr @odyssey_new_number(ptr, ptr, ptr)"""
 
 
-def whole(inputs: int, layout: Layout, steps: Sequence[object]) -> str:
+def whole(inputs: int, numbers: int, layout: Layout, steps: Sequence[object]) -> str:
     """``whole(self, args, count)``: what the function returns; or the object that says a miss.
 
     Args:
-        inputs: How many arguments there are.
+        inputs: How many arguments are arrays.
+        numbers: How many numbers come behind them.
         layout: Where Variables, arrays and dictionaries keep what is theirs.
         steps: The names of one step, or of two.
     """
     slots = layout.variable
     parts = [asked(inputs, layout.version), _outs(layout.data), _leaves(slots), _numbers()]
-    parts += [_commit(), _result(slots), _call(inputs, steps)]
+    parts += [_commit(), _result(slots), _call(inputs, numbers, steps)]
     return "\n".join([_DECLARED, *parts])
 
 
@@ -206,10 +207,10 @@ def _result(slots: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ the call
 
 
-def _call(inputs: int, steps: Sequence[object]) -> str:
+def _call(inputs: int, numbers: int, steps: Sequence[object]) -> str:
     f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)")
     block = f.give("load ptr, ptr @block")
-    f.require(f"icmp eq i64 %count, {inputs}", "missed")
+    f.require(f"icmp eq i64 %count, {inputs + numbers}", "missed")
     if inputs > 1:
         f.require("call i1 @apart(ptr %args)", "missed")
     f.require(f"call i1 @contexts(ptr {block})", "missed")

@@ -12,7 +12,7 @@ from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
 
-__all__ = ["Filled", "Graph", "Instruction", "Ref", "State"]
+__all__ = ["Filled", "Given", "Graph", "Instruction", "Ref", "State"]
 
 
 class Ref(NamedTuple):
@@ -38,11 +38,27 @@ class Filled(NamedTuple):
         return np.full(self.shape, self.number)
 
 
+class Given(NamedTuple):
+    """A Python number as an operand, of which only a call knows what it is.
+
+    Attributes:
+        expression: How it is computed of the arguments; equal ones are equal.
+        number: What it was when the graph was traced.
+    """
+
+    expression: Any
+    number: int | float
+
+    def __repr__(self) -> str:
+        return repr(self.expression)
+
+
 class Instruction(NamedTuple):
     """One call of an op; its results have the numbers ``ids``: one, but for ops of several results.
 
-    Its operands are Refs, Filled, Python's numbers, which adopt the dtype of others, or None. Where
-    nothing reads a result, the call can be left out, unless its row is ``ordered``.
+    Its operands are Refs, Filled, None, or Python's numbers, which adopt the dtype of others: known
+    now, or Given. Where nothing reads a result, the call can be left out, unless its row is
+    ``ordered``.
     """
 
     row: Row
@@ -103,6 +119,7 @@ class Graph:
         asked: Variables whose gradient the function found to be None.
         eager: Why no program can do what the function does; None where one can.
         made: Variables that hold what Python knows, as learning rates, and what makes them anew.
+        numbers: How numbers are computed that are Given; None where there are none.
     """
 
     __slots__ = (
@@ -114,6 +131,7 @@ class Graph:
         "inputs",
         "instructions",
         "made",
+        "numbers",
         "outputs",
         "states",
     )
@@ -129,6 +147,7 @@ class Graph:
         self.asked: list[Variable] = []
         self.eager: str | None = None
         self.made: list[tuple[Variable, Callable[[], Variable]]] = []
+        self.numbers: Any = None
 
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""

@@ -15,11 +15,13 @@ from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
-from odyssey.graph.graph import Filled, Graph, Instruction, Ref, State
+from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
 from odyssey.graph.names import captured_names
 from odyssey.graph.traced import TracedArray
+from odyssey.graph.weak import is_weak, seen_by_shape_rules, settled, settled_call
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
+from odyssey.table.call import run
 from odyssey.table.canonical import plain_options
 from odyssey.table.protocols import Recording
 from odyssey.table.scope import Boundary, enter
@@ -29,7 +31,9 @@ from odyssey.table.value import (
     NUMBERS,
     UNTRACKED,
     Symbol,
+    Traced,
     Value,
+    Weak,
     array_of,
     free_id,
     is_trainable,
@@ -39,6 +43,7 @@ from odyssey.table.value import (
 )
 from odyssey.tree import containers, leaves, map_tree
 from odyssey.variable import Variable
+from odyssey.variable.numpy_calls import call_ufunc
 
 __all__ = ["Trace", "TracedArray"]
 
@@ -66,6 +71,10 @@ class Trace:
         self._constants: dict[Any, tuple[Array, Ref]] = {}
         # By id of an argument, itself and what stands for it.
         self._given: dict[int, tuple[Any, Any]] = {}
+        # By place among the leaves of the arguments, what stands for a number.
+        self.stands: dict[int, Weak] = {}
+        self.looked_at: Callable[..., Any] = lambda row, values, options: ()
+        self._place = -1
         self._labels: dict[int, str] = {}
         self._names: dict[int, str] = {}
 
@@ -121,6 +130,9 @@ class Trace:
 
     def argument(self, value: Any) -> Any:
         """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
+        self._place += 1
+        if self._place in self.stands:
+            return self.stands[self._place]
         if isinstance(value, Variable) and is_trainable(value):
             return value
         data = array_of(value)
@@ -163,6 +175,8 @@ class Trace:
             return Ref(value.id)
         if value is None or type(value) in NUMBERS:
             return value
+        if is_weak(value):
+            return Given(*type(value).told(value))
         return self._constant(as_array("compile", "a constant", value))
 
     def _constant(self, array: Array) -> Ref | Filled:
@@ -191,7 +205,10 @@ class Trace:
                 f"{row.name}: an operand was left behind by a trace that is over; return it from "
                 "the compiled function, or keep it in a Variable, by assign"
             )
-        specs = [v.spec if isinstance(v, Symbol) else _spec(v) for v in values]
+        values, options = settled_call(row, values, options, self)
+        if not any(isinstance(v, Traced) for v in values):  # all of them were numbers
+            return run(row, values, options)
+        specs = list(map(seen_by_shape_rules, values))
         options = plain_options(row, options)
         made = row.infer(*specs, *options)
         made = (made,) if row.several is None else made
@@ -202,6 +219,12 @@ class Trace:
         ids = tuple(result.id for result in results)
         self.graph.instructions.append(Instruction(row, operands, options, ids, made))
         return results[0] if row.several is None else row.several(results)
+
+    def ufunc_of_numbers(self, ufunc: Any, inputs: Sequence[Any]) -> Any:
+        """What a ufunc of NumPy gives of numbers, and of arrays among them: then it is an op."""
+        if any(isinstance(one, (Symbol, Value, *ARRAY_LIKE)) for one in inputs):
+            return call_ufunc(ufunc, "__call__", inputs, {})
+        return ufunc(*[settled(one, f"np.{ufunc.__name__} takes its value") for one in inputs])
 
     # -------------------------------------------------------------- Variables
 
@@ -330,6 +353,7 @@ class Trace:
         for held in (self._states, self._current, self._grads, self._made, self._constants):
             held.clear()
         self._given.clear()
+        self.stands.clear()
 
     def finish(self, outputs: list[Any]) -> None:
         """Settle what the function returned and what it left in the Variables."""
@@ -346,6 +370,7 @@ class Trace:
         for value in outputs:
             if isinstance(value, Value):
                 value = self.read(value)
+            value = settled(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
 
@@ -369,7 +394,3 @@ def _names(fn: Any) -> dict[int, str]:
         return captured_names(fn)
     except Exception:  # of an object that does not let itself be looked at
         return {}
-
-
-def _spec(value: Any) -> Any:
-    return spec_of(value) if hasattr(value, "dtype") else value

@@ -25,7 +25,7 @@ from odyssey.table.value import (
     UNTRACKED,
     Info,
     Mark,
-    Symbol,
+    Traced,
     Value,
     free_id,
     is_tracked,
@@ -212,7 +212,7 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     for value in values:
         if type(value) not in NUMBERS:
             only_numbers = False
-            if isinstance(value, Symbol):
+            if isinstance(value, Traced):
                 return value.graph.emit(row, values, options)
     try:
         if not only_numbers:
@@ -235,7 +235,7 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
 
 def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
     """An operand that is not a Variable, as an array of native numbers; Symbols and None stay."""
-    if isinstance(operand, Symbol):
+    if isinstance(operand, Traced):
         return operand
     if operand is None and row.arrays[k] in row.optional:
         return None

@@ -296,9 +296,22 @@ class Traced:
 
 
 class Weak(Traced):
-    """A Python number of a graph under construction, which takes on the dtype of arrays."""
+    """A Python number of a graph under construction, which takes on the dtype of arrays.
+
+    It answers as a number does; what a trace wants to know it asks the class.
+    """
 
     __slots__ = ()
+
+    @staticmethod
+    def told(weak: Any) -> tuple[Any, Any]:
+        """How the number is computed, and what it is in this trace."""
+        raise NotImplementedError
+
+    @staticmethod
+    def settled(weak: Any, question: str) -> Any:
+        """What it is in this trace; it is the same in every run from now on."""
+        raise NotImplementedError
 
 
 class Symbol(Traced):

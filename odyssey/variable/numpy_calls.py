@@ -17,7 +17,7 @@ from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
+from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
 from odyssey.variable.numpy_folds import FOLDS, fold
 
@@ -199,7 +199,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     Raises:
         DTypeError: naming the ufunc, or the option, that odyssey does not have.
     """
-    if any(leads(given) for given in inputs if not isinstance(given, (Value, Symbol))):
+    if any(leads(given) for given in inputs if not isinstance(given, (Value, Traced))):
         return NotImplemented
     if named:
         named = {name: value for name, value in named.items() if not _is_silent(name, value)}

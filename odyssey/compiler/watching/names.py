@@ -40,6 +40,7 @@ class Names:
         passed: The names on the way to what is asked.
         by_text: Whether the code may read attributes by names that are not in it.
         caught: Whether it goes on after errors, so that what is missing matters.
+        identities: Whether it tells things apart by ``is``.
         owners: The class of a function, by its id, that is a method and nothing else.
         objects: The objects that were met, each with what was asked of it as a first argument.
         made: The ids of the classes of which the code may make objects.
@@ -50,7 +51,7 @@ class Names:
         self.spoken: set[str] = set()
         self.selves: dict[int, set[tuple[str, ...]]] = {}
         self.passed: set[str] = set()
-        self.by_text = self.caught = False
+        self.by_text = self.caught = self.identities = False
         self.owners: dict[int, type] = {}
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
         self.made: set[int] = set()
@@ -64,6 +65,7 @@ class Names:
         self._stored |= reads.stored
         self.by_text |= reads.by_text
         self.caught |= reads.caught
+        self.identities |= reads.identities
         self._formats |= reads.formats
         self._kinds |= reads.kinds
         self._stores |= reads.stores

@@ -49,6 +49,7 @@ class Reads:
         formats: Whether objects are written out.
         kinds: Whether classes are made, or asked of objects: ``type(x)``, ``x.__class__``.
         types: Whether that is asked of an argument but ``self``, or of what was computed.
+        identities: Whether things are told apart by what they are, by ``is``, but for None.
     """
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Reads:
     formats: bool = False
     kinds: bool = False
     types: bool = False
+    identities: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -111,6 +113,7 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
         if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
             reads.kinds |= not _is_compared(steps, k)
             reads.types |= what == "type" and _is_local(steps[k + 1])
+        reads.identities |= name == "IS_OP" and not _is_single(steps[k - 1])
         reads.stores |= name in _ASSIGNS or what in _ASSIGNS
         if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
             reads.stored.add(what)
@@ -176,6 +179,14 @@ def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
         reads.caught = True
     else:
         reads.by_text = True
+
+
+def _is_single(step: Any) -> bool:
+    """Whether a step takes up a class, or None or its like: no number is one of them."""
+    if step.opname in _STEPS and step.argval == "__class__":
+        return True
+    singles = (None, True, False, ...)
+    return step.opname == "LOAD_CONST" and any(step.argval is one for one in singles)
 
 
 def _is_local(step: Any) -> bool:

@@ -1,0 +1,406 @@
+"""Numbers among the arguments: inputs of one program, unless Python asks for their values."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+
+X = np.linspace(-2.0, 3.0, 7)
+
+
+def outcome(fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """What a call gives, bit by bit, or how it fails."""
+    try:
+        with np.errstate(all="ignore"):
+            found = fn(*args, **named)
+    except Exception as error:
+        return type(error), str(error)
+    return [seen(leaf) for leaf in od.tree.leaves(found)]
+
+
+def seen(leaf: Any) -> Any:
+    data = np.asarray(leaf.numpy() if isinstance(leaf, Variable) else leaf)
+    plain = np.where(data != data, np.nan, data) if data.dtype.kind == "f" else data
+    return type(leaf), data.dtype, data.shape, plain.astype(data.dtype).tobytes()
+
+
+def agree(fn: Callable[..., Any], calls: Any, compiled: Any = None) -> Any:
+    """Call a function and its compiled self; return the latter."""
+    compiled = od.compile(fn, check=True) if compiled is None else compiled
+    for args in calls:
+        assert outcome(compiled, *args) == outcome(fn, *args), args[1:]
+    return compiled
+
+
+# ------------------------------------------------------------------ what NumPy makes of numbers
+
+DTYPES = [
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64", "complex64"),
+]
+WHOLE = [3, 1, 0, -1, 127, 128, -129, 255, 256, 2**31, 2**53 + 1, 2**60 + 2**36 + 1, 2**63 - 1]
+WHOLE += [2**63, -(2**63), 2**64 - 1, 2**64, -(2**70), 10**39, 10**400]
+FLOATS = [0.1, 1.0, -0.0, 0.0, math.nan, math.inf, -math.inf, 5e-324, 1e-45, 1e-40, 1e300, -1e39]
+FLOATS += [3.4028235e38, 3.40282356e38, 3.4028235677973366e38, 65504.0, 65520.0, 1 + 2**-24]
+PAIRS: dict[str, Callable[..., Any]] = {
+    "plus": lambda x, n: (x + n, n + x),
+    "minus": lambda x, n: (x - n, n - x),
+    "times": lambda x, n: (x * n, n * x),
+    "over": lambda x, n: (x / n, n / x),
+    "compared": lambda x, n: (x < n, n <= x, x == n, n != x),
+    "chosen": lambda x, n: ops.where(x > 0, n, x),
+    "limited": lambda x, n: (np.maximum(x, n), ops.minimum(n, x)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fn", PAIRS.values(), ids=PAIRS)
+def test_a_number_meets_each_dtype_as_in_numpy(fn: Callable[..., Any], dtype: str) -> None:
+    x = np.array([0, 1, 1, 0, 1]) if dtype == "bool" else np.array([0, 1, 2, 3, 100])
+    x = x.astype(dtype)
+    compiled = od.compile(fn, check=True)
+    for numbers in (WHOLE, FLOATS):
+        agree(fn, [(x, n) for n in numbers], compiled)
+    agree(fn, [(x, n) for n in (True, False, 1 + 2j, True)], compiled)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float32", "float64"])
+def test_one_program_serves_all_numbers_that_a_dtype_holds(dtype: str) -> None:
+    x = np.arange(5).astype(dtype)
+    limits = np.iinfo(dtype) if dtype[0] in "iu" else None
+    numbers = [1, 2, 0, 100, 7]
+    numbers += [-5, -6] if limits is None or limits.min < 0 else [2**62]
+    compiled = agree(PAIRS["plus"], [(x, n) for n in numbers])
+    assert compiled.statistics() == (1, len(numbers) - 1, 1)
+
+
+def test_a_number_of_no_program_is_run_as_it_was_written_and_others_are_not() -> None:
+    compiled = agree(PAIRS["plus"], [(np.arange(5, dtype="int8"), n) for n in (1, 2, 300, 3)])
+    assert compiled.statistics() == (1, 2, 2)
+
+
+# ------------------------------------------------------------------ one program
+
+
+def test_a_decaying_rate_is_one_program() -> None:
+    w = Variable(X.copy(), requires_grad=True)
+    v = Variable(X.copy(), requires_grad=True)
+
+    def step_of(w: Variable) -> Callable[..., Any]:
+        def step(x: Any, rate: float) -> Any:
+            with GradientTape() as tape:
+                loss = ((w * x - 1.0) ** 2).sum()
+            (g,) = tape.gradient(loss, [w])
+            w.assign(w - rate * g)
+            return w * 1.0
+
+        return step
+
+    eager, compiled = step_of(v), od.compile(step_of(w), check=True)
+    for k in range(100):
+        rate = 0.1 * 0.97**k
+        assert outcome(compiled, X, rate) == outcome(eager, X, rate)
+    assert compiled.statistics() == (1, 99, 1)
+
+
+class Settings(NamedTuple):
+    b1: float
+    b2: float
+    eps: float
+
+
+def adam(g: Any, m: Any, v: Any, t: int, rate: float, s: Settings) -> Any:
+    m = s.b1 * m + (1 - s.b1) * g
+    v = s.b2 * v + (1 - s.b2) * g * g
+    return m, v, -rate * (m / (1 - s.b1**t)) / (np.sqrt(v / (1 - s.b2**t)) + s.eps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_count_of_steps_in_a_power_is_one_program(dtype: str) -> None:
+    compiled = od.compile(adam, check=True)
+    g = X.astype(dtype)
+    m, v = np.zeros_like(g), np.zeros_like(g)
+    for t in range(1, 60):
+        args = (g / t, m, v, t, 0.1 / t, Settings(0.9, 0.999, 1e-8))
+        assert outcome(compiled, *args) == outcome(adam, *args)
+        m, v, _ = adam(*args)
+    assert compiled.statistics() == (1, 58, 1)
+
+
+def test_what_python_refuses_it_refuses_in_a_program() -> None:
+    args = X, 2 * X, 3 * X
+    compiled = agree(adam, [(*args, t, 0.1, Settings(0.9, 0.5, 0.0)) for t in (1, 2, 0, 3)])
+    assert compiled.statistics().native == 3  # of arrays by 0.0 there is no error
+    unused = agree(lambda x, n: (1 / n, x + n)[1], [(X, n) for n in (1, 2, 0, 4, 0.0)])
+    assert unused.statistics().native == 2
+
+
+def test_powers_of_numbers_keep_their_class_or_are_run_as_written() -> None:
+    fn = lambda x, a, b: x * a**b  # noqa: E731
+    compiled = agree(fn, [(np.arange(4), 2, b) for b in (1, 2, 3, -1, -2, 5, 80, 0)])
+    assert compiled.statistics().programs == 1
+    agree(fn, [(X, a, b) for a, b in [(2.0, 0.5), (-2.0, 0.5), (-2.0, 2.0), (0.0, -1.0)]])
+
+
+@dataclass
+class Rates:
+    fast: float
+    slow: int
+    name: str = "rates"
+
+
+def test_numbers_stand_anywhere_in_trees_and_come_by_name() -> None:
+    def fn(x: Any, nest: Any, rates: Rates, *rest: float, scale: float = 1.0) -> Any:
+        a, (b, c) = nest["a"], nest["b"]
+        return x * a + b * c - rates.fast * x / rates.slow + rest[0] - scale
+
+    compiled = od.compile(fn, check=True)
+    for k in range(1, 9):
+        args = (X, {"a": 0.1 * k, "b": [k, 1.5 * k]}, Rates(0.2 * k, k), 0.3 * k)
+        assert outcome(compiled, *args, scale=0.1 * k) == outcome(fn, *args, scale=0.1 * k)
+    assert compiled.statistics() == (1, 7, 1)
+
+
+def test_numbers_may_come_before_arrays_and_twice() -> None:
+    fn = lambda a, x, b, y: a * x - b * y  # noqa: E731
+    calls = [(a, X, b, X[::-1].copy()) for a, b in [(1.0, 2.0), (2.0, 3.0), (2, 2), (2, 3), (5, 5)]]
+    same = 0.5
+    calls += [(same, X, same, 2 * X), (same, 2 * X, 0.25, X)]
+    agree(fn, calls)
+
+
+def test_a_class_of_numbers_is_no_other() -> None:
+    compiled = agree(
+        lambda x, n: x + n, [(np.arange(3), n) for n in (1, 2, 1.0, 2.0, True, 3, 3.5)]
+    )
+    assert compiled.statistics().programs == 2
+
+
+def test_calls_of_python_get_the_numbers_of_this_call() -> None:
+    fn = lambda x, a, t: ops.gammainc(a * t, x) + x.astype(np.float16) * a  # noqa: E731
+    calls = [(abs(X), 0.5 * k, k) for k in range(1, 7)]
+    assert agree(lambda x, a, t: ops.gammainc(a * t, x), calls).statistics() == (1, 5, 1)
+    half = [(X.astype(np.float16), 0.5 * k, k) for k in range(1, 7)]
+    assert agree(lambda x, a, t: x * a + t, half).statistics() == (1, 5, 1)
+    agree(fn, half)
+
+
+def test_gradients_and_those_of_gradients_follow_numbers() -> None:
+    def fn(x: Any, a: float, n: int) -> Any:
+        f = lambda z: (ops.sin(a * z) * z / n + ops.maximum(z, a) * (a / n)).sum()  # noqa: E731
+        first = od.grad(f)(x)
+        second = od.grad(lambda z: (od.grad(f)(z) * z).sum())(x)
+        return first, second
+
+    compiled = od.compile(fn, check=True)
+    for k in range(1, 6):
+        found, wanted = compiled(X, 0.3 * k, k), fn(X, 0.3 * k, k)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-14, atol=1e-14)
+    assert compiled.statistics() == (1, 4, 1)
+
+
+def test_threads_with_numbers_of_their_own_do_not_meet() -> None:
+    fn = lambda x, a: (x * a).sum() + a  # noqa: E731
+    compiled = od.compile(fn)
+    x = np.ones(64)
+    compiled(x, 1.0)
+    compiled(x, 2.0)
+    wrong: list[Any] = []
+
+    def work(k: int) -> None:
+        for _ in range(2000):
+            if compiled(x, float(k)) != 65.0 * k:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (3, 7, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_numbers_stand_for_themselves_beside_states_and_gradients() -> None:
+    def world() -> Callable[..., Any]:
+        w = Variable(X.copy(), requires_grad=True)
+
+        def step(x: Any, a: float, k: int) -> Any:
+            with GradientTape() as tape:
+                loss = (w * x * a).sum()
+            tape.backward(loss)  # adds to what is there
+            w.assign(w * (1 - a) + k)
+            return w * 1.0, w.grad * 1.0
+
+        return step
+
+    eager, compiled = world(), od.compile(world(), check=True)
+    for k in range(8):
+        assert outcome(compiled, X, 0.1 * k, k) == outcome(eager, X, 0.1 * k, k)
+    assert compiled.statistics().native >= 5
+
+
+# ------------------------------------------------------------------ random functions
+
+
+def function_of(rng: np.random.Generator) -> Callable[..., Any]:
+    """A random function of two arrays and three numbers, and its text in steps."""
+    steps = [
+        (rng.choice(list("+-*/%")), int(rng.integers(0, 9)), int(rng.integers(0, 9)))
+        for _ in range(rng.integers(2, 12))
+    ]
+
+    def fn(x: Any, y: Any, a: Any, b: Any, c: Any) -> Any:
+        known = [x, a, b, y, c, 0.5, 3]
+        for sign, i, j in steps:
+            p, q = known[i % len(known)], known[j % len(known)]
+            known.append(OPERATORS[sign](p, q))
+        return [one for one in known[7:] if not isinstance(one, (int, float))] or x + 0
+
+    return fn
+
+
+OPERATORS = {
+    "+": lambda p, q: p + q,
+    "-": lambda p, q: p - q,
+    "*": lambda p, q: p * q,
+    "/": lambda p, q: p / q,
+    "%": lambda p, q: p % q,
+}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_functions_of_numbers_and_arrays_are_the_eager_ones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fn = function_of(rng)
+    dtypes = rng.choice(["float32", "float64", "int32", "int8"], 2)
+    x, y = ((rng.normal(size=5) * 9).astype(dtype) for dtype in dtypes)
+    kinds = [rng.choice(["int", "float"]) for _ in range(3)]
+    pool: dict[str, list[Any]] = {"int": [1, 2, -3, 7, 0, 40, 2**40, 300], "float": FLOATS}
+    calls = []
+    for _ in range(12):
+        numbers = [pool[kind][rng.integers(len(pool[kind]))] for kind in kinds]
+        calls.append((x, y, *numbers))
+    compiled = agree(fn, calls)
+    assert compiled.statistics().programs <= 1
+
+
+# ------------------------------------------------------------------ every door
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "if": lambda x, n: x * 2 if n > 2 else x * 3,
+    "truth": lambda x, n: x * 2 if n else x * 3,
+    "==": lambda x, n: x * 2 if n == 3 else x,
+    "of a result": lambda x, n: x * 2 if n * 2 - 1 > 3 else x,
+    "float": lambda x, n: x * float(n),
+    "int": lambda x, n: x * int(n),
+    "str": lambda x, n: x * len(str(n)),
+    "f-string": lambda x, n: x * len(f"{n:.0f}"),
+    "hash": lambda x, n: x * {1: 5.0, 2: 6.0}.get(n, 7.0),
+    "in": lambda x, n: x * (n in (1, 2)),
+    "sqrt": lambda x, n: x * math.sqrt(n),
+    "sum": lambda x, n: x * sum([0.1, n, 0.2]),
+    "max": lambda x, n: x * max(n, 2),
+    "round": lambda x, n: x * round(n),
+    "divmod": lambda x, n: x * divmod(n, 2)[1],
+    "reduce": lambda x, n: x * functools.reduce(operator.mul, [n, n, 2]),
+    "array": lambda x, n: x * np.array([n, 1.0])[0],
+    "NumPy's sine": lambda x, n: x * np.sin(n),
+    "NumPy's number": lambda x, n: x * np.float64(n),
+    "our sine": lambda x, n: x * ops.sin(n),
+    "full": lambda x, n: x + np.full(7, n),
+    "an option": lambda x, n: ops.leaky_relu(x, negative_slope=n),
+    "a limit": lambda x, n: ops.clip(x, -n, n),
+    "a power": lambda x, n: ops.floor(x) ** n,
+    "a Variable": lambda x, n: Variable(n) * x,
+    "returned": lambda x, n: (x, n),
+    "a result returned": lambda x, n: (x, {"n": n * 2}),
+    "isinstance": lambda x, n: x * 2 if isinstance(n, float) else x * 3,
+    "type": lambda x, n: x * 2 if type(n) is float else x * 3,
+    "is": lambda x, n: x * 2 if n is n + 0 else x * n,
+    "an attribute": lambda x, n: x * n.real,
+    "has": lambda x, n: x * n if hasattr(n, "real") else x,
+    "is_integer": lambda x, n: x * float(n).is_integer(),
+    "caught": lambda x, n: caught(x, n),
+    "matched": lambda x, n: matched(x, n),
+    "stored": lambda x, n: stored(x, n),
+    "a partial": lambda x, n: functools.partial(operator.mul, n)(x),
+    "a comprehension": lambda x, n: x * next(k for k in (1, 2, 3) if k >= n or k == 3),
+    "in a slice": lambda x, n: x[: int(n)],
+    "a random draw's": lambda x, n: x * math.comb(5, int(n)),
+}
+
+
+def caught(x: Any, n: Any) -> Any:
+    try:
+        return x * len(float.hex(n))
+    except TypeError:
+        return x * n
+
+
+def matched(x: Any, n: Any) -> Any:
+    match n:
+        case 1:
+            return x
+        case float() | int():
+            return x * n
+    return x * 0
+
+
+HELD: list[Any] = []
+
+
+def stored(x: Any, n: Any) -> Any:
+    HELD.append(n)
+    return x * HELD.pop()
+
+
+@pytest.mark.parametrize("kind", [float, int])
+@pytest.mark.parametrize("fn", DOORS.values(), ids=DOORS)
+def test_nothing_looks_at_a_number_unnoticed(fn: Callable[..., Any], kind: Any) -> None:
+    calls = [(X, kind(n)) for n in (1, 2, 3, 4, 5, 3, 2, 1, 1, 2, 3)]
+    compiled = agree(fn, calls)
+    assert compiled.statistics().native + compiled.statistics().written == len(calls)
+
+
+def test_numbers_of_which_something_is_asked_are_fixed_and_others_are_not() -> None:
+    def fn(x: Any, rate: float, times: int) -> Any:
+        for _ in range(times):
+            x = x - rate * x
+        return x
+
+    calls = [(X, 0.1 * k, times) for times in (1, 3) for k in range(6)]
+    assert agree(fn, calls).statistics() == (2, 10, 2)
+
+
+def test_what_a_captured_number_does_is_as_it_was() -> None:
+    scale = [2.0]
+    compiled = od.compile(lambda x, n: x * scale[0] * n)
+    for k in range(12):
+        scale[0] = 1.0 + k % 3
+        np.testing.assert_array_equal(compiled(X, 0.5 * k), X * scale[0] * (0.5 * k))
+
+
+def test_what_is_written_with_a_number_is_written_once_for_each_call() -> None:
+    logs: list[Any] = []
+
+    def fn(x: Any, n: float) -> Any:
+        logs.append(n)
+        return x * n
+
+    compiled = od.compile(fn)
+    for k in range(4):
+        compiled(X, float(k))
+    assert logs == [0.0, 1.0, 2.0, 3.0]
+    assert all(type(one) is float for one in logs)
