@@ -10,7 +10,8 @@ __all__ = ["asked"]
 def asked(inputs: int, version: int | None) -> str:
     """Functions that give a truth, of the block: ``apart`` of arguments, and those below.
 
-    And ``fresh()``, which Python calls: True where what the tables say of Python is so.
+    And ``fresh()``, which Python calls: True where what the tables say of Python is so, None where
+    they say it of another context, and else what says a miss.
 
     Args:
         inputs: How many arguments there are.
@@ -121,14 +122,15 @@ def _fresh() -> str:
     f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)")
     block = f.give("load ptr, ptr @block")
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
-    f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "no")
-    f.require(f"call i1 @contexts(ptr {block})", "no")
-    f.require(f"call i1 @words(ptr {rows}, i64 {count})", "no")
-    f.require(f"call i1 @pairs(ptr {block})", "no")
-    f.require(f"call i1 @rooms(ptr {block})", "no")
-    for name in ("true", "none"):
+    f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")
+    f.require(f"call i1 @words(ptr {rows}, i64 {count})", "missed")
+    f.require(f"call i1 @pairs(ptr {block})", "missed")
+    f.require(f"call i1 @rooms(ptr {block})", "missed")
+    f.require(f"call i1 @contexts(ptr {block})", "none")
+    for name, other in (("true", "none"), ("none", "missed"), ("missed", "")):
         answer = f.field(block, name)
         f.hold(answer)
         f.do(f"ret ptr {answer}")
-        f.label("no")
-    return f.text().replace("\nno:\n}", "\n}")
+        if other:
+            f.label(other)
+    return f.text()

@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from odyssey.compiler.entry import Layout
 from odyssey.compiler.planning import Plan
+from odyssey.compiler.watching.memory import place_in, places_of_list, version_place
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import State
 from odyssey.spec import Array
@@ -32,8 +33,6 @@ __all__ = [
     "layout",
     "owner_of_lock",
     "refuse_overlap",
-    "slot",
-    "slots_of_list",
     "span",
     "strides_of",
     "strides_of_state",
@@ -110,14 +109,14 @@ def watched(state: State, array: Array, written: bool) -> list[int]:
     variable, found = state.variable, layout()
     if found is None:
         return []
-    words = [slot(Value, "_array") + id(variable), -1, id(array)]
+    words = [place_in(Value, "_array") + id(variable), -1, id(array)]
     words += [id(array) + found.data, -1, address(array)]
     if is_trainable(variable):
-        words += [slot(Value, "_recording") + id(variable), -1, id(LEAF)]
-        words += [slot(Value, "_info") + id(variable), -1, id(variable._info)]
+        words += [place_in(Value, "_recording") + id(variable), -1, id(LEAF)]
+        words += [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
         shared = variable._info.shared if variable._info is not None else None
         if shared is not None:
-            words += [slot(Info, "shared") + id(variable._info), -1, id(shared)]
+            words += [place_in(Info, "shared") + id(variable._info), -1, id(shared)]
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
     return words
@@ -127,8 +126,8 @@ def empty_gradient(variable: Variable) -> list[int]:
     """Place, mask and word of a leaf that has no gradient."""
     if variable._info is None or layout() is None:
         return []
-    words = [slot(Value, "_info") + id(variable), -1, id(variable._info)]
-    return [*words, slot(Info, "grad") + id(variable._info), -1, id(None)]
+    words = [place_in(Value, "_info") + id(variable), -1, id(variable._info)]
+    return [*words, place_in(Info, "grad") + id(variable._info), -1, id(None)]
 
 
 def address(array: Array) -> int:
@@ -141,17 +140,6 @@ def write(place: int, words: list[int]) -> None:
     """Put words into memory."""
     for k, word in enumerate(words):
         ctypes.c_int64.from_address(place + 8 * k).value = word
-
-
-@cache
-def slot(kind: Any, name: str) -> int:
-    """How far into an object of a class with slots one of them lies."""
-    thing = kind.__new__(kind)
-    mark = object()
-    getattr(kind, name).__set__(thing, mark)
-    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(thing))
-    (place,) = [k for k, word in enumerate(words) if word == id(mark)]
-    return 8 * place
 
 
 @cache
@@ -176,10 +164,10 @@ def layout() -> Layout | None:
     )
     if not right:
         return None
-    if functions() and slots_of_list() != (0, 0):
+    if functions() and places_of_list() != (0, 0):
         names = ("_array", "_id", "_info", "_placed", "_recording", "_spec")
-        variable = {name: slot(Value, name) for name in names}
-        known = known._replace(variable=MappingProxyType(variable))
+        variable = {name: place_in(Value, name) for name in names}
+        known = known._replace(variable=MappingProxyType(variable), version=version_place())
     return known
 
 
@@ -201,17 +189,6 @@ def functions() -> Mapping[str, int]:
     except (AttributeError, TypeError, ValueError):
         return {}
     return MappingProxyType({name: at for name, at in found.items() if at})
-
-
-@cache
-def slots_of_list() -> tuple[int, int]:
-    """How far into a list its length lies, and the address of its items; zeros if elsewhere."""
-    probe = [object() for _ in range(5)]
-    words = (ctypes.c_int64 * 4).from_address(id(probe))
-    if list.__basicsize__ < 32 or words[2] != len(probe):
-        return 0, 0
-    items = (ctypes.c_int64 * len(probe)).from_address(words[3])
-    return (16, 24) if [*items] == [*map(id, probe)] else (0, 0)
 
 
 @cache

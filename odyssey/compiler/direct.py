@@ -6,19 +6,26 @@ the tables have addresses of is held here. Whoever fills them in says first that
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.binding import address, owner_of_lock, slot, slots_of_list, write
+from odyssey.compiler.binding import address, owner_of_lock, write
 from odyssey.compiler.guards import Guards
 from odyssey.compiler.native import builtin
 from odyssey.compiler.results import Results
 from odyssey.compiler.running import Executable
 from odyssey.compiler.tables import BARE, FIELDS, HELD, LIST, NUMBER, TUPLE, VARIABLE_OF_NUMBER
+from odyssey.compiler.watching.memory import (
+    MISSING,
+    Seen,
+    place_in,
+    places_of_list,
+    word_at,
+)
 from odyssey.devices.guard import GUARD
 from odyssey.optim.groups import Group
 from odyssey.optim.updates import treatment
@@ -77,13 +84,18 @@ class Direct:
         settings: list[Any],
     ) -> None:
         self._guards = guards
+        self._own = executable
         self._lock = RLock()
         self._able = False
         self._asked: Any = None
         # What must live as long as the function: of the latest words, of the states, of all time.
         self._latest: list[Any] = []
+        self._around: list[Any] = []
         self._states: list[Any] = []
-        self._held: list[Any] = [self._latest, self._states, missed, calls]
+        self._rooms: dict[int, Any] = {}
+        lists = self._latest, self._around, self._states, self._rooms
+        self._held: list[Any] = [*lists, missed, calls]
+        self._rates: list[tuple[int, int]] = []
         self._block = np.zeros(len(FIELDS), np.int64)
         self._held.append(self._block)
         names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
@@ -103,13 +115,10 @@ class Direct:
         self._set(**fixed)
         self._held += [_counter(ticket), _counter(free_id), 1]
         self._note_results(executable, results)
-        pairs: list[int] = []
+        start = word_at(id(settings) + places_of_list()[1])  # of a list that keeps its length
         for k, (group, *_) in enumerate(rates):
-            own = id(group) + slot(Group, "_settings")
-            pairs += [own, _word(id(settings) + slots_of_list()[1]) + 8 * k]
-            self._held.append(group)
-        self._held.append(settings)  # a list whose length does not change
-        self._fill("pairs", pairs, 2, "pair_count")
+            self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
+        self._held += [settings, [group for group, *_ in rates]]
         at = executable.loaded.address
         write(at("block"), [address(self._block)])
         keep = executable.loaded, self._held
@@ -186,22 +195,23 @@ class Direct:
             for _, thing, at in numbers:
                 held.append(thing)
                 if type(thing) is list:
-                    size, items = slots_of_list()
-                    start = _word(id(thing) + items)
+                    size, items = places_of_list()
+                    start = word_at(id(thing) + items)
                     words += [id(thing) + size, -1, len(thing), id(thing) + items, -1, start]
                     places.append(start + 8 * at)
                 else:
-                    places.append(id(thing) + slot(Info, at))
+                    places.append(id(thing) + place_in(Info, at))
             cells: list[int] = []
             for leaf in written:
-                cells += [id(leaf) + slot(Value, "_placed"), 0]
+                cells += [id(leaf) + place_in(Value, "_placed"), 0]
             first = int(self._block[FIELDS["out_count"]]) - len(left)
             for k, leaf in enumerate(left, first + 1):
                 info = leaf._info
                 held.append(info)
                 able = able and info is not None
-                words += [id(leaf) + slot(Value, "_info"), -1, id(info)]
-                cells += [id(info) + slot(Info, "grad"), k, id(info) + slot(Info, "loan"), 0]
+                words += [id(leaf) + place_in(Value, "_info"), -1, id(info)]
+                for name, which in (("grad", k), ("loan", 0)):
+                    cells += [id(info) + place_in(Info, name), which]
             owner = owner_of_lock()
             if places or cells:  # nobody else may be in the midst of a write
                 able = able and owner is not None
@@ -215,25 +225,61 @@ class Direct:
 
     def renew(self) -> None:
         """Look anew at what must be found, if it is not there: a call in Python was just done."""
-        if self._able and not (self._fresh() is True and self._asked is self._guards.holds):
+        if not self._able:
+            return
+        fresh = self._fresh() if self._asked is self._guards.holds else self
+        if fresh is not True:
             with self._lock:
-                self._renew()
+                self._set(ready=0, turn=int(self._block[FIELDS["turn"]]) + 1)
+                self._set(ready=self._note_contexts() and (fresh is None or self._note_guards()))
 
-    def _renew(self) -> None:
-        self._set(ready=0)
+    def _note_contexts(self) -> bool:
+        """Note what context variables have, where the program may run."""
         around = scopes()
         variable, told = treatment()
         if variable is None or around[0] is not None or store() is not MEMORY:
-            return
-        asked = self._guards.holds
-        held = [around, told, asked, variable]
+            return False
         contexts = [id(_counter(store)), 0, id(MEMORY), id(_counter(scopes)), 0, id(around)]
         self._fill("contexts", [*contexts, id(variable), id(None), id(told)], 3, "context_count")
-        self._fill("words", self._bound, 3, "word_count")
-        self._set(others=id(asked))
+        self._around[:] = around, told, variable
+        return True
+
+    def _note_guards(self) -> bool:
+        """Note what is watched of Python."""
+        asked = self._guards.holds
+        found, rest = self._guards.noted()
+        known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
+        words = [word for seen in found for word in seen.words if word not in known]
+        rows = [*zip(*[iter(self._bound)] * 3, strict=True), *words]
+        self._fill("words", chain(*dict.fromkeys(rows)), 3, "word_count")
+        pairs = [pair for seen in found for pair in seen.pairs]
+        self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), 2, "pair_count")
+        self._note_rooms(found)
+        self._set(others=0 if rest is None else id(rest))
         self._asked = asked
-        self._latest[:] = held
-        self._set(ready=1)
+        # Who looks into rooms may be anywhere: these are held as long as the tables.
+        for seen in found:
+            self._rooms.update((id(x), x) for row in (*seen.items, *seen.rooms) for x in row[:2])
+        self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
+        return True
+
+    def _note_rooms(self, found: Sequence[Seen]) -> None:
+        """Note what dictionaries must have; their versions are found out by native code."""
+        by_room: dict[int, list[int]] = {}
+        for seen in found:
+            for room, key, kept in seen.items:
+                wanted = 0 if kept is MISSING else id(kept)
+                by_room.setdefault(id(room), []).extend((id(key), wanted))
+        rows: list[int] = []
+        items: list[int] = []
+        for place, own in by_room.items():
+            rows += [place, -1, len(items) // 2, (len(items) + len(own)) // 2, 0]
+            items += own
+        for seen in found:
+            for whole, version in seen.rooms:
+                rows += [id(whole), version, 0, 0, 1]
+        self._fill("items", items)
+        self._fill("rooms", rows, 5, "room_count")
 
 
 def direct_of(
@@ -266,7 +312,3 @@ def _counter(function: Any) -> Any:
 def _is_flat(tree: tuple[Any, ...]) -> bool:
     numbers = list(range(len(tree)))
     return bool(unflatten(tree, numbers) == tuple(numbers))
-
-
-def _word(place: int) -> int:
-    return int(ctypes.c_int64.from_address(place).value)

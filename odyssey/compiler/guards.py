@@ -8,6 +8,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
 from typing import Any
 
+from odyssey.compiler.watching.memory import Seen
 from odyssey.compiler.watching.objects import take
 from odyssey.compiler.watching.walk import Unwatchable, Walk
 from odyssey.compiler.watching.watches import Watch, looking
@@ -18,6 +19,9 @@ from odyssey.transforms.replay import of_users
 from odyssey.variable import Variable
 
 __all__ = ["Guards", "guards_of", "things_of"]
+
+# How often native code is told anew where something lies.
+_MOST = 4
 
 
 class Guards:
@@ -50,6 +54,9 @@ class Guards:
         self.groups = groups
         self._watches = watches
         self._latest: Watch | None = None
+        # By watch what was noted of it, and how often that was something else.
+        self._noted: dict[int, tuple[Any, int]] = {}
+        self._rest: tuple[Any, list[int], Callable[[], bool] | None] = None, [], None
         self._look()
 
     def _look(self) -> None:
@@ -84,6 +91,38 @@ class Guards:
                 return change
         self._latest = None
         return None
+
+    def noted(self) -> tuple[list[Seen], Callable[[], bool] | None]:
+        """What native code looks at, and what tells whether the rest holds; None for no rest.
+
+        Of what means the same, but moves again and again, Python is asked.
+        """
+        found: list[Seen] = []
+        rest: list[Watch] = []
+        for watch in self._watches:
+            seen = self._seen(watch)
+            if seen is None:
+                rest.append(watch)
+            else:
+                found.append(seen)
+        holds, ids = self.holds, [*map(id, rest)]
+        if self._rest[0] is not holds or self._rest[1] != ids:
+            self._rest = holds, ids, looking(rest) if rest else None
+        return found, self._rest[2]
+
+    def _seen(self, watch: Watch) -> Seen | None:
+        before, moves = self._noted.get(id(watch), (None, 0))
+        if watch.seen is None or moves > _MOST:
+            return None
+        try:
+            seen = watch.seen(watch.kept)
+        except Exception:  # of what is no more what it was
+            return None
+        if seen is not None:
+            items = [(id(room), key, id(thing)) for room, key, thing in seen.items]
+            now = seen.words, items, [version for _, version in seen.rooms], seen.pairs
+            self._noted[id(watch)] = now, moves + (before not in (None, now))
+        return seen
 
     def skip(self, arrays: Collection[int]) -> None:
         """Compare the elements of some arrays no more: a program has them, and reads them itself.

@@ -18,7 +18,7 @@ FIELDS = {
     name: place
     for place, name in enumerate(
         (
-            *("ready", "missed", "calls", "contexts", "context_count", "others"),
+            *("ready", "turn", "missed", "calls", "contexts", "context_count", "others"),
             *("rooms", "room_count", "items", "words", "word_count", "pairs", "pair_count"),
             *("numbers", "number_count", "cells", "cell_count", "outs", "out_count"),
             *("leaves", "leaf_count", "form", "ticket", "ids", "one", "none", "true"),
@@ -27,6 +27,8 @@ FIELDS = {
     )
 }
 """What stands in the block of words of a program, and where: addresses and counts.
+
+``turn`` is another number after each change of the tables, so that nobody takes two for one.
 
 * ``contexts`` has rows of a context variable, what is taken where it is not set, and what must be
   found.

@@ -214,6 +214,7 @@ def _call(inputs: int, numbers: int, steps: Sequence[object]) -> str:
     if inputs > 1:
         f.require("call i1 @apart(ptr %args)", "missed")
     f.require(f"call i1 @contexts(ptr {block})", "missed")
+    turn = f.field(block, "turn", "i64")
     answer = f.give(f"call i64 @others(ptr {block})")
     f.require(f"icmp ne i64 {answer}, 2", "raised")
     f.require(f"icmp eq i64 {answer}, 1", "missed")
@@ -223,6 +224,7 @@ def _call(inputs: int, numbers: int, steps: Sequence[object]) -> str:
     f.require(f"call i1 @leaves(ptr {block}, ptr {tables['outs']}, ptr {tables['leaves']})", "undo")
     box = tables["box"]
     _box(f, block, box)
+    f.require(f"icmp eq i64 {f.field(block, 'turn', 'i64')}, {turn}", "undo")
     _look(f, block)
     _point(f, block, tables["places"])
     f.require(f"call i1 @numbers(ptr {block}, ptr {tables['new']})", "undo")

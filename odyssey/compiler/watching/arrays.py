@@ -60,7 +60,7 @@ def _copied(place: Place) -> Watch:
         text.format(place.where, f"{{{n}}}", f"{{{n + 1}}}"),
         lambda: _Elements(take(read())),
         lambda kept: (*holders, kept.held, once if take is _once_taken else same_bits),
-        _Elements.same,
+        _same_elements,
     )
 
 
@@ -101,14 +101,15 @@ class _Elements:
     def __repr__(self) -> str:
         return "elements"
 
-    def same(self, other: Any) -> bool:
-        """Whether these are the same bits."""
-        if not isinstance(other, _Elements):
-            return False
-        one, two = self.held, other.held
-        if isinstance(one, bytes) or isinstance(two, bytes):
-            return type(one) is type(two) and bool(one == two)
-        return one.shape == two.shape and one.dtype == two.dtype and same_bits(one, two)
+
+def _same_elements(new: Any, old: Any) -> bool:
+    """Whether both are elements, and the same bits: there may be nothing any more."""
+    if not (isinstance(new, _Elements) and isinstance(old, _Elements)):
+        return False
+    one, two = new.held, old.held
+    if isinstance(one, bytes) or isinstance(two, bytes):
+        return type(one) is type(two) and bool(one == two)
+    return one.shape == two.shape and one.dtype == two.dtype and same_bits(one, two)
 
 
 def _sealed(place: Place) -> Watch:

@@ -8,6 +8,14 @@ from typing import Any
 from odyssey.checks import article
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.functions import meet_within
+from odyssey.compiler.watching.memory import (
+    ALWAYS,
+    Seen,
+    attribute,
+    place_in,
+    places_of_list,
+    word_at,
+)
 from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
 from odyssey.ops.draws.generator import Generator
 from odyssey.optim.groups import Group
@@ -16,7 +24,7 @@ from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import Schedule
 from odyssey.spec import Spec
 from odyssey.table.row import Row
-from odyssey.table.value import Mark, Value
+from odyssey.table.value import Info, Mark, Value
 from odyssey.transforms.custom import custom_vjp
 from odyssey.transforms.replay import of_users
 
@@ -115,7 +123,21 @@ def _variable(path: str, value: Any) -> w.Watch:
         # One that is there is never replaced.
         return begin + ("{3}.grad is None" if kept[3] is type(None) else "type({3}.grad) is {4}")
 
-    return w.Watch(path, text, read, lambda kept: (value, *kept), same)
+    watch = w.Watch(path, text, read, lambda kept: (value, *kept), same)
+    return watch.by(_seen_of_variable, value)
+
+
+def _seen_of_variable(value: Any, kept: Any) -> Seen | None:
+    where, spec, info, grad = kept
+    places = {"_recording": where, "_spec": spec}
+    if info is None:
+        places["_info"] = None
+    elif grad is not type(None):
+        return None
+    words = [(id(value) + place_in(Value, name), ALWAYS, id(x)) for name, x in places.items()]
+    if info is not None:
+        words.append((id(info) + place_in(Info, "grad"), ALWAYS, id(None)))
+    return Seen(tuple(words), held=(value, *kept))
 
 
 # ------------------------------------------------------------------ optimizers
@@ -143,17 +165,22 @@ def _state(path: str, optimizer: Any) -> w.Watch:
         pairs = zip(chain(*new[1]), chain(*old[1]), strict=True)
         return all(n == m and one is two for (n, one), (m, two) in pairs)
 
-    def text(kept: Any) -> str:
+    def is_whole(kept: Any) -> bool:
         owners = [group for group in optimizer.groups for _ in group.params]
         wanted = [{"steps", *group._rule.slots} for group in owners]
         there = [{name for name, _ in one} for one in kept[1]]
-        whole = len(wanted) == len(there) and all(map(set.issubset, wanted, there))
-        return "{0}._state is {1}" + ("" if whole else " and [*map(len, {1})] == {2}")
+        return len(wanted) == len(there) and all(map(set.issubset, wanted, there))
+
+    def text(kept: Any) -> str:
+        return "{0}._state is {1}" + ("" if is_whole(kept) else " and [*map(len, {1})] == {2}")
 
     def bound(kept: Any) -> tuple[Any, ...]:
         return optimizer, kept[0], [*map(len, kept[1])]
 
-    return w.Watch(path, text, read, bound, same)
+    watch = w.Watch(path, text, read, bound, same)
+    return watch.by(
+        lambda kept: attribute(optimizer, "_state", kept[0]) if is_whole(kept) else None
+    )
 
 
 def _take_group(walk: Walk, group: Any, path: str) -> None:
@@ -195,4 +222,13 @@ def _settings(path: str, group: Any, asked: bool) -> w.Watch:
         lambda: group._settings,
         lambda _: (group, latest, renew),
         same,
-    )
+    ).by(_seen_of_settings, group, latest)
+
+
+def _seen_of_settings(group: Any, latest: list[Any], _: Any) -> Seen | None:
+    """The same settings as the latest that were taken over, of which the list has one."""
+    items = places_of_list()[1]
+    if not items:
+        return None
+    place = id(group) + place_in(Group, "_settings")
+    return Seen(pairs=((place, word_at(id(latest) + items)),), held=(group, latest))

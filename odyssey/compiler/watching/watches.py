@@ -8,11 +8,13 @@ from keyword import iskeyword
 from operator import is_
 from struct import pack
 from types import CellType, CodeType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.compiler.watching import memory
+from odyssey.compiler.watching.memory import MISSING, Seen
 from odyssey.transforms.replay import slot_value
 
 __all__ = [
@@ -37,9 +39,6 @@ __all__ = [
     "unshadowed",
 ]
 
-MISSING = type("Missing", (), {"__repr__": lambda self: "nothing"})()
-"""What is read where there is nothing."""
-
 # So many terms are compiled as one function.
 _TERMS = 200
 
@@ -56,9 +55,10 @@ class Watch:
         same: Whether another thing at this place means the same.
         array: The id of the array whose elements are watched, or None.
         instead: What watches that the array is the same, where its elements need not be.
+        seen: From what was found there, what native code looks at instead of the term; or None.
     """
 
-    __slots__ = ("array", "bound", "instead", "kept", "name", "read", "same", "text")
+    __slots__ = ("array", "bound", "instead", "kept", "name", "read", "same", "seen", "text")
 
     def __init__(
         self,
@@ -72,12 +72,18 @@ class Watch:
         self.same = same or means_the_same
         self.array: int | None = None
         self.instead: Callable[[], Watch] | None = None
+        self.seen: Callable[[Any], Seen | None] | None = None
         self.kept = self.now()
 
     def term(self) -> tuple[str, Sequence[Any]]:
         """The term, and its objects."""
         text = self.text if isinstance(self.text, str) else self.text(self.kept)
         return text, self.bound(self.kept)
+
+    def by(self, seen: Callable[..., Seen | None], *given: Any) -> Self:
+        """The same, where native code looks at what a function of ``memory`` gives."""
+        self.seen = partial(seen, *given)
+        return self
 
     def now(self) -> Any:
         """What is found there, or ``MISSING``."""
@@ -161,7 +167,8 @@ _EQUAL = frozenset({int, str, bytes, range, bool})
 def item(name: str, room: Any, key: Any) -> Place:
     """What a dictionary, a list or a view of a class has by a key."""
     if type(key) in (str, int):
-        return Place(name, f"{{0}}[{_spelled(key)}]", lambda: room[key], room)
+        place = Place(name, f"{{0}}[{_spelled(key)}]", lambda: room[key], room)
+        return place.by(memory.item, room, key)
     return Place(name, "{0}[{1}]", lambda: room[key], room, key)
 
 
@@ -171,7 +178,8 @@ def _spelled(word: str) -> str:
 
 def attribute(name: str, thing: Any, word: str) -> Place:
     """What an object of a library has by a name."""
-    return Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
+    place = Place(name, f"{{0}}.{word}", lambda: getattr(thing, word), thing)
+    return place.by(memory.attribute, thing, word)
 
 
 def plain_attribute(name: str, thing: Any, word: str) -> Place:
@@ -179,36 +187,43 @@ def plain_attribute(name: str, thing: Any, word: str) -> Place:
     if not word.isidentifier() or iskeyword(word):
         return own_attribute(name, thing, word)
     # To read it by the name might call a property that the class has got since.
-    return Place(name, f"{{0}}.{word}", lambda: thing.__dict__[word], thing)
+    place = Place(name, f"{{0}}.{word}", lambda: thing.__dict__[word], thing)
+    return place.by(memory.own, thing, word)
 
 
 def own_attribute(name: str, thing: Any, word: str) -> Place:
     """The same, where the class has something by that name, or code for what is missing."""
-    return Place(name, f"{{0}}.__dict__[{_spelled(word)}]", lambda: thing.__dict__[word], thing)
+    text = f"{{0}}.__dict__[{_spelled(word)}]"
+    return Place(name, text, lambda: thing.__dict__[word], thing).by(memory.own, thing, word)
 
 
 def slot(name: str, thing: Any, place: Any) -> Place:
     """What stands in a slot, or that nothing does."""
     read = partial(slot_value, place, thing, MISSING)
-    return Place(name, "{0}()", read, read)
+    return Place(name, "{0}()", read, read).by(memory.slot, thing, place)
 
 
 def kind(name: str, thing: Any) -> Place:
     """The class of an object, which can be assigned."""
-    return Place(f"the class of {name}", "type({0})", lambda: type(thing), thing)
+    place = Place(f"the class of {name}", "type({0})", lambda: type(thing), thing)
+    return place.by(memory.kind, thing)
 
 
 def cell(name: str, place: CellType) -> Watch:
     """What a name stands for that a function closes over."""
     if place == CellType():
-        return Watch(name, "{0} == {1}", lambda: place == CellType(), lambda _: (place, CellType()))
-    return Place(name, "{0}.cell_contents", lambda: place.cell_contents, place)
+        text = "{0} == {1}"
+        empty = Watch(name, text, lambda: place == CellType(), lambda _: (place, CellType()))
+        return empty.by(lambda kept: memory.cell(place, MISSING) if kept is True else None)
+    read = lambda: place.cell_contents  # noqa: E731
+    return Place(name, "{0}.cell_contents", read, place).by(memory.cell, place)
 
 
 def absent(name: str, room: Any, key: str) -> Watch:
     """That there is nothing by a name: else what is found elsewhere would be another thing."""
     text = f"{_spelled(key)} not in {{0}}"
-    return Watch(name, text, lambda: room.get(key, MISSING), lambda _: (room,))
+    watch = Watch(name, text, lambda: room.get(key, MISSING), lambda _: (room,))
+    return watch.by(lambda kept: memory.absent(room, key) if kept is MISSING else None)
 
 
 def unshadowed(name: str, thing: Any, words: Sequence[str]) -> Watch:
@@ -221,7 +236,7 @@ def unshadowed(name: str, thing: Any, words: Sequence[str]) -> Watch:
         lambda: [word for word in words if word in thing.__dict__],
         lambda _: (thing,),
         _equal,
-    )
+    ).by(lambda kept: None if kept else memory.unshadowed(thing, words))
 
 
 def keys(
@@ -242,7 +257,8 @@ def keys(
             return bool(new == old)
         return not any(word in named or _is_special(word) for word in {*new} ^ {*old})
 
-    return Watch(name, f"[*{text}] == {{1}}", lambda: [*room()], lambda old: (thing, old), same)
+    watch = Watch(name, f"[*{text}] == {{1}}", lambda: [*room()], lambda old: (thing, old), same)
+    return watch.by(memory.names, thing, text != "{0}")
 
 
 def _is_special(word: str) -> bool:
@@ -253,7 +269,7 @@ def number_of(name: str, thing: Any) -> Watch:
     """How many there are."""
     return Watch(
         f"the length of {name}", "len({0}) == {1}", lambda: len(thing), lambda kept: (thing, kept)
-    )
+    ).by(memory.length, thing)
 
 
 def members(name: str, thing: Any, over: Callable[[Any], Iterable[Any]]) -> Watch:
