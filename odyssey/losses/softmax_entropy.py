@@ -31,7 +31,11 @@ from odyssey.losses.targets import (
 from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.elementwise.elementary import exp, log
+from odyssey.ops.folds import reductions
 from odyssey.ops.folds.reductions import mean_of, over, spread, sum
+from odyssey.ops.structure.gathering import take_along_axis
+from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
@@ -59,6 +63,23 @@ def _entropy_spec(
     return Spec(shape if reduction == "none" else (), floating(logits.dtype))
 
 
+# Of so many classes that of the target is looked up; of fewer, all are compared with it, in the
+# loop that computes the logits.
+_MANY = 64
+
+
+def _picked(logits: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
+    """The losses, from the logit of each target and its softmax's denominator."""
+    at = expand_dims(targets, k)
+    ignored = None if ignore_index is None else equal(at, ignore_index)
+    safe = at if ignored is None else where(ignored, 0, at)
+    largest = reductions.max(logits, k, keepdims=True)
+    scale = log(sum(exp(sub(logits, largest)), k, keepdims=True))
+    losses = sub(scale, sub(take_along_axis(logits, safe, axis=k), largest))
+    losses = losses if ignored is None else where(ignored, 0, losses)
+    return reshape(losses, reduced_shape("cross_entropy", logits.shape, k, False))
+
+
 def _entropy_in_ops(
     logits: Any,
     targets: Any,
@@ -68,9 +89,12 @@ def _entropy_in_ops(
     reduction: str,
 ) -> Any:
     spec = Spec(logits.shape, logits.dtype)
-    p = distribution(targets, spec, axis, label_smoothing, ignore_index)
-    # A probability of 0 contributes nothing, even where the logit is -inf.
-    losses = neg(sum(where(equal(p, 0), 0, mul(p, log_softmax(logits, axis))), axis))
+    if not label_smoothing and logits.shape[axis] >= _MANY and target_spec(logits, targets, axis):
+        losses = _picked(logits, targets, class_axis(logits, axis), ignore_index)
+    else:
+        p = distribution(targets, spec, axis, label_smoothing, ignore_index)
+        # A probability of 0 contributes nothing, even where the logit is -inf.
+        losses = neg(sum(where(equal(p, 0), 0, mul(p, log_softmax(logits, axis))), axis))
     if reduction == "none":
         return losses
     total = sum(losses)

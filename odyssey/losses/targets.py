@@ -115,9 +115,11 @@ def distribution(
     if not target_spec(logits, targets, axis):
         p = astype(targets, dtype)
         return _smoothed(p, smoothing, classes)
-    numbers = np.arange(classes).reshape([-1 if j == k else 1 for j in range(len(logits.shape))])
-    at = expand_dims(targets, k)
-    p = _smoothed(astype(equal(at, numbers), dtype), smoothing, classes)
+    # Numbers of half the size, which hold all classes, are compared twice as many at a time.
+    short = np.dtype(np.int32 if classes < 2**31 else np.int64)
+    shape = [-1 if j == k else 1 for j in range(len(logits.shape))]
+    at, numbers = expand_dims(targets, k), np.arange(classes, dtype=short).reshape(shape)
+    p = _smoothed(astype(equal(astype(at, short), numbers), dtype), smoothing, classes)
     return p if ignore_index is None else where(equal(at, ignore_index), 0, p)
 
 

@@ -1,10 +1,11 @@
-"""How loops of native programs are taken: several vectors at a time, long sums in blocks."""
+"""Loops of native programs: several vectors at a time, and what is looked up in them."""
 
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import ops
-from odyssey.compiler.entry import RAN
+from odyssey.compiler.entry import RAN, REFUSED
 from support.executables import run
 
 RNG = np.random.default_rng(0)
@@ -37,3 +38,60 @@ def test_chains_of_functions_take_several_vectors_at_a_time(size):
 def test_one_function_in_a_loop_leaves_it_to_llvm():
     _, text = whole(ops.exp, RNG.normal(size=4096).astype("f4"))
     assert "!llvm.loop" not in text
+
+
+def entropies(x, y, ignored):
+    """By definition, in twice as many digits; 0 where the class is ignored."""
+    x = x.astype(np.longdouble)
+    largest = x.max(1, keepdims=True)
+    logs = np.log(np.exp(x - largest).sum(1)) + largest[:, 0]
+    found = logs - np.take_along_axis(x, np.maximum(y, 0)[:, None], 1)[:, 0]
+    return np.where(y == ignored, 0, found)
+
+
+@pytest.mark.parametrize("ignore", [None, -1], ids=str)
+@pytest.mark.parametrize("classes", [63, 64, 65, 1000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_entropies_of_many_classes_are_those_of_few(classes, dtype, ignore):
+    x = (RNG.normal(size=(50, classes)) * 4).astype(dtype)
+    x[3, 5] = -np.inf
+    y = RNG.integers(0, classes, 50)
+    y[3] = 6
+    if ignore is not None:
+        y[::7] = ignore
+
+    def fn(x, y):
+        return od.losses.cross_entropy(x, y, ignore_index=ignore, reduction="none")
+
+    (got,), _ = whole(fn, x, y)
+    wanted = entropies(x, y, ignore)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=40 * np.finfo(dtype).eps)
+    # Along another axis, and what depends on it.
+    columns = np.ascontiguousarray(x.T)
+    (turned,), _ = whole(
+        lambda x, y: od.losses.cross_entropy(x, y, axis=0, ignore_index=ignore, reduction="none"),
+        columns,
+        y,
+    )
+    np.testing.assert_allclose(turned, wanted, rtol=0, atol=40 * np.finfo(dtype).eps)
+
+
+def test_a_class_that_is_none_of_many_is_refused():
+    x, y = RNG.normal(size=(9, 100)), RNG.integers(0, 100, 9)
+    for strange in (-1, 100, 2**32 + 3, -(2**32)):
+        y[4] = strange
+        answer, _, _ = run(lambda x, y: od.losses.cross_entropy(x, y), x, y)
+        assert answer == REFUSED
+
+
+@pytest.mark.parametrize("shape", [(7, 1000), (3, 5, 70), (40,)], ids=str)
+def test_places_of_extremes_are_the_first_ones(shape):
+    x = RNG.integers(-3, 4, shape).astype("f4")
+    for axis in range(len(shape)):
+        for op, numpy in ((ops.argmax, np.argmax), (ops.argmin, np.argmin)):
+            (got,), _ = whole(lambda x, op=op, axis=axis: op(x, axis=axis), x)
+            assert got.dtype == np.intp
+            np.testing.assert_array_equal(got, numpy(x, axis))
+    x.ravel()[[11, 23, 24]] = np.nan
+    (got,), _ = whole(lambda x: ops.argmax(x, axis=-1), x)
+    np.testing.assert_array_equal(got, np.argmax(x, -1))
