@@ -58,8 +58,15 @@ def _without_two(s: Array) -> Array:
 
 
 def _turning(a: Any) -> tuple[Array, Array, Array, Any]:
-    """Singular factors, and the determinant of the first and the last."""
+    """Singular factors, and the determinant of the first and the last.
+
+    Of matrices that are not finite, of which LAPACK may seek them for ever, the values are NaN.
+    """
+    lost = ~np.isfinite(a).all((-2, -1))
+    if lost.any():
+        a = np.where(lost[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
     u, s, vh = np.linalg.svd(a)
+    s[lost] = np.nan
     return u, s, vh, np.linalg.det(np.matmul(u, vh))[..., None, None]
 
 

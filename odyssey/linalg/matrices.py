@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.spec import Array, Shape
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "precision",
     "real_part",
     "rectangular",
+    "refuse_not_finite",
     "regular",
     "square",
 ]
@@ -53,6 +54,18 @@ def square(who: str, a: Any, name: str = "a") -> np.dtype[Any]:
             f"{who}: {name} has shape {shape}; wanted are square matrices, (..., n, n)"
         )
     return precision(who, name, a)
+
+
+def refuse_not_finite(who: str, a: Any) -> None:
+    """Raise for matrices that are not finite, of which LAPACK may seek singular vectors for ever.
+
+    NumPy raises the same for those of which it does not.
+    """
+    if not np.isfinite(a).all():
+        raise LinAlgError(
+            f"{who}: SVD did not converge, since a has elements that are not finite; look for them "
+            "with np.isfinite(a)"
+        )
 
 
 def batch_of(who: str, a: Shape, b: Shape) -> Shape:

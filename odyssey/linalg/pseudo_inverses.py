@@ -15,7 +15,14 @@ import numpy as np
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.linalg.decompositions import _read, _unread
-from odyssey.linalg.matrices import batch_of, precision, rectangular, regular, square
+from odyssey.linalg.matrices import (
+    batch_of,
+    precision,
+    rectangular,
+    refuse_not_finite,
+    regular,
+    square,
+)
 from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.linalg.singular_values import svdvals
 from odyssey.linalg.solving import raising
@@ -58,6 +65,8 @@ def _pinv(a: Any, rcond: float, hermitian: bool, rtol: None) -> Any:
     if not np.size(a):  # of which NumPy keeps integers
         spec = _pinv_spec(a, rcond, hermitian)
         return np.zeros(spec.shape, spec.dtype)
+    if not hermitian:
+        refuse_not_finite("pinv", a)
     return np.linalg.pinv(a, rcond, hermitian)
 
 
@@ -134,6 +143,7 @@ def _squares_spec(a: Any, b: Any, rcond: float | None) -> Spec:
 
 def _least_squares(a: Any, b: Any, rcond: float | None) -> Any:
     a, b = np.asarray(a), np.asarray(b)
+    refuse_not_finite("least_squares", a)
     if a.ndim == 2 and b.ndim in (1, 2):
         return np.linalg.lstsq(a, b, rcond)[0]
     spec = _squares_spec(a, b, rcond)

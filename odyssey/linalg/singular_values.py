@@ -17,7 +17,7 @@ import numpy as np
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.linalg.decompositions import eigh
-from odyssey.linalg.matrices import real_part, rectangular, square
+from odyssey.linalg.matrices import real_part, rectangular, refuse_not_finite, square
 from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, sub
 from odyssey.ops.elementwise.choice import keep_where, less, not_equal, where
@@ -172,6 +172,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
 
     With ``full_matrices`` the vectors are all of a basis.
     """
+    refuse_not_finite("svd_factors", a)
     return np.linalg.svd(a, full_matrices)
 
 
