@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
-from odyssey.compiler import compile
+from odyssey.compiler import compile, get_threads, set_threads
 from odyssey.ops import no_grad, op
 from odyssey.ops.draws.generator import Generator
 from odyssey.saving import load, save
@@ -55,6 +55,7 @@ __all__ = [
     "custom_vjp",
     "errors",
     "fft",
+    "get_threads",
     "grad",
     "hessian",
     "hvp",
@@ -70,6 +71,7 @@ __all__ = [
     "optim",
     "save",
     "scan",
+    "set_threads",
     "special",
     "stop_gradient",
     "testing",  # noqa: F405  (see __getattr__)

@@ -20,19 +20,24 @@ from typing import Any, overload
 
 from odyssey.compiler.compiled import Compiled
 from odyssey.compiler.lowered import Lowered
+from odyssey.compiler.threads import get_threads, number_of_threads, set_threads
 
-__all__ = ["Compiled", "Lowered", "compile"]
+__all__ = ["Compiled", "Lowered", "compile", "get_threads", "set_threads"]
 
 
 @overload
 def compile(
-    fn: Callable[..., Any], *, check: bool = False, memory_limit: int | None = None
+    fn: Callable[..., Any],
+    *,
+    check: bool = False,
+    memory_limit: int | None = None,
+    threads: int | None = None,
 ) -> Compiled: ...
 
 
 @overload
 def compile(
-    *, check: bool = False, memory_limit: int | None = None
+    *, check: bool = False, memory_limit: int | None = None, threads: int | None = None
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 
 
@@ -41,6 +46,7 @@ def compile(
     *,
     check: bool = False,
     memory_limit: int | None = None,
+    threads: int | None = None,
 ) -> Any:
     """Compile ``fn``: run it as a native program, where one can do all that it does.
 
@@ -64,6 +70,8 @@ def compile(
             fails, instead of running ``fn`` as it was written.
         memory_limit: Bytes that a program may take beside arguments and states; of more it is
             refused before anything runs.
+        threads: In how many threads large loops and matrix products run; None for what
+            ``set_threads`` says. Results do not depend on the number, bit for bit.
 
     Returns:
         A callable. Of its methods ``lower(*args)`` gives the ``graph``, ``explain(*args)`` says
@@ -72,9 +80,12 @@ def compile(
 
     Raises:
         DeviceMemoryError: a program takes more than ``memory_limit``; the largest parts are named.
+        SettingError: ``threads`` is below 1, or above 256.
         TapeError: where Python asks for a value of an array argument or a captured Variable, as
             in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
     """
     if fn is None:
-        return partial(Compiled, check=check, memory_limit=memory_limit)
-    return Compiled(fn, check, memory_limit)
+        if threads is not None:
+            number_of_threads("compile", threads)
+        return partial(Compiled, check=check, memory_limit=memory_limit, threads=threads)
+    return Compiled(fn, check, memory_limit, threads)

@@ -29,7 +29,7 @@ import numpy as np
 
 from odyssey.compiler.native import Loaded, load
 
-__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size"]
+__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size", "thread_setters"]
 
 ROWS, COLUMNS = 101, 102
 """What ``order`` may be: which of its neighbours an element lies beside."""
@@ -64,6 +64,27 @@ def largest_size() -> int:
     """What sizes and steps may be at most; beyond it, the library would read other numbers."""
     found = _found()
     return found.largest if found else 0
+
+
+@cache
+def thread_setters() -> tuple[int, int]:
+    """Addresses of ``int get()`` and ``void set(int)``, for how many threads the library takes.
+
+    Zeros where it has none, or is not OpenBLAS.
+    """
+    found = _found()
+    library = found.library if found else None
+    if library is None:
+        return 0, 0
+    for before, after in _SETTERS:
+        get = _symbol(library, f"{before}openblas_get_num_threads{after}")
+        put = _symbol(library, f"{before}openblas_set_num_threads{after}")
+        if get and put:
+            return get, put
+    return 0, 0
+
+
+_SETTERS = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), ("", ""))
 
 
 @cache
@@ -151,6 +172,7 @@ class _Functions:
     def __init__(self, source: _Source) -> None:
         self.largest = 2**63 - 1 if source.kind == "long" else 2**31 - 1
         self._keep: list[object] = [source.keep]
+        self.library = source.keep if isinstance(source.keep, ctypes.CDLL) else None
         self.addresses = {f"ody_{name}": a for name, a in source.addresses.items()}
         if source.kind == "long" or (source.kind == "short" and _EIGHT_BYTES):
             return

@@ -52,6 +52,7 @@ class Program:
         result: What a run of the function returned for such arguments.
         bare: Whether all arguments are arrays, or numbers that may be any.
         calls: One word, which counts the calls that ``direct`` does.
+        threads: How many it has; 0 for what is said of all.
 
     Attributes:
         direct: A whole call in one native function; None where it takes Python.
@@ -60,13 +61,21 @@ class Program:
         UnsuitedError: no program can do what the function does.
     """
 
-    def __init__(self, trial: Trial, guards: Guards, result: Any, bare: bool, calls: Array) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        guards: Guards,
+        result: Any,
+        bare: bool,
+        calls: Array,
+        threads: int = 0,
+    ) -> None:
         graph = trial.graph
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
         try:
-            self.executable = Executable(graph)
+            self.executable = Executable(graph, threads=threads)
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare
@@ -182,7 +191,8 @@ class Program:
             gradient = _gradient(variable)  # one that is not there takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.completed(given[self._count :])
-        return timed(self.executable.graph, found, runs, numbers or ())
+        own = self.executable.threads
+        return timed(self.executable.graph, found, runs, numbers or (), own)
 
     def _run(self, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> Any:
         executable = self.executable

@@ -15,6 +15,7 @@ from odyssey.compiler.arguments import fixed, foreign, key_of, refuse_unhashable
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
+from odyssey.compiler.threads import number_of_threads
 from odyssey.compiler.trial import Trial, forget, tried
 from odyssey.errors import DeviceMemoryError
 from odyssey.table.row import noted
@@ -82,13 +83,18 @@ class Compiled(Inspected):
     _made_again = ("_again", "_known", "_latest", "_made", "_native", "_written")
 
     def __init__(
-        self, fn: Callable[..., Any], check: bool = False, memory_limit: int | None = None
+        self,
+        fn: Callable[..., Any],
+        check: bool = False,
+        memory_limit: int | None = None,
+        threads: int | None = None,
     ) -> None:
         update_wrapper(self, function("compile", fn))
         self._check = flag("compile", "check", check)
         self._limit = memory_limit
         if memory_limit is not None:
             self._limit = whole("compile", "memory_limit", memory_limit)
+        self._threads = 0 if threads is None else number_of_threads("compile", threads)
         self._fn = fn
         self._known: dict[Any, _Case] = {}
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
@@ -269,7 +275,7 @@ class Compiled(Inspected):
         bare = not named and all(type(a) is ndarray or k in places for k, a in enumerate(args))
         bare = bare and len(set(map(id, args))) == len(args)
         try:
-            program = Program(trial, guards, result, bare, self._native)
+            program = Program(trial, guards, result, bare, self._native, self._threads)
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:

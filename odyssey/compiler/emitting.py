@@ -16,12 +16,12 @@ from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.given import Taken
 from odyssey.compiler.ir import declarations
-from odyssey.compiler.loops import Loops
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import Buffer, Plan, covered
 from odyssey.compiler.products import Product
 from odyssey.compiler.routine import METADATA, Routine
 from odyssey.compiler.scans import Scan
+from odyssey.compiler.shared_loops import SharedLoops
 from odyssey.compiler.whole import whole
 from odyssey.spec import Spec
 
@@ -55,6 +55,13 @@ _BLAS = {
     for letter, number in (("s", "float"), ("d", "double"))
 }
 
+_POOL = (
+    "@ody_own = global i64 0",
+    "declare void @ody_parallel(ptr, ptr, i64, i64)",
+    "declare i64 @ody_enter(i64)",
+    "declare void @ody_leave()",
+)
+
 
 class _Driver:
     """The functions that call kernels in order."""
@@ -67,7 +74,7 @@ class _Driver:
         self.steps: list[str | Node] = []
         self.names: dict[int, str] = {}
         self.touched: dict[int, list[Buffer]] = {}
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[tuple[str, ...], str] = {}
         self._lines: list[str] = []
         self._used: set[int] = set()
         self._count = 0
@@ -97,14 +104,15 @@ class _Driver:
         name = self._known.get(text)
         if name is None:
             name = self._known[text] = f"k{len(self._known)}"
-            given, body = self.looks.bounded(*text) if self.looks else text
-            self.kernels.append(f"define internal void @{name}({given}) #0 {{\n{body}\n}}")
+            given, body, *blocks = self.looks.bounded(*text) if self.looks else text
+            parts = [f"define internal void @{name}({given}) #0 {{\n{body}\n}}", *blocks]
+            self.kernels += [part.replace("@self.", f"@{name}.") for part in parts]
         self.names[kernel.place] = name
         self.touched[kernel.place] = routine.buffers
-        given = [f"ptr {self.pointer(buffer)}" for buffer in routine.buffers]
+        passed = [f"ptr {self.pointer(buffer)}" for buffer in routine.buffers]
         if self.looks:
-            given += self.looks.limits(self.plan, routine.buffers, kernel.place)
-        self.do(f"  call void @{name}({', '.join(given)})", kernel.place)
+            passed += self.looks.limits(self.plan, routine.buffers, kernel.place)
+        self.do(f"  call void @{name}({', '.join(passed)})", kernel.place)
 
     def do(self, line: str, number: int) -> None:
         """Append a line; where there are clocks, what it takes is added to that of a number."""
@@ -196,9 +204,10 @@ def emit(
             )
             routine: Routine
             if kernel.kind == "product":
-                routine = Product(plan, kernel, known)
+                routine = Product(plan, kernel, known, bounds)
             else:
-                routine = Scan(plan, kernel) if kernel.kind == "scan" else Loops(plan, kernel)
+                made = Scan if kernel.kind == "scan" else SharedLoops
+                routine = made(plan, kernel, bounds)
             driver.call(kernel, routine)
         for node in kernel.checks:
             driver.check(node)
@@ -228,8 +237,11 @@ def emit(
 
 
 def _declared(text: str) -> str:
-    """Declare the products that are called."""
-    return "\n".join(line for name, line in _BLAS.items() if f"call void @{name}(" in text)
+    """Declare the products that are called, and the pool."""
+    lines = [line for name, line in _BLAS.items() if f"call void @{name}(" in text]
+    if "@ody_own" in text:
+        lines += _POOL
+    return "\n".join(lines)
 
 
 def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:

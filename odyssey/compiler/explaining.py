@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from odyssey.compiler.blas import thread_setters
 from odyssey.compiler.measuring import shown_number, work_of
+from odyssey.compiler.pool import why_one
+from odyssey.compiler.threads import get_threads
 
 __all__ = ["explained"]
 
@@ -34,6 +37,8 @@ def explained(program: Any) -> str:
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
+    if executable.shares:
+        lines.append(_threads(executable.threads or get_threads(), executable.module.text))
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
     places = program.guards.places()
@@ -44,3 +49,15 @@ def explained(program: Any) -> str:
     times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
     return "\n".join(lines)
+
+
+def _threads(number: int, text: str) -> str:
+    """In how many threads a program runs, and what keeps it from running in more."""
+    count = text.count(".take(ptr")
+    lone = why_one()
+    told = f"threads: {number}, by which {count} functions are shared"
+    if lone is not None:
+        return f"threads: 1, since {lone}"
+    if "@ody_enter(" in text and not all(thread_setters()):
+        told += "; products are not, since their library lets nobody say how many threads it takes"
+    return told

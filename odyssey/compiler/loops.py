@@ -9,6 +9,7 @@ precision. So its error is at most about 4096 / 16 + 16 roundings of the largest
 
 from __future__ import annotations
 
+from odyssey.compiler.cutting import Cut
 from odyssey.compiler.folds import folded, neutral
 from odyssey.compiler.fusing import Kernel, is_costly, levels, role
 from odyssey.compiler.ir import LLVM, Word
@@ -26,14 +27,19 @@ _Terms = list[tuple[Word, int]]
 class Loops(Placed):
     """The routine of a kernel of loops."""
 
-    def __init__(self, plan: Plan, kernel: Kernel) -> None:
-        super().__init__(plan, kernel)
+    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
+        super().__init__(plan, kernel, alone)
         self.space = kernel.space
         self.nodes = {n.id: n for n in kernel.nodes}
         self.roles = {n.id: role(n, kernel.space) for n in kernel.nodes}
         self.level = levels(kernel.nodes, kernel.space)
+        # What is computed once, of folds of everything, behind the loops.
+        self.late: list[Node] = []
+        # The loop of which a block is written, if any, with its first index and its length.
+        self.cut: tuple[Cut, Word, int | Word] | None = None
+        self.find_late()
         self.last_level = max(
-            self.level[n.id] + (self.roles[n.id] == "rowfold") for n in kernel.nodes
+            self.level[n.id] + (self.roles[n.id] == "rowfold") for n in self.in_nest()
         )
         # By number of a node in memory: pointer, first element, strides along the space.
         self.views: dict[int, tuple[str, int, tuple[int, ...]]] = {}
@@ -41,9 +47,23 @@ class Loops(Placed):
         self.totals: dict[int, str] = {}
         self.rows: dict[int, str] = {}
         self._find_views()
+        self.loops = self._loops()
         self._begin()
-        self._nest(self._loops(), [])
+        self.write()
         self._end()
+
+    def find_late(self) -> None:
+        """Look for what may come behind the loops: nothing, where they are not shared."""
+
+    def in_nest(self) -> list[Node]:
+        """What comes in the loops."""
+        late = {n.id for n in self.late}
+        return [n for n in self.kernel.nodes if n.id not in late]
+
+    def write(self) -> None:
+        """The loops."""
+        self.begin_totals()
+        self.nest(0, [])
 
     # -------------------------------------------------------------- before and behind the loops
 
@@ -72,10 +92,11 @@ class Loops(Placed):
         strides = home.view.broadcast(space).strides
         self.views[n.id] = (self.pointer(home.buffer), home.view.offset, strides)
 
-    def _is_total(self, n: Node) -> bool:
+    def is_total(self, n: Node) -> bool:
+        """Whether everything is folded to this."""
         return self.roles[n.id] in ("fold", "foldrows") and n.size == 1
 
-    def _partial(self, n: Node) -> str:
+    def partial(self, n: Node) -> str:
         """The type that parts of a total are added in."""
         return "f8" if n.detail[0] == "sum" and n.type in FLOATING else n.type
 
@@ -84,14 +105,16 @@ class Loops(Placed):
         for n in self.kernel.nodes:
             if n.kind == "scatter":
                 self.begin_with(n, n.inputs[0])
-            if self.roles[n.id] not in ("fold", "foldrows"):
-                continue
-            if n.size == 1:
-                kind = self._partial(n)
-                self.totals[n.id] = self.alloca(kind)
-                self._keep(neutral(self.code, n.detail[0], kind), self.totals[n.id])
-            else:
+            if self.roles[n.id] in ("fold", "foldrows") and not self.is_total(n):
                 self._fill(n, neutral(self.code, n.detail[0], n.type))
+
+    def begin_totals(self) -> None:
+        """Let what everything is folded to begin."""
+        for n in self.kernel.nodes:
+            if self.is_total(n):
+                kind = self.partial(n)
+                self.totals[n.id] = self.alloca(kind)
+                self.keep(neutral(self.code, n.detail[0], kind), self.totals[n.id])
 
     def _fill(self, n: Node, value: Word) -> None:
         pointer, start, strides = self.views[n.id]
@@ -106,19 +129,25 @@ class Loops(Placed):
         each(0, [])
 
     def _end(self) -> None:
+        known: dict[int, Word] = {}
         for n in self.kernel.nodes:
             if n.id in self.totals:
-                kind = self._partial(n)
-                found = self._kept(kind, self.totals[n.id])
-                pointer, start, _ = self.views[n.id]
-                at = self.address(n.type, pointer, (), start)
-                self.code.store(self.code.cast(found, n.type), at)
+                kind = self.partial(n)
+                found = self.kept(kind, self.totals[n.id])
+                known[n.id] = self.code.cast(found, n.type)
+        for n in self.late:
+            known[n.id] = self.value(n, lambda i: known[i.id] if i.id in known else self.number(i))
+        for id, found in known.items():
+            if id in self.views:
+                pointer, start, _ = self.views[id]
+                self.code.store(found, self.address(found.type, pointer, (), start))
 
-    def _keep(self, word: Word, place: str) -> None:
+    def keep(self, word: Word, place: str) -> None:
         """Write to the stack, where truths are of one bit."""
         self.code.line(f"store {LLVM[word.type]} {word.text}, ptr {place}")
 
-    def _kept(self, type: str, place: str) -> Word:
+    def kept(self, type: str, place: str) -> Word:
+        """Read what ``keep`` wrote."""
         return self.code.op(type, f"load {LLVM[type]}, ptr {place}")
 
     # -------------------------------------------------------------- the nest
@@ -148,31 +177,60 @@ class Loops(Placed):
     def _asks_indices(self) -> bool:
         return any(i.owner.kind == "index" for n in self.kernel.nodes for i in n.inputs)
 
-    def _nest(
-        self, loops: list[tuple[int, dict[int, int]]], outer: list[tuple[Word, dict[int, int]]]
-    ) -> None:
-        length, strides = loops[0]
-        if len(loops) > 1:
-            self.loop(length, lambda i: self._nest(loops[1:], [*outer, (i, strides)]))
-        elif length > 2 * BLOCK and self.totals and self.last_level == 0:
-            self._in_blocks(length, strides, outer)
-        else:
-            self._row(length, strides, outer)
+    def nest(self, depth: int, outer: list[tuple[Word, dict[int, int]]]) -> None:
+        """The loops from this one on."""
+        length, strides = self.loops[depth]
+        first: Word | None = None
+        count: int | Word = length
+        if self.cut is not None and self.cut[0].depth == depth:
+            _, first, count = self.cut
+        if depth < len(self.loops) - 1:
 
-    def _in_blocks(
-        self, length: int, strides: dict[int, int], outer: list[tuple[Word, dict[int, int]]]
+            def inner(i: Word) -> None:
+                i = i if first is None else first + i
+                self.nest(depth + 1, [*outer, (i, strides)])
+
+            self.loop(count, inner)
+        elif length > 2 * BLOCK and self.totals and self.last_level == 0:
+            self._in_short_rows(first, count, strides, outer)
+        elif first is not None:
+            self._part_of_row(first, count, strides, outer)
+        else:
+            self._row(count, strides, outer)
+
+    def _in_short_rows(
+        self,
+        begin: Word | None,
+        length: int | Word,
+        strides: dict[int, int],
+        outer: list[tuple[Word, dict[int, int]]],
     ) -> None:
         code = self.code
 
         def block(k: Word) -> None:
-            first = code.op("i8", f"mul nuw nsw i64 {k.text}, {BLOCK}")
-            left = code.op("i8", f"sub nsw i64 {length}, {first.text}")
+            done = code.op("i8", f"mul nuw nsw i64 {k.text}, {BLOCK}")
+            end = length.text if isinstance(length, Word) else length
+            left = code.op("i8", f"sub nsw i64 {end}, {done.text}")
             count = code.op("i8", f"call i64 @llvm.smin.i64(i64 {left.text}, i64 {BLOCK})")
-            self.first = first
-            self._row(count, strides, [*outer, (first, strides)])
-            self.first = None
+            first = done if begin is None else begin + done
+            self._part_of_row(first, count, strides, outer)
 
-        self.loop(-(-length // BLOCK), block)
+        if isinstance(length, int):
+            self.loop(-(-length // BLOCK), block)
+            return
+        above = code.op("i8", f"add nuw nsw i64 {length.text}, {BLOCK - 1}")
+        self.loop(code.op("i8", f"udiv i64 {above.text}, {BLOCK}"), block)
+
+    def _part_of_row(
+        self,
+        first: Word,
+        count: int | Word,
+        strides: dict[int, int],
+        outer: list[tuple[Word, dict[int, int]]],
+    ) -> None:
+        self.first = first
+        self._row(count, strides, [*outer, (first, strides)])
+        self.first = None
 
     first: Word | None = None
 
@@ -191,12 +249,12 @@ class Loops(Placed):
                 terms = [(index, by[id]) for index, by in outer]
                 self.bases[id] = self.address(self._node(id).type, pointer, terms, start)
         for level in range(self.last_level + 1):
-            here = [n for n in self.kernel.nodes if self.level[n.id] == level]
+            here = [n for n in self.in_nest() if self.level[n.id] == level]
             for n in here:
                 if self.roles[n.id] == "row":
                     self._compute_row(n)
                 elif self.roles[n.id] == "foldrows":
-                    self._add(n, self._of_row(n.inputs[0]))
+                    self.add(n, self._of_row(n.inputs[0]))
             roots = [
                 n
                 for n in here
@@ -249,7 +307,7 @@ class Loops(Placed):
         for n in roots:
             if self._folds_row(n):
                 sums[n.id] = self.alloca(n.type)
-                self._keep(neutral(code, n.detail[0], n.type), sums[n.id])
+                self.keep(neutral(code, n.detail[0], n.type), sums[n.id])
 
         def body(j: Word) -> None:
             known: dict[int, Word] = {}
@@ -264,8 +322,8 @@ class Loops(Placed):
                     at = self.at(n, n, places)
                     stores.append((self.put(n, value, at), at))
                 elif n.id in sums:
-                    old = self._kept(n.type, sums[n.id])
-                    self._keep(folded(code, n.detail[0], old, value), sums[n.id])
+                    old = self.kept(n.type, sums[n.id])
+                    self.keep(folded(code, n.detail[0], old, value), sums[n.id])
                 else:
                     at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
                     stores.append((folded(code, n.detail[0], code.load(n.type, at), value), at))
@@ -275,7 +333,7 @@ class Loops(Placed):
         self.loop(length, body)
         for n in roots:
             if n.id in sums:
-                self._settle(n, self._kept(n.type, sums[n.id]))
+                self._settle(n, self.kept(n.type, sums[n.id]))
 
     def _folds_row(self, n: Node) -> bool:
         """Whether the last axis is folded away, so that a loop along it has one sum."""
@@ -285,19 +343,19 @@ class Loops(Placed):
 
     def _settle(self, n: Node, value: Word) -> None:
         if self.roles[n.id] != "rowfold":
-            self._add(n, value)
+            self.add(n, value)
             return
         self.row[n.id] = value
         if n.id in self.bases:
             self.code.store(value, self.bases[n.id])
 
-    def _add(self, n: Node, value: Word) -> None:
+    def add(self, n: Node, value: Word) -> None:
         """Take what a row gave into a fold that goes on over rows."""
         code, how = self.code, n.detail[0]
         if n.id in self.totals:
-            kind, place = self._partial(n), self.totals[n.id]
-            old = self._kept(kind, place)
-            self._keep(folded(code, how, old, code.cast(value, kind), strictly=True), place)
+            kind, place = self.partial(n), self.totals[n.id]
+            old = self.kept(kind, place)
+            self.keep(folded(code, how, old, code.cast(value, kind), strictly=True), place)
         else:
             old = code.load(n.type, self.bases[n.id])
             code.store(folded(code, how, old, value, strictly=True), self.bases[n.id])

@@ -24,8 +24,8 @@ class Placed(Routine):
         whole: By number of a node whose elements are read, or written, at places, its memory.
     """
 
-    def __init__(self, plan: Plan, kernel: Kernel) -> None:
-        super().__init__(plan, kernel)
+    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
+        super().__init__(plan, kernel, alone)
         self.whole: dict[int, tuple[str, View]] = {}
 
     def see_whole(self, n: Node) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from odyssey.compiler.blas import largest_size
+from odyssey.compiler.cutting import Cut, cut, part_of_product, time_of
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import LLVM, Word
 from odyssey.compiler.planning import Home, Plan
@@ -23,8 +27,8 @@ _LETTERS = {"f4": "s", "f8": "d"}
 class Product(Tiles):
     """The routine of a product."""
 
-    def __init__(self, plan: Plan, kernel: Kernel, blas: bool = True) -> None:
-        super().__init__(plan, kernel)
+    def __init__(self, plan: Plan, kernel: Kernel, blas: bool = True, alone: bool = False) -> None:
+        super().__init__(plan, kernel, alone)
         node = kernel.nodes[0]
         self.type, self.blas = node.type, blas
         self.beta = node.detail[1]
@@ -45,7 +49,56 @@ class Product(Tiles):
         batch = c.shape[:-2]
         a = a.broadcast((*batch, *a.shape[-2:]))
         b = b.broadcast((*batch, *b.shape[-2:]))
-        self._each(0, [], [(p, v) for p, v in zip(pointers, (a, b, c), strict=True)])
+        operands = [(p, v) for p, v in zip(pointers, (a, b, c), strict=True)]
+        found = self._cut(batch) if blas else None
+        if found is None:
+            self.one = math.prod(batch) == 1
+            self._each(0, [], operands)
+            return
+        length, size = batch[found.depth], found.length
+
+        def block(k: Word, first: Word, count: int | Word) -> None:
+            self.range = found.depth, first, count
+            self._each(0, [], operands)
+            self.range = None
+
+        self._or_blocks(length, size, lambda: self._each(0, [], operands), block, True)
+
+    def _cut(self, batch: tuple[int, ...]) -> Cut | None:
+        if self.alone:
+            return None
+        return cut([*batch, 1], [*(n > 1 for n in batch), False], time_of(self.kernel), 1)
+
+    # Whether this is one product, and none of a batch.
+    one = False
+    # The axis of a batch of which a block is written, its first index and its length.
+    range: tuple[int, Word, int | Word] | None = None
+
+    def _or_blocks(
+        self,
+        length: int,
+        size: int,
+        whole: Callable[[], None],
+        block: Callable[[Word, Word, int | Word], None],
+        together: bool,
+    ) -> None:
+        """All at once, where threads are the library's own affair; else blocks.
+
+        Blocks are for any number of threads the same, also for one, since a library may add up a
+        part in another order; so they are not made where nobody asked for a number.
+        """
+        code = self.code
+        threads = code.op("i8", f"call i64 @ody_enter(i64 {self.own_threads().text})")
+        alone = code.op("b1", f"icmp eq i64 {threads.text}, 0")
+        code.line(f"br i1 {alone.text}, label %whole, label %blocks")
+        code.label("whole")
+        whole()
+        code.line("br label %done")
+        code.label("blocks")
+        self.in_blocks(length, size, block, together)
+        code.line("call void @ody_leave()")
+        code.line("br label %done")
+        code.label("done")
 
     def _tensors(
         self, pointers: list[str], views: tuple[View, View, View], axes: Inner, summed: bool
@@ -88,7 +141,19 @@ class Product(Tiles):
             sizes = Sizes(m, tuple(k for k, _, _ in across), tuple(k for k, _, _ in summing))
             (self.dots if along else self.across)(left, right, out, sizes)
 
-        self._nest(batch, each)
+        found = self._cut(batch)
+        if found is None:
+            self._nest(batch, each)
+            return
+        depth = found.depth
+
+        def block(k: Word, first: Word, count: int | Word) -> None:
+            def inner(before: list[Word], i: Word) -> None:
+                self._nest(batch[depth + 1 :], lambda after: each([*before, first + i, *after]))
+
+            self._nest(batch[:depth], lambda at: self.loop(count, lambda i: inner(at, i)))
+
+        self.in_blocks(batch[depth], found.length, block, True)
 
     def _begin_with(self, before: Home, out: Home) -> None:
         """What the product is added to, where it does not lie there."""
@@ -121,20 +186,31 @@ class Product(Tiles):
         # Of a batch of single rows, each may be a matrix where all are none.
         return tall if all(view.is_matrix() for view in tall) else (a, c)
 
-    def _each(self, axis: int, indices: list[Word], operands: list[tuple[str, View]]) -> None:
+    def _each(
+        self,
+        axis: int,
+        indices: list[Word],
+        operands: list[tuple[str, View]],
+    ) -> None:
         batch = operands[2][1].shape[:-2]
         if axis < len(batch):
-            self.loop(batch[axis], lambda i: self._each(axis + 1, [*indices, i], operands))
+            first: Word | None = None
+            count: int | Word = batch[axis]
+            if self.range is not None and self.range[0] == axis:
+                _, first, count = self.range
+
+            def inner(i: Word) -> None:
+                i = i if first is None else first + i
+                self._each(axis + 1, [*indices, i], operands)
+
+            self.loop(count, inner)
             return
-        places = [
-            self.address(
-                self.type,
-                pointer,
-                [(i, view.strides[k]) for k, i in enumerate(indices)],
-                view.offset,
-            )
-            for pointer, view in operands
-        ]
+
+        def place(which: int) -> str:
+            pointer, view = operands[which]
+            terms = [(i, view.strides[k]) for k, i in enumerate(indices)]
+            return self.address(self.type, pointer, terms, view.offset)
+
         a, b, c = (view for _, view in operands)
         (m, k), n = a.shape[-2:], b.shape[-1]
         strides = [view.strides[-2:] for view in (a, b, c)]
@@ -143,14 +219,17 @@ class Product(Tiles):
         few = m * n * k <= SMALL and k <= LONGEST
         reach = max(m, n, k, *(step for pair in strides for step in pair))
         if few or k <= 1 or not self.blas or reach > largest_size():
-            self._loops(places, (m, n, k), strides)
+            self._loops([place(0), place(1), place(2)], (m, n, k), strides)
         else:
-            self._call(places, (m, n, k), strides)
+            self._call(place, (m, n, k), strides)
 
     def _call(
-        self, places: list[str], sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
+        self,
+        place: Callable[[int], str],
+        sizes: tuple[int, int, int],
+        strides: list[tuple[int, ...]],
     ) -> None:
-        (a, b, c), (m, n, k), (sa, sb, sc) = places, sizes, strides
+        (a, b, c), (m, n, k), (sa, sb, sc) = (0, 1, 2), sizes, strides
         if sc[1] != 1 and n > 1:  # the product of the transposes, in the other order
             a, b, m, n = b, a, n, m
             sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
@@ -159,11 +238,32 @@ class Product(Tiles):
         kind, letter = LLVM[self.type], _LETTERS[self.type]
         one, beta = (self.code.const(self.type, v).text for v in (1.0, self.beta))
         step_c = max(sc[0] if m > 1 else n, n)
-        self.code.line(
-            f"call void @ody_{letter}gemm(i32 {_ROW_MAJOR}, i32 {how_a}, i32 {how_b}, i64 {m}, "
-            f"i64 {n}, i64 {k}, {kind} {one}, ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}, "
-            f"{kind} {beta}, ptr {c}, i64 {step_c})"
-        )
+
+        def call(m: int | str, n: int | str, a: str, b: str, c: str) -> None:
+            self.code.line(
+                f"call void @ody_{letter}gemm(i32 {_ROW_MAJOR}, i32 {how_a}, i32 {how_b}, i64 {m}, "
+                f"i64 {n}, i64 {k}, {kind} {one}, ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}, "
+                f"{kind} {beta}, ptr {c}, i64 {step_c})"
+            )
+
+        def whole() -> None:
+            call(m, n, place(a), place(b), place(c))
+
+        def block(k: Word, i: Word, count: int | Word) -> None:
+            to = place(c)
+            some = count.text if isinstance(count, Word) else count
+            if m > n:
+                first = self.address(self.type, place(a), [(i, sa[0])], 0)
+                call(some, n, first, place(b), self.address(self.type, to, [(i, sc[0])], 0))
+            else:
+                first = self.address(self.type, place(b), [(i, sb[1])], 0)
+                call(m, some, place(a), first, self.address(self.type, to, [(i, sc[1])], 0))
+
+        size = part_of_product(m, n, k) if self.one and not self.alone else None
+        if size is None:
+            whole()
+        else:
+            self._or_blocks(max(m, n), size, whole, block, False)
 
     def _loops(
         self, places: list[str], sizes: tuple[int, int, int], strides: list[tuple[int, ...]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import LLVM, MEMORY, Code, Word
@@ -29,10 +30,15 @@ class Routine:
     """A function of pointers, one for each buffer that it meets.
 
     Counters and sums lie on the stack, from where LLVM takes them into registers.
+
+    Args:
+        plan: Of the program.
+        kernel: What it is the routine of.
+        alone: Whether it is one function, of which threads share nothing.
     """
 
-    def __init__(self, plan: Plan, kernel: Kernel) -> None:
-        self.plan, self.kernel = plan, kernel
+    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
+        self.plan, self.kernel, self.alone = plan, kernel, alone
         self.code = Code()
         self.buffers: list[Buffer] = []
         self._pointers: dict[int, str] = {}
@@ -40,16 +46,96 @@ class Routine:
         self._labels = 0
         self._first: int | None = None  # of the lines that stand in a loop or behind one
         self._numbers: dict[int, Word] = {}
+        self._shared: list[str] = []
+        self._threaded: str | None = None
 
-    def text(self) -> tuple[str, str]:
-        """Parameters and body, which of like kernels are alike."""
+    def text(self) -> tuple[str, ...]:
+        """Parameters and body, which of like kernels are alike; and what blocks are, if any.
+
+        In all ``@self`` stands for the name of the routine.
+        """
         given = ", ".join(f"ptr noalias %b{k}" for k in range(len(self.buffers)))
+        if self._threaded is None:
+            return given, self._body()
+        # What is shared lies here; blocks get a list of addresses.
+        shared = [f"ptr noalias %s{k}" for k in range(len(self._shared))]
+        all_ = [*(f"%b{k}" for k in range(len(self.buffers))), *(s.split()[-1] for s in shared)]
+        self._entry += [f"  %s{k} = alloca {what}" for k, what in enumerate(self._shared)]
+        self._entry.append(f"  %given = alloca [{len(all_)} x ptr]")
+        for k, name in enumerate(all_):
+            self._entry += [
+                f"  %given{k} = getelementptr ptr, ptr %given, i64 {k}",
+                f"  store ptr {name}, ptr %given{k}",
+            ]
+        takes = ", ".join(filter(None, [given, *shared, "i64 %first, i64 %end"]))
+        return given, self._body(), _blocks(takes, self._threaded, len(all_))
+
+    def _body(self) -> str:
         lines = ["entry:", *self._entry, "  br label %start", "start:"]
         body = self.code.lines
         first = len(body) if self._first is None else self._first
         # What runs once is called: copies of it took half of the time of compiling Adam.
         once = [f"{line} noinline" if "@odyssey." in line else line for line in body[:first]]
-        return given, "\n".join([*lines, *once, *body[first:], "  ret void"])
+        return "\n".join([*lines, *once, *body[first:], "  ret void"])
+
+    # -------------------------------------------------------------- threads
+
+    def in_blocks(
+        self, length: int, size: int, body: Callable[[Word, Word, int | Word], None], whole: bool
+    ) -> None:
+        """Blocks of indices, by several threads; once in a routine.
+
+        It is a function of its own, and so sees no value that was computed before, but what is
+        ``shared``.
+
+        Args:
+            length: Indices.
+            size: Of a block; the last may be shorter.
+            body: ``body(k, first, count)`` writes down block ``k``, of some indices.
+            whole: Whether blocks that one thread takes together may be done as one.
+        """
+        if self._first is None:
+            self._first = len(self.code.lines)
+        own = self.own_threads()
+        self.code.line(
+            f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {-(-length // size)}, "
+            f"i64 {own.text})"
+        )
+        with self._elsewhere() as code:
+            begin, end = (Word(code, "i8", name) for name in ("%first", "%end"))
+
+            def part(k: Word, after: Word) -> None:
+                first = code.op("i8", f"mul nuw nsw i64 {k.text}, {size}")
+                last = code.op("i8", f"mul nuw nsw i64 {after.text}, {size}")
+                if length % size:
+                    last = code.call("i8", "llvm.smin.i64", last, code.const("i8", length))
+                known = length % size == 0 and not whole
+                body(k, first, size if known else last - first)
+
+            if whole:
+                part(begin, end)
+            else:
+                self.loop(end - begin, lambda i: part(begin + i, begin + i + 1))
+            self._threaded = self._body()
+
+    def own_threads(self) -> Word:
+        """What the program was given of threads; 0 where nothing."""
+        return self.code.op("i8", "load i64, ptr @ody_own")
+
+    @contextmanager
+    def _elsewhere(self) -> Iterator[Code]:
+        """Write another function for a while."""
+        kept = self.code, self._entry, self._first, self._numbers
+        self.code, self._entry, self._first, self._numbers = Code(), [], None, {}
+        try:
+            yield self.code
+        finally:
+            self.code, self._entry, self._first, self._numbers = kept
+
+    def shared(self, type: str, count: int) -> str:
+        """Room on the stack that blocks know."""
+        self._shared.append(f"[{count} x {LLVM[type]}], align 64")
+        return f"%s{len(self._shared) - 1}"
 
     # -------------------------------------------------------------- memory
 
@@ -153,3 +239,14 @@ def _at_once(length: int | Word) -> int:
     """How many vectors a loop of long steps is to take at a time."""
     known = max(_ENOUGH.values()) if isinstance(length, Word) else length
     return max((n for n, least in _ENOUGH.items() if known >= least), default=1)
+
+
+def _blocks(takes: str, body: str, count: int) -> str:
+    """A function of blocks, and how the pool calls it."""
+    lines = [f"define internal void @self.blocks({takes}) #0 {{\n{body}\n}}"]
+    lines.append("define internal void @self.take(ptr %given, i64 %first, i64 %end) {")
+    for k in range(count):
+        lines.append(f"  %at{k} = getelementptr ptr, ptr %given, i64 {k}")
+        lines.append(f"  %p{k} = load ptr, ptr %at{k}")
+    known = [*(f"ptr %p{k}" for k in range(count)), "i64 %first", "i64 %end"]
+    return "\n".join([*lines, f"  call void @self.blocks({', '.join(known)})", "  ret void", "}"])

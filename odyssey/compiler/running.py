@@ -38,6 +38,7 @@ from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import ALIGNMENT, Plan, plan
+from odyssey.compiler.pool import symbols
 from odyssey.compiler.quantities import Arithmetic
 from odyssey.graph.graph import Given, Graph, State
 from odyssey.spec import Array
@@ -57,14 +58,17 @@ class Executable:
         dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
         numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
+        threads: How many it was given; 0 for what is said of all.
+        shares: Whether there are loops or products that several threads share.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
             answers are those of ``entry``.
         rest: Runs the last step, where there are several.
     """
 
-    def __init__(self, graph: Graph, clocks: bool = False) -> None:
+    def __init__(self, graph: Graph, clocks: bool = False, threads: int = 0) -> None:
         self.graph = graph
+        self.threads = threads
         self.seconds: dict[str, float] = {}
         begun = perf_counter()
         low = lower(graph)
@@ -87,8 +91,15 @@ class Executable:
             self.plan, self.inputs, layout(), blas(), left, clocks, numbers=taken
         )
         self.seconds["write down"] = perf_counter() - begun
-        symbols = {**blas(), **functions()} if self.module.direct else blas()
-        self.loaded: Loaded = load(self.module.text, symbols)
+        self.shares = "@ody_own" in self.module.text
+        outside = {
+            **blas(),
+            **(functions() if self.module.direct else {}),
+            **(symbols() if self.shares else {}),
+        }
+        self.loaded: Loaded = load(self.module.text, outside)
+        if self.shares:
+            write(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from odyssey.compiler.cutting import Cut, cut, time_of
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.ir import LLVM, Word
 from odyssey.compiler.nodes import Node
@@ -40,15 +41,45 @@ class _Array(NamedTuple):
 class Scan(Routine):
     """The routine of a scan."""
 
-    def __init__(self, plan: Plan, kernel: Kernel) -> None:
-        super().__init__(plan, kernel)
+    def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
+        super().__init__(plan, kernel, alone)
         self.node = node = kernel.nodes[0]
         self.axis = node.detail[1]
         self.inputs = [self._array(i) for i in node.inputs]
         self.out = self._array(node)
         long = [a for a, n in enumerate(node.shape) if n > 1 and a != self.axis]
-        heads = [a for a in long if a < self.axis]
-        tails = [a for a in long if a > self.axis]
+        self._heads = [a for a in long if a < self.axis]
+        self._tails = [a for a in long if a > self.axis]
+        # Axes along which only a part is done here: its first index, and its length.
+        self._parts: dict[int, tuple[Word, int | Word]] = {}
+        found = None if alone else self._cut()
+        if found is None:
+            self._all()
+            return
+        axis = [*self._heads, *self._tails][found.depth]
+
+        def block(k: Word, first: Word, count: int | Word) -> None:
+            self._parts[axis] = first, count
+            self._all()
+
+        self.in_blocks(node.shape[axis], found.length, block, True)
+
+    def _cut(self) -> Cut | None:
+        """Blocks of lines: of the first axis before that of the scan, or else behind it."""
+        shape = self.node.shape
+        axes = [*self._heads, *self._tails]
+        free = [a in self._heads[:1] or (not self._heads and a in self._tails[:1]) for a in axes]
+        lengths = [*(shape[a] for a in axes), 1]
+        # Lines along the last axis are taken several at a time.
+        lines = not self._tails and len(self._heads) == 1
+        if lines or axes == self._tails[:1]:
+            lengths.pop()
+        else:
+            free.append(False)
+        return cut(lengths, free, time_of(self.kernel), _LINES, not self._heads)
+
+    def _all(self) -> None:
+        heads, tails = self._heads, self._tails
         if tails:
             self._over(heads, [], lambda places: self._side_by_side(tails, places))
         else:
@@ -90,8 +121,17 @@ class Scan(Routine):
         if not axes:
             body(places)
             return
-        length = self.node.shape[axes[0]]
-        self.loop(length, lambda i: self._over(axes[1:], [*places, _Place(axes[0], i)], body))
+        first, count = self._range(axes[0])
+
+        def inner(i: Word) -> None:
+            at = i if first is None else first + i
+            self._over(axes[1:], [*places, _Place(axes[0], at)], body)
+
+        self.loop(count, inner)
+
+    def _range(self, axis: int) -> tuple[Word | None, int | Word]:
+        """First index and number of indices along an axis."""
+        return self._parts.get(axis, (None, self.node.shape[axis]))
 
     def _side_by_side(self, tails: list[int], places: list[_Place]) -> None:
         """All first elements, then all second ones."""
@@ -114,17 +154,29 @@ class Scan(Routine):
             self._lines([places])
             return
         (axis,) = across
-        length = self.node.shape[axis]
+        begin, length = self._range(axis)
+        code = self.code
 
         def chunk(k: Word) -> None:
-            first = k * _LINES
+            first = k * _LINES if begin is None else begin + k * _LINES
             self._lines([[*places, _Place(axis, first, more)] for more in range(_LINES)])
 
+        def one(k: Word) -> None:
+            self._lines([[*places, _Place(axis, k if begin is None else begin + k, done)]])
+
+        if isinstance(length, Word):
+            done = 0
+            chunks = code.op("i8", f"udiv i64 {length.text}, {_LINES}")
+            self.loop(chunks, chunk)
+            assert begin is not None, "a part has a beginning"
+            begin = begin + chunks * _LINES
+            self.loop(code.op("i8", f"urem i64 {length.text}, {_LINES}"), one)
+            return
         if length >= _LINES:
             self.loop(length // _LINES, chunk)
-        start = length - length % _LINES
-        if start < length:
-            self.loop(length - start, lambda k: self._lines([[*places, _Place(axis, k, start)]]))
+        done = length - length % _LINES
+        if done < length:
+            self.loop(length - done, one)
 
     def _lines(self, lines: list[list[_Place]]) -> None:
         """Lines at a time, each with its last element on the stack."""

@@ -86,7 +86,13 @@ class Profile(NamedTuple):
         return "\n".join(lines)
 
 
-def timed(graph: Graph, arrays: Sequence[Any], runs: int, numbers: Sequence[Any] = ()) -> Profile:
+def timed(
+    graph: Graph,
+    arrays: Sequence[Any],
+    runs: int,
+    numbers: Sequence[Any] = (),
+    threads: int = 0,
+) -> Profile:
     """Run a program on copies of its states, and tell what its kernels take.
 
     Args:
@@ -94,12 +100,13 @@ def timed(graph: Graph, arrays: Sequence[Any], runs: int, numbers: Sequence[Any]
         arrays: Of its arguments, and of gradients from before; of other specs than its inputs.
         runs: How often.
         numbers: What is ``completed`` of the numbers among the arguments.
+        threads: How many it has; 0 for what is said of all.
 
     Raises:
         UnfitError: an argument is of another spec.
         OdysseyError: the program refuses what the arguments hold.
     """
-    executable = Executable(graph, clocks=True)
+    executable = Executable(graph, clocks=True, threads=threads)
     given = executable.plain(arrays)
     if not executable.numbers.put(executable.numbers.given(numbers) or ()):
         raise UnfitError("a number is of another class, or beyond the dtype that it meets")

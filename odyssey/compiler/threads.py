@@ -1,0 +1,68 @@
+"""In how many threads programs run: what is said of it, for all and for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odyssey.checks import whole
+from odyssey.errors import SettingError
+
+__all__ = ["MOST", "get_threads", "number_of_threads", "said", "set_threads", "tell"]
+
+MOST = 256
+"""Threads that there can be."""
+
+# What was said; and who is told of it, which is the native pool, once there is one.
+_said: list[int] = [0]
+_told: list[Callable[[int], object]] = []
+
+
+def set_threads(number: int | None) -> None:
+    """Say in how many threads compiled functions run, but those that were given a number.
+
+    Large loops and matrix products are cut into blocks, and a block is computed in the same way
+    whoever takes it: results are equal, bit for bit, whatever the number.
+
+    Args:
+        number: At least 1. As long as nothing is said, and after None, loops run in one thread, and
+            matrix products as the library that NumPy calls does them, which may have threads of its
+            own.
+
+    Raises:
+        DTypeError: it is no whole number.
+        SettingError: it is below 1, or above 256.
+
+    >>> set_threads(2)
+    >>> get_threads()
+    2
+    >>> set_threads(None)
+    """
+    _said[0] = 0 if number is None else number_of_threads("set_threads", number)
+    for tell_one in _told:
+        tell_one(_said[0])
+
+
+def get_threads() -> int:
+    """In how many threads compiled functions run: what ``set_threads`` said, else 1."""
+    return _said[0] or 1
+
+
+def number_of_threads(who: str, value: Any) -> int:
+    """Check a number of threads."""
+    name = "number" if who == "set_threads" else "threads"
+    found = whole(who, name, value, 1)
+    if found > MOST:
+        raise SettingError(f"{who}: {name}={found}; it must be at most {MOST}")
+    return found
+
+
+def said() -> int:
+    """What was said; 0 where nothing was."""
+    return _said[0]
+
+
+def tell(who: Callable[[int], object]) -> None:
+    """Tell somebody what is said, now and whenever it changes."""
+    _told.append(who)
+    who(_said[0])
