@@ -76,6 +76,7 @@ class Trace:
         self.looked_at: Callable[..., Any] = lambda row, values, options: ()
         self._place = -1
         self._labels: dict[int, str] = {}
+        self._taken: set[str] = set()  # by labels, and by those of their gradients
         self._names: dict[int, str] = {}
 
     # -------------------------------------------------------------- refusals
@@ -261,12 +262,10 @@ class Trace:
         """What a Variable is called: by its name, or as the function spells it; no two alike."""
         if variable._id not in self._labels:
             name = variable.name or self._names.get(variable._id) or "unnamed"
-            known = self._labels.values()
-            taken = {*known, *(f"{other}.grad" for other in known)}
             choice = chain((name,), (f"{name}#{k}" for k in count(2)))
-            self._labels[variable._id] = next(
-                one for one in choice if taken.isdisjoint((one, f"{one}.grad"))
-            )
+            label = next(o for o in choice if self._taken.isdisjoint((o, f"{o}.grad")))
+            self._labels[variable._id] = label
+            self._taken |= {label, f"{label}.grad"}
         name = self._labels[variable._id]
         return name if field == "data" else f"{name}.{field}"
 
