@@ -19,11 +19,16 @@ __all__ = ["WATCHMEN", "bounded", "extent", "fault_of", "limits", "words_at"]
 
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
 _SIZES |= {"{ float, float }": 8, "{ double, double }": 16}
-_TYPE = r"(\{[^}]*\}|\w+)"
+_TYPE = r"(\{[^}]*\}|<[^>]*>|\w+)"
 _LOAD = re.compile(rf"(  %\w+ = load {_TYPE}, ptr )(%\w+)(.*)")
 _STORE = re.compile(rf"(  store {_TYPE} [^,]+, ptr )(%\w+)(.*)")
 _GEP = re.compile(rf"  (%\w+) = getelementptr (?:inbounds )?{_TYPE}, ptr (%\w+), ")
 _ALLOCA = re.compile(rf"  (%\w+) = alloca (?:\[(\d+) x {_TYPE}\]|{_TYPE})")
+_MASK = re.compile(r"  (%\w+) = bitcast i\d+ (\d+) to <\d+ x i1>")
+_MASKED = re.compile(
+    r"(  (?:%\w+ = )?call [^@]*@llvm\.masked\.(load|store)\.v\d+f(\d+)\.p0\([^%]*?"
+    r"(?:<[^>]*> %\w+, )?ptr )(%\w+)(, .*<\d+ x i1> (%\w+).*)"
+)
 _GEMM = re.compile(r"  call void @ody_([sd])gemm\((.*)\)")
 _MOVE = re.compile(r"  call void @llvm\.memmove[^(]*\(ptr (%\w+), ptr (%\w+), i64 (\d+), .*\)")
 _AS_IT_IS = 111
@@ -33,7 +38,7 @@ _AS_IT_IS = 111
 _WORDS = 7
 
 WATCHMEN = f"""@odyssey_fault = global [{_WORDS} x i64] zeroinitializer
-@odyssey_elsewhere = global [64 x i8] zeroinitializer
+@odyssey_elsewhere = global [128 x i8] zeroinitializer, align 64
 define internal i1 @odyssey_within(ptr %at, i64 %bytes, ptr %base, i64 %low, i64 %high, i64 %place,
     i64 %which, i64 %writes) noinline {{
   %looks = load i64, ptr @odyssey_fault
@@ -101,13 +106,23 @@ class _Text:
         }
         self.lines: list[str] = []
         self._count = 0
+        self._masks: dict[str, int] = {}  # of how many elements
 
     def take(self, line: str) -> None:
         found = _ALLOCA.match(line)
         if found is not None:
             name, count, many, one = found.groups()
-            size = int(count) * _SIZES[many] if count else _SIZES[one]
+            size = int(count) * _size(many) if count else _size(one)
             self._roots[name] = (name, -1, "0", str(size))
+        found = _MASK.match(line)
+        if found is not None:
+            self._masks[found[1]] = int(found[2]).bit_length()
+        found = _MASKED.match(line)
+        if found is not None:
+            start, how, bits, at, rest, mask = found.groups()
+            size = self._masks[mask] * int(bits) // 8
+            self.lines.append(f"{start}{self._safe(at, size, int(how == 'store'))}{rest}")
+            return
         found = _GEP.match(line)
         if found is not None:
             self._roots[found[1]] = self._roots[found[3]]
@@ -116,7 +131,7 @@ class _Text:
             found = pattern.match(line)
             if found is not None:
                 start, type, at, rest = found.groups()
-                line = f"{start}{self._safe(at, _SIZES[type], writes)}{rest}"
+                line = f"{start}{self._safe(at, _size(type), writes)}{rest}"
                 break
         else:
             assert not re.match(r"\s+(%\w+ = load|store) ", line), f"not looked at: {line}"
@@ -129,7 +144,7 @@ class _Text:
             to, source, length = found.groups()
             self._unless_outside(line, [(to, int(length), 1), (source, int(length), 0)])
             return
-        assert not re.search(r"@ody_|@llvm\.mem", line), f"not looked at: {line}"
+        assert not re.search(r"@ody_|@llvm\.m(em|asked)", line), f"not looked at: {line}"
         self.lines.append(line)
 
     def _look(self, at: str, size: int, writes: int) -> str:
@@ -165,6 +180,14 @@ class _Text:
             f"  br label %beyond{k}",
             f"beyond{k}:",
         ]
+
+
+def _size(type: str) -> int:
+    """Bytes of a type."""
+    if type.startswith("<"):
+        count, one = type[1:-1].split(" x ")
+        return int(count) * _SIZES[one]
+    return _SIZES[type]
 
 
 def _of_product(letter: str, given: str) -> list[tuple[str, int, int]]:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from odyssey.kernels.scalars import Program, program
+from odyssey.kernels.scalars import Program, Term, program
 
-__all__ = ["BYTES", "SIZES", "Meaning", "meaning", "type_of"]
+__all__ = ["BYTES", "SIZES", "Meaning", "is_step", "meaning", "type_of"]
 
 SIZES = {
     "f4": 4,
@@ -50,3 +50,13 @@ def meaning(scalar: Callable[..., Any], arity: int, options: tuple[Any, ...], ty
         return _meaning(scalar, arity, options, repr(options), type)
     except TypeError:  # an option that is not hashable
         return _meaning.__wrapped__(scalar, arity, options, "", type)
+
+
+def is_step(program: Program, name: str) -> bool:
+    """Whether a scalar is this one step of its two numbers in order, and nothing else."""
+    if program.arity != 2 or len(program.steps) != 1:
+        return False
+    ((step, operands),) = program.steps
+    # By numbers: to compare Terms would write a step.
+    ids = [o.id if isinstance(o, Term) else None for o in operands]
+    return step == name and ids == [0, 1] and getattr(program.result, "id", None) == 2

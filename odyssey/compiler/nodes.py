@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.meanings import BYTES, SIZES, Meaning, meaning, type_of
+from odyssey.compiler.meanings import BYTES, SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.views import View
-from odyssey.kernels.scalars import program
 from odyssey.spec import Shape
 
 __all__ = [
@@ -159,8 +158,7 @@ class Nodes:
     def map(self, means: Meaning, inputs: Sequence[Node], shape: Shape, type: str) -> Node:
         """A program on each element of inputs that broadcast to ``shape``."""
         inputs = [_unstretched(i) for i in inputs]
-        first = means.program
-        if first.steps in (_TIMES, _TIMES[::-1]) and first.arity == 2:
+        if is_step(means.program, "mul"):
             for one, other in (inputs, inputs[::-1]):
                 if other.type == type and other.shape == shape and _is_one(one):
                     return other
@@ -350,9 +348,6 @@ class Nodes:
             self.make("part", [made], spec.shape, type_of(spec.dtype), k)
             for k, spec in enumerate(results)
         ]
-
-
-_TIMES = program(lambda x, y: x * y, 2).steps
 
 
 def _is_one(x: Node) -> bool:

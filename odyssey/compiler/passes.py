@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odyssey.compiler.meanings import is_step, meaning
 from odyssey.compiler.nodes import Node, Nodes
 from odyssey.compiler.rewriting import live, rebuilt, replaced
-from odyssey.kernels.scalars import Term
+from odyssey.kernels import T
 
 __all__ = ["accumulated", "batches_summed", "joined"]
 
@@ -31,11 +32,7 @@ def _users(roots: Sequence[Node]) -> dict[int, list[Node]]:
 
 def _is(node: Node, step: str) -> bool:
     """Whether a map is this one step of its two inputs, and nothing else."""
-    if node.kind != "map" or len(node.inputs) != 2 or len(node.work.steps) != 1:
-        return False
-    ((name, operands),) = node.work.steps
-    ids = [o.id if isinstance(o, Term) else None for o in operands]
-    return bool(name == step and ids == [0, 1] and getattr(node.work.result, "id", None) == 2)
+    return node.kind == "map" and len(node.inputs) == 2 and is_step(node.work, step)
 
 
 def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
@@ -49,10 +46,24 @@ def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
             return None
         if any(not _apart(x, y, node.shape) for x in a.work for y in b.work):
             return None
-        parts = list(zip((*a.inputs, *b.inputs), (*a.work, *b.work), strict=True))
+        found = [_plus_zero(nodes, i) for i in (*a.inputs, *b.inputs)]
+        parts = list(zip(found, (*a.work, *b.work), strict=True))
         return nodes.join(parts, node.shape, node.type)
 
     return rebuilt(nodes, roots, rule)
+
+
+def _and_zero(x: Any) -> Any:
+    return x + T(0)
+
+
+def _plus_zero(nodes: Nodes, part: Node) -> Node:
+    """A part as it is in a sum with 0, which takes the sign of a negative zero."""
+    if part.type not in ("f4", "f8"):
+        return part
+    means = meaning(_and_zero, 1, (), part.type)
+    known = part.kind == "map" and part.detail == means.text
+    return part if known else nodes.map(means, [part], part.shape, part.type)
 
 
 def _apart(a: tuple[Any, ...], b: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
@@ -119,19 +130,31 @@ def _added_to(
         return None
     for scaled, g in (update.inputs, update.inputs[::-1]):
         base = _unshaped(g, users)
-        alone = len(users[base.id]) == 1 and base.kind == "product" and base.detail[1] == 0.0
-        if not (_is(scaled, "mul") and alone and len(users[scaled.id]) == 1):
+        if len(users[base.id]) != 1 or base.kind != "product" or base.detail[1] != 0.0:
             continue
-        cores = [_unshaped(i, users) for i in scaled.inputs]
-        if state not in cores or base.size <= _FEW or len(base.shape) != 2:
+        if base.size <= _FEW or len(base.shape) != 2:
             continue
-        (number,) = [i for i in cores if i is not state] or [state]
-        if number.kind == "number" and base.shape == state.shape and base.type == state.type:
-            detail = (base.detail[0], float(number.work), *base.detail[2:])
+        factor = _factor(scaled, state, users)
+        if factor is not None and base.shape == state.shape and base.type == state.type:
+            detail = (base.detail[0], factor, *base.detail[2:])
             made = nodes.make("product", [*base.inputs, state], base.shape, base.type, detail)
             made.of = base.of
             return nodes.reshape(made, update.shape)
     return None
+
+
+def _factor(scaled: Node, state: Node, users: Mapping[int, list[Node]]) -> float | None:
+    """By which number a state is multiplied, and nobody else sees that; None where it is not."""
+    if _unshaped(scaled, users) is state:
+        return 1.0
+    if not _is(scaled, "mul") or len(users[scaled.id]) != 1:
+        return None
+    cores = [_unshaped(i, users) for i in scaled.inputs]
+    numbers = [i for i in cores if i is not state]
+    if len(numbers) != 1 or numbers[0].kind != "number":
+        return None
+    # 0 times NaN is NaN, and BLAS does not read what it is to multiply by 0.
+    return float(numbers[0].work) or None
 
 
 def _unshaped(node: Node, users: Mapping[int, list[Node]]) -> Node:

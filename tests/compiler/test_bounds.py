@@ -118,6 +118,29 @@ def test_a_model_of_all_kinds_of_kernels_keeps_within_its_buffers(dtype):
     assert looks.count() > 10_000
 
 
+@pytest.mark.parametrize(
+    ("size", "channels", "padding", "stride"), [(9, 3, 1, 1), (12, 5, 2, 2), (7, 1, 0, 1)]
+)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_convolutions_read_windows_within_their_images(size, channels, padding, stride, dtype):
+    images = RNG.normal(size=(2, channels, size, size)).astype(dtype)
+    w = Variable(RNG.normal(size=(4, channels, 3, 3)).astype(dtype), requires_grad=True)
+
+    def step(images):
+        with GradientTape() as tape:
+            leaf = Variable(images, requires_grad=True)
+            h = ops.relu(ops.conv2d(leaf, w, padding=padding, stride=stride))
+            loss = (ops.max_pool2d(h, window=2) ** 2).sum()
+        return tape.gradient(loss, [w, leaf])
+
+    with within_bounds() as looks:
+        compiled = od.compile(step)
+        for _ in range(3):
+            compiled(images)
+    assert compiled.statistics().native == 2
+    assert looks.count() > 100
+
+
 @pytest.mark.parametrize("layout", ["turned", "reversed", "every other"])
 def test_states_that_lie_apart_in_memory_are_touched_where_they_are(layout):
     base = np.zeros((12, 18))

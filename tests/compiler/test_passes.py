@@ -1,0 +1,303 @@
+"""Each pass over nodes means what it found: values by NumPy before and after, at random graphs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import odyssey as od
+from odyssey import Variable
+from odyssey.compiler.arranging import Roots, free_parts, settle_products, settle_views
+from odyssey.compiler.lowering import Lowered
+from odyssey.compiler.nodes import Nodes, meaning
+from odyssey.compiler.passes import accumulated, batches_summed, joined
+from odyssey.compiler.planning import plan
+from odyssey.compiler.rewriting import live, rebuilt, replaced
+from odyssey.compiler.windowed import windowed
+from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
+from support.node_values import evaluated
+
+ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
+
+
+# ------------------------------------------------------------------ making nodes
+
+
+@settings(max_examples=150, **CALM)
+@given(graphs(whole=False))
+def test_nodes_mean_what_they_were_asked_for_with_nan_infinities_and_signs_of_zeros(found):
+    graph, roots, _ = found
+    same(evaluated(nodes_of(roots), graph.leaves), arrays(roots))
+
+
+@settings(max_examples=100, **CALM)
+@given(graphs())
+def test_nodes_of_sums_and_products_mean_what_they_were_asked_for(found):
+    graph, roots, _ = found
+    alike(evaluated(nodes_of(roots), graph.leaves), arrays(roots))
+
+
+@settings(max_examples=60, **CALM)
+@given(graphs())
+def test_equal_nodes_are_made_once(found):
+    graph, _, _ = found
+    for node in list(graph.nodes.all):
+        again = graph.nodes.make(
+            node.kind, node.inputs, node.shape, node.type, node.detail, node.work
+        )
+        assert again is node
+    keys = {(n.kind, n.inputs, n.shape, n.type, str(n.detail)) for n in graph.nodes.all}
+    assert len(keys) == len(graph.nodes.all)
+
+
+@settings(max_examples=60, **CALM)
+@given(graphs())
+def test_what_is_live_is_what_roots_are_made_of_inputs_first(found):
+    _, roots, _ = found
+    order = live(nodes_of(roots))
+    seen = set()
+    for node in order:
+        assert {i.id for i in node.inputs} <= seen
+        seen.add(node.id)
+    needed, stack = set(), nodes_of(roots)
+    while stack:
+        node = stack.pop()
+        needed.add(node.id)
+        stack += [i for i in node.inputs if i.id not in needed]
+    assert seen == needed
+
+
+# ------------------------------------------------------------------ rewriting
+
+
+@settings(max_examples=60, **CALM)
+@given(graphs(whole=False))
+def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
+    graph, roots, _ = found
+
+    def rule(node, inputs):
+        if node.kind not in ("map", "fold"):
+            return None
+        return graph.nodes.copy(graph.nodes.like(node, inputs), "here")
+
+    made = rebuilt(graph.nodes, nodes_of(roots), rule)
+    same(evaluated(made, graph.leaves), arrays(roots))
+    assert len(live(made)) >= len(live(nodes_of(roots)))
+
+
+@settings(max_examples=60, **CALM)
+@given(graphs(whole=False), st.data())
+def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, data):
+    graph, roots, _ = found
+    order = [n for n in live(nodes_of(roots)) if n.kind != "number"]
+    chosen = data.draw(st.lists(st.sampled_from(order), max_size=4, unique_by=id))
+    # Two negations of what a node is computed of: another node of the same value, bit for bit.
+    nodes, means = graph.nodes, meaning(lambda x: -x, 1, (), "f8")
+    new = {}
+    for node in chosen:
+        if node.kind == "map" and node.type == "f8":
+            twin = nodes.make("map", node.inputs, node.shape, "f8", "a twin", node.work)
+            turned = nodes.map(means, [twin], node.shape, "f8")
+            new[node.id] = nodes.map(means, [turned], node.shape, "f8")
+    made = replaced(nodes, nodes_of(roots), new)
+    same(evaluated([made[n.id] for n in nodes_of(roots)], graph.leaves), arrays(roots))
+    assert not set(new) & {n.id for n in live(made[n.id] for n in nodes_of(roots))}
+
+
+@settings(max_examples=80, **CALM)
+@given(graphs())
+def test_wholes_of_parts_that_are_summed_become_wholes(found):
+    graph, roots, _ = found
+    made = joined(graph.nodes, nodes_of(roots))
+    alike(evaluated(made, graph.leaves), arrays(roots))
+
+
+@pytest.mark.parametrize("x", [-0.0, 0.0, np.nan, np.inf])
+def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
+    nodes = Nodes()
+    a, b = (nodes.leaf("input", k, (2,), "f8") for k in range(2))
+    first = nodes.join([(a, (slice(0, 2),))], (4,), "f8")
+    second = nodes.join([(b, (slice(2, 4),))], (4,), "f8")
+    root = nodes.map(ADD, [first, second], (4,), "f8")
+    leaves = {("input", 0): np.full(2, x), ("input", 1): np.full(2, -x)}
+    wanted = np.concatenate([np.full(2, x) + 0.0, 0.0 + np.full(2, -x)])
+    same(evaluated([root], leaves), [wanted])
+    made = joined(nodes, [root])
+    assert made[0].kind == "join"
+    same(evaluated(made, leaves), [wanted])
+
+
+def test_parts_that_share_a_place_are_summed_and_not_joined():
+    nodes = Nodes()
+    a, b = (nodes.leaf("input", k, (3,), "f8") for k in range(2))
+    first = nodes.join([(a, (slice(0, 3),))], (4,), "f8")
+    second = nodes.join([(b, (slice(1, 4),))], (4,), "f8")
+    root = nodes.map(ADD, [first, second], (4,), "f8")
+    assert joined(nodes, [root]) == [root]
+
+
+@settings(max_examples=80, **CALM)
+@given(graphs())
+def test_products_that_are_summed_over_a_batch_become_one_product(found):
+    graph, roots, _ = found
+    made = batches_summed(graph.nodes, nodes_of(roots))
+    alike(evaluated(made, graph.leaves), arrays(roots))
+
+
+def test_a_batch_that_is_summed_is_one_product_unless_somebody_else_reads_it():
+    nodes = Nodes()
+    a, b = nodes.leaf("input", 0, (5, 3, 2), "f8"), nodes.leaf("input", 1, (5, 2, 4), "f8")
+    batch = nodes.product(a, b)
+    total = nodes.fold("sum", batch, (0,))
+    (made,) = batches_summed(nodes, [total])
+    assert made.owner.kind == "product"
+    assert made.owner.shape == (3, 4)
+    rng = np.random.default_rng(0)
+    leaves = {
+        ("input", 0): rng.integers(-3, 4, (5, 3, 2)).astype(float),
+        ("input", 1): rng.integers(-3, 4, (5, 2, 4)).astype(float),
+    }
+    wanted = sum(x @ y for x, y in zip(*leaves.values(), strict=True))
+    alike(evaluated([made], leaves), [wanted[None]])
+    assert batches_summed(nodes, [total, batch]) == [total, batch]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_with_windows_as_columns_are_products_with_windows(stride, turned):
+    nodes, rng = Nodes(), np.random.default_rng(0)
+    x = nodes.leaf("input", 0, (2, 3, 8, 9), "f8")
+    windows = nodes.windows(x, (3, 2), (stride, 1), (1, 1))
+    high, wide = windows.shape[-2:]
+    columns = nodes.reshape(windows, (2, 18, high * wide))
+    if turned:
+        columns = nodes.transpose(columns, (0, 2, 1))
+    w = nodes.leaf("input", 1, (2, 5, columns.shape[1]), "f8")
+    root = nodes.product(w, columns)
+    leaves = {leaf.detail: rng.integers(-3, 4, leaf.shape).astype(float) for leaf in (x, w)}
+    (made,) = windowed(nodes, [root])
+    assert len(made.detail) == 4
+    alike(evaluated([made], leaves), evaluated([root], leaves))
+
+
+# ------------------------------------------------------------------ products that are added
+
+
+def momentum(number, shape=(9, 9), reads_again=False):
+    """``v = number * v + a @ b``, its roots and leaves."""
+    nodes = Nodes()
+    a, b = nodes.leaf("input", 0, (9, 4), "f8"), nodes.leaf("input", 1, (4, 9), "f8")
+    v = nodes.leaf("state", 0, shape, "f8")
+    scaled = nodes.map(TIMES, [v, nodes.number(number, "f8")], shape, "f8")
+    update = nodes.map(ADD, [scaled, nodes.product(a, b)], shape, "f8")
+    roots = [update, nodes.fold("sum", v, (0, 1))] if reads_again else [update]
+    rng = np.random.default_rng(0)
+    leaves = {leaf.detail: rng.integers(-3, 4, leaf.shape).astype(float) for leaf in (a, b, v)}
+    return nodes, roots, v, leaves
+
+
+@pytest.mark.parametrize("number", [0.5, -2.0, 1.0])
+def test_a_product_is_added_where_it_is_kept(number):
+    nodes, roots, v, leaves = momentum(number)
+    made = accumulated(nodes, roots, {0: v})
+    assert (made[0].owner.kind, made[0].owner.detail) == ("product", ("=", number))
+    alike(evaluated(made, leaves), evaluated(roots, leaves))
+
+
+def test_a_product_is_added_to_a_state_that_is_multiplied_by_nothing():
+    nodes, _, v, leaves = momentum(1.0)
+    product = nodes.product(*(n for n in nodes.all if n.kind == "leaf" and n is not v))
+    for inputs in ([v, product], [product, v]):
+        root = nodes.map(ADD, inputs, (9, 9), "f8")
+        made = accumulated(nodes, [root], {0: v})
+        assert made[0].detail == ("=", 1.0)
+        alike(evaluated(made, leaves), evaluated([root], leaves))
+
+
+def test_a_product_is_not_added_where_the_state_is_read_again():
+    nodes, roots, v, _ = momentum(0.5, reads_again=True)
+    assert accumulated(nodes, roots, {0: v}) == roots
+
+
+def test_momentum_of_0_keeps_the_nan_of_a_state_that_is_compiled():
+    def step(v):
+        def add(a, b):
+            v.assign(0.0 * v + a @ b)
+
+        return add
+
+    a, b = np.ones((9, 9)), np.ones((9, 9))
+    found = []
+    for wrap in (lambda fn: fn, od.compile):
+        v = Variable(np.full((9, 9), np.nan))
+        run = wrap(step(v))
+        for _ in range(3):
+            run(a, b)
+        found.append(v.numpy().copy())
+    assert np.isnan(found[0]).all()
+    same(found[1:], found[:1])
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0])
+def test_nothing_is_added_to_0_times_a_state_since_that_keeps_nan(number):
+    # BLAS does not read what it is to multiply by 0, and so would lose the NaN of 0 * NaN.
+    nodes, roots, v, _ = momentum(number)
+    assert accumulated(nodes, roots, {0: v}) == roots
+
+
+# ------------------------------------------------------------------ arranging
+
+
+@settings(max_examples=80, **CALM)
+@given(graphs())
+def test_values_that_are_arranged_for_kernels_are_the_same(found):
+    graph, roots, updates = found
+    low = graph.lowered(nodes_of(roots), updates)
+    made = Roots(low, {})
+    wanted = evaluated(made.all, graph.leaves)
+    made.own()
+    alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
+    free_parts(made)
+    made.own()
+    layout = settle_views(made, {})
+    made.own()
+    settle_products(made, {}, layout)
+    alike(_flat(evaluated(made.all, graph.leaves)), _flat(wanted))
+    owners = [n.owner.id for n in made.all]
+    assert len(set(owners)) == len(owners)  # nobody shares memory
+
+
+def _flat(found):
+    """An update may be kept in another shape, which its state then gives it."""
+    return [array.reshape(-1) for array in found]
+
+
+def test_transposes_are_read_by_products_where_they_lie():
+    nodes = Nodes()
+    x, w = nodes.leaf("input", 0, (8, 5), "f8"), nodes.leaf("input", 1, (7, 8), "f8")
+    product = nodes.product(nodes.transpose(x, (1, 0)), nodes.transpose(w, (1, 0)))
+    batch = nodes.leaf("input", 2, (6, 3, 4), "f8")
+    heads = nodes.product(batch, nodes.transpose(batch, (0, 2, 1)))
+    made = plan(_lowered(nodes, [product, heads]), {})
+    assert [kernel.kind for kernel in made.fused.kernels] == ["product", "product"]
+    assert made.arena == 0
+
+
+def test_ones_and_negations_of_numbers_are_nothing_to_compute():
+    nodes = Nodes()
+    x = nodes.leaf("input", 0, (3,), "f8")
+    assert nodes.map(TIMES, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
+    assert nodes.map(TIMES, [nodes.number(1.0, "f8"), x], (3,), "f8") is x
+    # It was so only for the first product of a process, since to look at a program changed it.
+    other = meaning(lambda x, y: x * y, 2, (), "f8")
+    assert nodes.map(other, [x, nodes.number(1.0, "f8")], (3,), "f8") is x
+    assert len(other.program.steps) == 1
+    first = meaning(lambda x, y: x * x, 2, (), "f8")
+    assert nodes.map(first, [x, nodes.number(1.0, "f8")], (3,), "f8") is not x
+    # These two are something: -0.0 + 0 is 0, and NaN * 0 is NaN.
+    assert nodes.map(ADD, [x, nodes.number(0.0, "f8")], (3,), "f8") is not x
+    assert nodes.map(TIMES, [x, nodes.number(0.0, "f8")], (3,), "f8").inputs[0] is x
+
+
+def _lowered(nodes, outputs):
+    return Lowered(nodes, outputs, {}, [], {}, {}, [])
