@@ -14,7 +14,7 @@ np.float64(12.0)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, overload
 
@@ -29,6 +29,7 @@ __all__ = ["Compiled", "Lowered", "compile", "get_threads", "set_threads"]
 def compile(
     fn: Callable[..., Any],
     *,
+    static: str | int | Iterable[str | int] | None = None,
     check: bool = False,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -37,13 +38,18 @@ def compile(
 
 @overload
 def compile(
-    *, check: bool = False, memory_limit: int | None = None, threads: int | None = None
+    *,
+    static: str | int | Iterable[str | int] | None = None,
+    check: bool = False,
+    memory_limit: int | None = None,
+    threads: int | None = None,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 
 
 def compile(
     fn: Callable[..., Any] | None = None,
     *,
+    static: str | int | Iterable[str | int] | None = None,
     check: bool = False,
     memory_limit: int | None = None,
     threads: int | None = None,
@@ -52,11 +58,14 @@ def compile(
 
     A compiled function does what ``fn`` does, in values, effects and errors; sums and products may
     be added up in another order. Before it runs on arguments of new shapes, types or strings it is
-    traced: array arguments become inputs of a graph, numbers are fixed in it, and Variables that
-    ``fn`` captures are its state. What no graph can hold is refused then, before anything has
-    happened. The trial leaves Variables, generators, and the Python objects that ``fn`` reaches as
-    they were; but what it prints or writes to files, it prints and writes once more. The latest 256
-    combinations are remembered.
+    traced: array arguments become inputs of a graph, and Variables that ``fn`` captures its state.
+    Python's numbers among the arguments are inputs as well, where ``fn`` only calculates with them,
+    as with a rate that decays, or ``1 - b1**t``. One that something else is asked of, as by
+    ``if n > 2``, ``range(n)`` or ``math.sqrt(n)``, is fixed: each value takes a program, up to 8.
+    So are all where ``fn`` goes on after errors, or asks by ``is`` which object is which.
+    What no graph can hold is refused then, before anything has happened. Trials leave Variables,
+    generators, and the Python objects that ``fn`` reaches as they were; but what it prints or
+    writes to files, it prints and writes once more. The latest 256 combinations are remembered.
 
     The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
     function is run as it was written where it changes Python objects, prints, draws random numbers
@@ -66,6 +75,9 @@ def compile(
     Args:
         fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it
             the result is a decorator, as in ``@od.compile(check=True)``.
+        static: Names or positions of parameters whose values decide what ``fn`` does, as
+            ``("n", 1)``: each value, which must have a hash, has programs of its own. Up to 256
+            values are remembered. By position and by name they mean the same.
         check: Look at each program's plan once more before it runs, and raise where the compiler
             fails, instead of running ``fn`` as it was written.
         memory_limit: Bytes that a program may take beside arguments and states; of more it is
@@ -80,12 +92,20 @@ def compile(
 
     Raises:
         DeviceMemoryError: a program takes more than ``memory_limit``; the largest parts are named.
-        SettingError: ``threads`` is below 1, or above 256.
+        DTypeError: a static argument has no hash, or is an array.
+        SettingError: ``static`` names no parameter; ``threads`` is below 1, or above 256.
+        OutOfRangeError: ``static`` has a position that no parameter has.
         TapeError: where Python asks for a value of an array argument or a captured Variable, as
             in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
     """
-    if fn is None:
-        if threads is not None:
-            number_of_threads("compile", threads)
-        return partial(Compiled, check=check, memory_limit=memory_limit, threads=threads)
-    return Compiled(fn, check, memory_limit, threads)
+    settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
+    if threads is not None:
+        number_of_threads("compile", threads)
+    if static is not None:
+        from odyssey.compiler.static import CompiledByValue  # which imports inspect
+
+        settings["static"] = static
+        return (
+            partial(CompiledByValue, **settings) if fn is None else CompiledByValue(fn, **settings)
+        )
+    return partial(Compiled, **settings) if fn is None else Compiled(fn, **settings)

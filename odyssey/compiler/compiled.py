@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -80,7 +80,14 @@ class Compiled(Inspected):
     """
 
     # Walks over what a function reaches pass by these; see Optimizer.
-    _made_again = ("_again", "_known", "_latest", "_made", "_native", "_written")
+    _made_again: ClassVar[tuple[str, ...]] = (
+        "_again",
+        "_known",
+        "_latest",
+        "_made",
+        "_native",
+        "_written",
+    )
 
     def __init__(
         self,

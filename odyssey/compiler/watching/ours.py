@@ -30,6 +30,7 @@ from odyssey.transforms.replay import of_users
 
 __all__ = ["is_ours", "take_ours"]
 
+_COMPILED = ("Compiled", "CompiledByValue")
 # By these names a function asks for a learning rate, which it computes with while it is traced.
 _RATES = {"learning_rate", "settings", "state_dict", "rule"}
 
@@ -54,8 +55,8 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
         return
     elif isinstance(thing, (Rule, Row)):
         meet_within(walk, thing if isinstance(thing, Row) else thing.step, path)
-    elif isinstance(thing, custom_vjp) or type(thing).__name__ == "Compiled":
-        names = ("_fn",) if type(thing).__name__ == "Compiled" else ("__wrapped__", "_rules")
+    elif isinstance(thing, custom_vjp) or type(thing).__name__ in _COMPILED:
+        names = ("_fn",) if type(thing).__name__ in _COMPILED else ("__wrapped__", "_rules")
         for name in names:
             walk.follow(w.attribute(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
