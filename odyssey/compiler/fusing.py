@@ -18,6 +18,8 @@ __all__ = ["Fused", "Kernel", "fuse", "is_costly", "levels", "role"]
 
 # LLVM's time grows faster than a function.
 _MOST_NODES = 200
+# So many nodes wait for one that needs them; they all become part of its kernel.
+_MOST_WAITING = 100
 # Numbers are computed in each kernel that needs them; those that take more steps, once.
 _MOST_STEPS = 40
 # Loops over so few elements are joined where they share nothing: to call them costs as much.
@@ -144,6 +146,8 @@ class _Fusing:
         self._steps: dict[int, int] = {}
         self._recent: dict[Shape, Kernel] = {}
         self._waiting: dict[int, Node] = {}
+        # By number of a node that waited, those that it waited with.
+        self._behind: dict[int, frozenset[int]] = {}
         self._barrier = -1
         # By place of a kernel, see ``_read_elsewhere``.
         self._misread: dict[int, tuple[dict[int, int], set[int]]] = {}
@@ -175,7 +179,11 @@ class _Fusing:
         """Whether a map reads arrays alone, and so may be computed as late as it is needed."""
         if n.kind != "map" or n.id in self._kept or n.id in self._updates or n.id in self._checks:
             return False
-        return all(self._place[i.id] < 0 for i in n.inputs)
+        if any(self._place[i.id] >= 0 for i in n.inputs):
+            return False
+        behind = frozenset((n.id,)).union(*[self._behind.get(i.id, ()) for i in n.inputs])
+        self._behind[n.id] = behind
+        return len(behind) <= _MOST_WAITING
 
     def _before(self, n: Node) -> list[Node]:
         """The nodes that wait and are needed for ``n``, inputs first."""

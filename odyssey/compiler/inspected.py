@@ -121,7 +121,8 @@ class Inspected:
         """Bytes that a program takes beside arguments and states, by device; nothing is run.
 
         Returns:
-            ``{"cpu": bytes}``: its arena, and the results.
+            ``{"cpu": bytes}``: its arena, its constants, what rows gave that it calls in Python,
+            and the results. What such rows take for themselves meanwhile is not known.
         """
         from odyssey.compiler.running import required
 

@@ -312,6 +312,8 @@ class Loops(Placed):
         def body(j: Word) -> None:
             known: dict[int, Word] = {}
             stores: list[tuple[Word, str]] = []
+            for n in self.in_order(self.level, level):
+                self._get(n, j, level, known)
             for n in roots:
                 if self.roles[n.id] == "full":
                     stores += self._places(n, self._get(n, j, level, known), j)

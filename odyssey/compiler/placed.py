@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from odyssey.compiler.folds import folded
-from odyssey.compiler.fusing import Kernel
+from odyssey.compiler.fusing import Kernel, role
 from odyssey.compiler.ir import Word
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import Plan
@@ -14,6 +14,8 @@ from odyssey.compiler.views import View
 
 __all__ = ["Placed"]
 
+# Each node takes three frames of Python's stack, and its users may have taken most of it.
+_DEEP = 50
 _Terms = list[tuple[Word, int]]
 
 
@@ -27,6 +29,13 @@ class Placed(Routine):
     def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
         super().__init__(plan, kernel, alone)
         self.whole: dict[int, tuple[str, View]] = {}
+
+    def in_order(self, levels: Mapping[int, int], level: int) -> list[Node]:
+        """In a large kernel, nodes of a loop, inputs first: to ask for the last goes too deep."""
+        nodes, space = self.kernel.nodes, self.kernel.space
+        if len(nodes) <= _DEEP:
+            return []
+        return [n for n in nodes if role(n, space) == "full" and levels[n.id] <= level]
 
     def see_whole(self, n: Node) -> None:
         """Note where a node lies that is read, or written, at places."""

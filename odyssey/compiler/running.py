@@ -334,19 +334,23 @@ class _Seen:
         return seen
 
 
+# What a program holds beside its arena: results, what calls gave, and numbers that are known.
+_HELD = ("output", "call", "constant")
+
+
 def required(graph: Graph) -> tuple[int, list[tuple[int, str]]]:
-    """Bytes of the arena and the results of a program for a graph; and its largest buffers."""
+    """Bytes that a program for a graph holds; and its largest buffers."""
     states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
     strides = {k: strides for k, s in states if (strides := strides_of_state(s)) is not None}
     made = plan(lower(graph), strides)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.homes.items():
         buffer = home.buffer
-        if buffer.kind in ("arena", "output"):
+        if buffer.kind in ("arena", *_HELD):
             text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
             found[id(buffer)] = (buffer.bytes, text)
-    results = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "output"}
-    total = made.arena + sum(buffer.bytes for buffer in results.values())
+    held = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind in _HELD}
+    total = made.arena + sum(buffer.bytes for buffer in held.values())
     return total, sorted(found.values(), reverse=True)
 
 

@@ -60,3 +60,35 @@ def test_a_limit_is_a_number_of_bytes():
         od.compile(chained, memory_limit="1 MB")
     with pytest.raises(DTypeError, match="check"):
         od.compile(chained, check="yes")
+
+
+def within(depth, fn):
+    """Call a function with so many frames below it."""
+    return fn() if depth == 0 else within(depth - 1, fn)
+
+
+def wide(x):
+    """A sum of 400 functions of one array, none of which needs to be in memory."""
+    total = x
+    for k in range(400):
+        total = total + ops.tanh(x * (0.1 + k))
+    return total
+
+
+def long(x):
+    """A chain of 600 ops."""
+    for _ in range(300):
+        x = x * 0.5 + 0.25
+    return x
+
+
+@pytest.mark.parametrize("fn", [wide, long])
+def test_long_programs_are_made_by_callers_who_took_most_of_the_stack(fn):
+    compiled, x = od.compile(fn, check=True), np.linspace(-1.0, 1.0, 30)
+    for _ in range(3):
+        got = within(500, lambda: compiled(x))
+    np.testing.assert_allclose(got, fn(x), rtol=1e-12)
+    assert compiled.statistics().native == 2, compiled.explain(x)
+    (program,) = [made for case in compiled._known.values() for _, made in case.programs]
+    # LLVM's time grows faster than a function does.
+    assert max(len(kernel.nodes) for kernel in program.executable.plan.fused.kernels) <= 300
