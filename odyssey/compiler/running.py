@@ -34,6 +34,7 @@ from odyssey.compiler.blas import blas
 from odyssey.compiler.emitting import Module, emit
 from odyssey.compiler.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.given import CLASSES, Numbers
+from odyssey.compiler.looping import NativeLoop
 from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
@@ -41,6 +42,7 @@ from odyssey.compiler.planning import ALIGNMENT, Plan, plan
 from odyssey.compiler.pool import symbols
 from odyssey.compiler.quantities import Arithmetic
 from odyssey.graph.graph import Given, Graph, State
+from odyssey.graph.parts import LoopRow
 from odyssey.spec import Array
 
 __all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "UnfitError"]
@@ -273,6 +275,9 @@ class _Calling:
 
     def __init__(self, executable: Executable, node: Node) -> None:
         self._call: Call = node.work
+        row = self._call.row
+        loop = row.loop if isinstance(row, LoopRow) else None
+        self._kernel = row.kernel if loop is None else NativeLoop(loop, Executable).run
         plan_ = executable.plan
         self._views = [_Seen(executable, i) for i in node.inputs]
         slots = executable.module.slots
@@ -285,7 +290,7 @@ class _Calling:
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
         given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
-        made = row.kernel(*given, *options)
+        made = self._kernel(*given, *options)
         made = (made,) if row.several is None else tuple(made)
         for place, slot, id in self._parts:
             spec = specs[place]

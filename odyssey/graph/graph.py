@@ -84,7 +84,14 @@ class Instruction(NamedTuple):
         given = [repr(operand) for operand in self.operands]
         given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
         text = f"{made} = {self.row.name}({', '.join(given)})"
-        return f"{text}; ordered" if self.row.ordered else text
+        parts = "".join(f"\n{part}" for part in _parts(self)).replace("\n", "\n    ")
+        return f"{text}{'; ordered' if self.row.ordered else ''}{parts}"
+
+
+def _parts(instruction: Instruction) -> tuple[Graph, ...]:
+    """What a loop, or a branch, runs of the graph; nothing of other instructions."""
+    loop = getattr(instruction.row, "loop", None)
+    return () if loop is None else loop.parts
 
 
 class State:
@@ -152,8 +159,11 @@ class Graph:
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""
         operands = (o for one in self.instructions for o in one.operands)
-        return bool(self.constants) or any(
-            isinstance(o, Filled) for o in chain(operands, self.outputs)
+        parts = (part for one in self.instructions for part in _parts(one))
+        return (
+            bool(self.constants)
+            or any(isinstance(o, Filled) for o in chain(operands, self.outputs))
+            or any(part.captures() for part in parts)
         )
 
     def __str__(self) -> str:

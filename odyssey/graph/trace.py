@@ -16,7 +16,8 @@ from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
-from odyssey.graph.names import captured_names
+from odyssey.graph.names import names_of
+from odyssey.graph.parts import Parts
 from odyssey.graph.traced import TracedArray
 from odyssey.graph.weak import is_weak, seen_by_shape_rules, settled, settled_call
 from odyssey.ops.structure.shape import astype, broadcast_to
@@ -48,7 +49,7 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace:
+class Trace(Parts):
     """A graph under construction, and what the function made of the Variables that it met.
 
     A trace is a trial: everything is noted here, and no Variable changes.
@@ -64,6 +65,7 @@ class Trace:
         # Marked Variables with a later id were made by the traced function: they are not state.
         self._first_own_id = free_id()
         self._count = 0
+        self._begin_parts()
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
@@ -127,7 +129,9 @@ class Trace:
 
     def symbol(self, spec: Any) -> TracedArray:
         """A new value of the graph."""
-        return TracedArray(spec, self, self._number())
+        id = self._number()
+        self.specs[id] = spec
+        return TracedArray(spec, self, id)
 
     def argument(self, value: Any) -> Any:
         """Replace an array argument by a Symbol, a Variable by one of a Symbol; leave the rest."""
@@ -161,9 +165,10 @@ class Trace:
         return symbol.dtype.type
 
     def _refuse_written(self, variable: Any) -> None:
-        """Note where an argument is written to, which is nobody's state."""
+        """Note where an argument is written to, which is nobody's state; raise within a loop."""
         if any(made is variable for _, made in self._given.values()):
             self.only_eagerly("it writes to an argument")
+        self.refuse_from_part(variable)
 
     def _ref(self, value: Any) -> Any:
         """A value as an operand: Symbols and arrays by number, Python numbers as they are."""
@@ -177,6 +182,8 @@ class Trace:
         if value is None or type(value) in NUMBERS:
             return value
         if is_weak(value):
+            if self.in_part:  # a program of its own, which is not told of the call's numbers
+                return type(value).settled(value, "a loop or a branch")
             return Given(*type(value).told(value))
         return self._constant(as_array("compile", "a constant", value))
 
@@ -218,7 +225,7 @@ class Trace:
         operands = tuple(self._ref(v) for v in values)
         results = [self.symbol(spec) for spec in made]
         ids = tuple(result.id for result in results)
-        self.graph.instructions.append(Instruction(row, operands, options, ids, made))
+        self._writing.append(Instruction(row, operands, options, ids, made))
         return results[0] if row.several is None else row.several(results)
 
     def ufunc_of_numbers(self, ufunc: Any, inputs: Sequence[Any]) -> Any:
@@ -308,6 +315,7 @@ class Trace:
 
     def set_gradient(self, variable: Any, grad: Any) -> None:
         """Note what a leaf's gradient becomes."""
+        self._refuse_written(variable)
         self._grads[variable._id] = (variable, grad)
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
@@ -329,7 +337,7 @@ class Trace:
         set_store(self)
         enter(Boundary())
         np.seterr(all="ignore")  # the run will warn
-        self._names = _names(fn)
+        self._names = names_of(fn)
         args, named = map_tree(self.argument, (args, named))
         given = list(containers((args, named)))
         result = fn(*args, **named)
@@ -372,6 +380,7 @@ class Trace:
             value = settled(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
+        self.refuse_leaks()
 
     def _finish_grad(self, variable: Variable, left: Any) -> None:
         state = self._states.get((variable._id, "grad"))
@@ -386,10 +395,3 @@ class Trace:
             self.graph.states.append(state)
         ref = self._ref(array_of(left))
         state.update = ref if ref != Ref(state.id) else None
-
-
-def _names(fn: Any) -> dict[int, str]:
-    try:
-        return captured_names(fn)
-    except Exception:  # of an object that does not let itself be looked at
-        return {}

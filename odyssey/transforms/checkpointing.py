@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from odyssey.tape.choices import Chosen, poles_among
 from odyssey.tape.nodes import RawNode
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import recording_of
-from odyssey.tape.sweep import dependencies, drain, pull, push, recorded
+from odyssey.tape.sweep import drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like, twin_of
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.fingerprints import (
@@ -29,6 +29,7 @@ from odyssey.transforms.fingerprints import (
     same_print,
 )
 from odyssey.transforms.replay import generators_of, states_of, with_states
+from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
 from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable
 
@@ -119,7 +120,7 @@ class _Piece:
 
     def record(self, recording: Recording) -> Any:
         """Run on a tape of its own, and put on ``recording`` what the piece takes and gives."""
-        start, tape = free_id(), _tape_apart()
+        start, tape = free_id(), tape_apart()
         segment = recording_of(tape)
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
@@ -129,13 +130,13 @@ class _Piece:
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
             raise TapeError(f"{self.name}: the function records by hand, which cannot be repeated")
-        made, nodes = [_returned(v, lenders) for v in leaves(out)], _nodes(tape)
+        made, nodes = [_returned(v, lenders) for v in leaves(out)], nodes_of(tape)
         produced = {node[1] for node in nodes}
         first: dict[int, int] = {}
         for place, value in enumerate(made):
             if isinstance(value, Variable) and value._id in produced:
                 first.setdefault(value._id, place)
-        sources = _sources(segment, nodes, first)
+        sources = sources_of(segment, nodes, first)
         self.new = {i for i, v in sources.items() if is_trainable(v) and i > start}
         self.used = sources.keys() - self.new
         self.read = [
@@ -226,7 +227,7 @@ class _Piece:
     ) -> None:
         """Raise if this time the results depend on something else."""
         ids = [value._id for value in results]
-        found = _sources(recording, nodes, ids, self.ids)
+        found = sources_of(recording, nodes, ids, self.ids)
         fresh = {i for i in found if i > start and i in recording.leaves}
         if self.used - found.keys() or found.keys() - fresh - set(self.ids):
             raise self._changed("used other Variables")
@@ -244,7 +245,7 @@ class _Piece:
     def _apart(self, kept: tuple[Any, ...]) -> tuple[GradientTape, list[Variable]]:
         """Run again on a tape of its own, which no other tape sees."""
         inputs, rest = kept_inputs(kept, len(self.ids))
-        start, tape = free_id(), _tape_apart()
+        start, tape = free_id(), tape_apart()
         segment = recording_of(tape)
         given = [
             make_value(Variable, data, segment, id, spec)
@@ -252,7 +253,7 @@ class _Piece:
         ]
         with tape:
             results = self._run(given, rest, tape)
-        self._check(segment, _nodes(tape), results, start)
+        self._check(segment, nodes_of(tape), results, start)
         return tape, results
 
     def _again(
@@ -281,7 +282,7 @@ class _Piece:
 
         if not _recorded(parts, kept[: len(self.ids)]):
             tape, results = self._apart(kept)
-            return swept(drain(_nodes(tape)), results, parts)
+            return swept(drain(nodes_of(tape)), results, parts)
         inputs, rest = kept_inputs(kept, len(self.ids))
 
         def pulled(inputs: Any, parts: dict[int, Any]) -> list[Any]:
@@ -309,7 +310,7 @@ class _Piece:
 
         if not _recorded(parts, kept[: len(self.ids)]):
             tape, results = self._apart(kept)
-            return swept(_nodes(tape), results, parts)
+            return swept(nodes_of(tape), results, parts)
         inputs, rest = kept_inputs(kept, len(self.ids))
 
         def pushed(inputs: Any, parts: dict[int, Any]) -> list[Any]:
@@ -344,14 +345,6 @@ def _returned(value: Any, lenders: dict[int, Any]) -> Any:
     return lender if isinstance(lender, Variable) and lender._id == value._id else value
 
 
-def _tape_apart() -> GradientTape:
-    """A tape that joins no other, and takes the Variables of others as inputs."""
-    tape = GradientTape()
-    recording_of(tape).guests = {}
-    tape.enable()
-    return tape
-
-
 def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[int, Any]) -> None:
     """Leave in ``chosen`` the masks of the answers, which have these ``ids``."""
     chosen.clear()
@@ -360,12 +353,6 @@ def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[i
             chosen[k] = Chosen(lambda: np.False_)
         elif i in masks:
             chosen[k] = masks[i]
-
-
-def _nodes(tape: GradientTape) -> list[RawNode]:
-    """What was recorded while ``tape`` recorded, and not only a tape inside of its block."""
-    nodes = recording_of(tape).nodes
-    return [node for node in nodes if tape._covers(node[1])] if tape._gaps else nodes
 
 
 def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> Any:
@@ -379,21 +366,3 @@ def _moved_out(value: Any, results: dict[int, Variable], produced: set[int]) -> 
 
 def _recorded(parts: dict[int, Any], inputs: tuple[Any, ...]) -> bool:
     return any(isinstance(v, Variable) for v in (*parts.values(), *inputs))
-
-
-def _sources(
-    recording: Recording, nodes: list[RawNode], results: Iterable[int], known: Iterable[int] = ()
-) -> dict[int, Any]:
-    """What ``results`` depend on that no node made, by id, in order of first use."""
-    needed, made = dependencies(nodes, results), {node[1] for node in nodes}
-    found: dict[int, Any] = {}
-    guests = recording.guests or {}
-    for _, id, inputs, _, _ in nodes:
-        for i in inputs if id in needed else ():
-            if i is None or i in made or i in found:
-                continue
-            value = recording.leaves.get(i, guests.get(i))
-            # Others are stand-ins for what a tape inside of the function watched.
-            if value is not None or i in known:
-                found[i] = value
-    return found

@@ -1,26 +1,31 @@
 """Loops and branches as functions: ``scan``, ``cond``, ``while_loop``.
 
 Where a function is simply run they are Python's ``for``, ``if`` and ``while``, and what happens
-inside is recorded as if it had been written out. They have the names and the meaning of JAX's.
+inside is recorded as if it had been written out. While a graph is traced they are one instruction
+each, see ``traced_loops``: a compiled loop stays a loop, whatever its length, and a compiled branch
+is chosen when it runs. They have the names and the meaning of JAX's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from odyssey.checks import flag, function, shown, whole
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
+from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.trace import Trace
-from odyssey.ops.structure.joining import stack
-from odyssey.spec import Spec, spec_of
+from odyssey.spec import intern
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import NUMBERS, Symbol, Value, array_of
-from odyssey.transforms.arguments import twin_of
+from odyssey.table.value import NUMBERS, Symbol, Value
+from odyssey.transforms.carries import Carry, Rows, own, spec_of_leaf
+from odyssey.transforms.traced_loops import branch, repeat, walk
+from odyssey.transforms.traced_parts import Body, kinds_of, trace_part
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 
@@ -38,6 +43,8 @@ def scan(
 
     The loop ``for x in xs: carry, y = f(carry, x); ys.append(y)``, with arrays in the place of
     lists. Gradients of all orders, both modes, and what ``f`` closes over are as in that loop.
+    ``od.compile`` makes one step of it, whatever the length, and a step of its derivative; a
+    function whose step writes to Variables, or draws random numbers, runs as it was written.
 
     Args:
         f: A step. The carry that it returns has the tree, the shapes and the dtypes of the one
@@ -49,8 +56,9 @@ def scan(
             stood.
 
     Returns:
-        ``(carry, ys)``: the last carry, and the tree of ``y`` with a new first axis. Of no steps
-        ``f`` is asked for the shapes of ``ys``, by a run on values that are not there.
+        ``(carry, ys)``: the last carry, and the tree of ``y`` with a new first axis, in arrays of
+        their own. Of no steps ``f`` is asked for the shapes of ``ys``, by a run on values that
+        are not there.
 
     Raises:
         ShapeError: ``xs`` differ in length, or a carry or a ``y`` in shape or structure.
@@ -62,16 +70,18 @@ def scan(
     """
     f, reverse = function("scan", f), flag("scan", "reverse", reverse)
     steps = _length(xs, length)
+    if store() is not MEMORY:
+        return _scan_in_graph(f, init, xs, steps, reverse)
     if not steps:
-        return init, _of_no_steps(f, init, xs)
+        return own(init), _of_no_steps(f, init, xs)
     columns = leaves(xs)
-    carry, ys = _Carry("scan", init), _Rows(steps)
+    carry, ys = Carry("scan", init), Rows(steps)
     for k in range(steps - 1, -1, -1) if reverse else range(steps):
         x = unflatten(xs, [None if column is None else column[k] for column in columns])
         after, y = _pair(f(carry.tree, x))
         carry.become(after, k)
         ys.put(k, y)
-    return carry.tree, ys.stacked()
+    return own(carry.tree), ys.stacked()
 
 
 def cond(
@@ -79,7 +89,8 @@ def cond(
 ) -> Any:
     """Return ``true_fn(*operands)`` where ``pred`` is true, else ``false_fn(*operands)``.
 
-    Only the one that is chosen runs.
+    Only the one that is chosen runs. In a compiled function ``pred`` may depend on the arguments,
+    which Python's ``if`` refuses; both are traced then, and must give the same.
 
     Args:
         pred: A truth or a number, as a scalar.
@@ -87,15 +98,21 @@ def cond(
         false_fn: Another, with a result of the same tree, shapes and dtypes.
         operands: What they are given.
 
+    Returns:
+        What the function returned, in arrays of its own; Python's numbers are NumPy's.
+
     Raises:
         ShapeError: ``pred`` is no scalar. DTypeError: it is neither a truth nor a number.
 
-    >>> cond(np.array(2.0) > 1.0, lambda x: x + 1.0, lambda x: x * 0.0, 5.0)
+    >>> float(cond(np.array(2.0) > 1.0, lambda x: x + 1.0, lambda x: x * 0.0, 5.0))
     6.0
     """
     function("cond", true_fn)
     function("cond", false_fn)
-    return (true_fn if _truth("cond", "pred", pred) else false_fn)(*operands)
+    truth = _truth("cond", "pred", pred)
+    if isinstance(truth, Symbol):
+        return _branch_in_graph(truth, (true_fn, false_fn), operands)
+    return own((true_fn if truth else false_fn)(*operands))
 
 
 def while_loop(
@@ -103,7 +120,9 @@ def while_loop(
 ) -> Any:
     """Call ``body_fun`` on what it returned before, as long as ``cond_fun`` of that is true.
 
-    The loop ``while cond_fun(value): value = body_fun(value)``.
+    The loop ``while cond_fun(value): value = body_fun(value)``. In a compiled function it runs as
+    long as the arguments say; it has forward derivatives there, and a function that sweeps it
+    backward runs as it was written.
 
     Args:
         cond_fun: A function of the value that returns a truth, as a scalar.
@@ -112,7 +131,7 @@ def while_loop(
         init_val: The first value, an array or a tree of them.
 
     Returns:
-        The first value for which ``cond_fun`` is false.
+        The first value for which ``cond_fun`` is false, in arrays of its own.
 
     Raises:
         ShapeError, DTypeError: the value changes its tree, shape or dtype, or ``cond_fun`` returns
@@ -123,11 +142,13 @@ def while_loop(
     """
     function("while_loop", cond_fun)
     function("while_loop", body_fun)
-    carry, k = _Carry("while_loop", init_val), 0
+    if store() is not MEMORY:
+        return _loop_in_graph(cond_fun, body_fun, init_val)
+    carry, k = Carry("while_loop", init_val), 0
     while _truth("while_loop", "the result of cond_fun", cond_fun(carry.tree)):
         carry.become(body_fun(carry.tree), k)
         k += 1
-    return carry.tree
+    return own(carry.tree)
 
 
 # ------------------------------------------------------------------ what came
@@ -160,9 +181,9 @@ def _length(xs: Any, length: Any) -> int:
     return int(found)
 
 
-def _truth(who: str, what: str, value: Any) -> bool:
-    """What a condition says; raises for what is no scalar truth or number."""
-    data = array_of(value)
+def _truth(who: str, what: str, value: Any) -> Any:
+    """What a condition says, a bool or a Symbol; raises for what is no scalar truth or number."""
+    data = store().operand(value) if isinstance(value, Value) else value
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):
@@ -174,11 +195,7 @@ def _truth(who: str, what: str, value: Any) -> bool:
         )
     if data.dtype.kind not in "biuf":
         raise DTypeError(f"{who}: {what} is {data.dtype}; it must be a truth or a number")
-    if isinstance(data, Symbol):
-        # Not as a question that no graph can hold: the function runs as it was written.
-        store().only_eagerly(f"{who} chooses by a value")
-        raise TapeError(f"{who}: {what} is {value!r}, which only a run will know")
-    return bool(data)
+    return data if isinstance(data, Symbol) else bool(data)
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
@@ -191,151 +208,11 @@ def _pair(result: Any) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
-# ------------------------------------------------------------------ what goes from step to step
-
-_KINDS = {kind: k for k, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}
-
-
-class _Carry:
-    """What a step is given, and leaves to the next: always one tree, of the same specs.
-
-    Attributes:
-        tree: The present one.
-    """
-
-    def __init__(self, who: str, init: Any) -> None:
-        self._who = who
-        self._init = self.tree = init
-        # Python's numbers as they came: the first step says which dtype they have.
-        self._specs = [_spec(who, path, leaf, weak=True) for path, leaf in paths(init, "the carry")]
-
-    def become(self, tree: Any, step: int) -> None:
-        """Take over what a step returned.
-
-        Raises:
-            ShapeError, DTypeError: it differs from what the step was given.
-        """
-        flat = same_tree(self._who, "carry", self._init, tree)
-        for k, (spec, leaf) in enumerate(zip(self._specs, flat, strict=True)):
-            if type(leaf) in NUMBERS:
-                leaf = flat[k] = np.asarray(leaf)[()]
-            found = _spec(self._who, "the carry", leaf)
-            if found is not spec and found != spec:
-                self._specs[k] = self._settled(k, spec, found, step)
-        self.tree = unflatten(self._init, flat)
-
-    def _settled(self, k: int, given: Any, found: Any, step: int) -> Any:
-        """The spec of a number, once it is known; raises where something else changed."""
-        if _settles(given, found):
-            return found
-        given = Spec((), np.asarray(given).dtype) if type(given) in NUMBERS else given
-        path = list(paths(self._init, "the carry"))[k][0]
-        wrong = f"{self._who}: {path} goes into step {step} as {given}, and comes out as {found}"
-        if given is not None and found is not None and found.shape == given.shape:
-            raise DTypeError(f"{wrong}; cast one of them, as by ops.astype")
-        raise ShapeError(f"{wrong}; it must keep its shape")
-
-
-def _settles(number: Any, found: Any) -> bool:
-    """Whether this is a Python number that may stand for a scalar of a spec."""
-    if type(number) not in NUMBERS or found is None or found.shape:
-        return False
-    return _KINDS.get(np.asarray(number).dtype.kind, 9) <= _KINDS.get(found.dtype.kind, -1)
-
-
-def _spec(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
-    """Shape and dtype of a leaf; None of None, and where ``weak`` a Python number itself."""
-    if isinstance(leaf, Value):
-        return leaf._spec
-    if leaf is None or (weak and type(leaf) in NUMBERS):
-        return leaf
-    if isinstance(leaf, Symbol):
-        return leaf.spec
-    array = np.asarray(leaf) if isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)) else None
-    if array is None or array.dtype.kind not in "biufc":
-        raise DTypeError(f"{who}: {what} is {shown(leaf)}; pass arrays, Variables or numbers")
-    return spec_of(array)
-
-
-class _Rows:
-    """The results of steps, side by side along a new first axis."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._tree: Any = None
-        self._specs: list[Any] = []
-        self._columns: list[Any] = []
-
-    def put(self, k: int, y: Any) -> None:
-        """Take over what step ``k`` gave.
-
-        Raises:
-            ShapeError, DTypeError: it differs from what the first step gave.
-        """
-        first = not self._specs
-        flat = leaves(y) if first else same_tree("scan", "results", self._tree, y)
-        if first:
-            self._tree = y
-            # A number may be the first carry, whose dtype a later step will say.
-            self._specs = [_spec("scan", "y", leaf, weak=True) for leaf in flat]
-            self._columns = [self._column(leaf) for leaf in flat]
-        for j, (spec, leaf) in enumerate(zip(self._specs, flat, strict=True)):
-            if leaf is None and spec is None:
-                continue
-            found = spec if leaf is spec else _spec("scan", "y", leaf)
-            if found is not spec and found != spec:
-                if not _settles(spec, found):
-                    raise self._differs(j, k, spec, found)
-                self._specs[j] = found
-            column = self._columns[j]
-            if type(column) is np.ndarray and isinstance(leaf, (Value, Symbol)):
-                column = self._columns[j] = list(column)
-            # What the step gave may be written to by the next one.
-            column[k] = leaf if type(column) is np.ndarray else _kept(leaf)
-
-    def _column(self, leaf: Any) -> Any:
-        if leaf is None:
-            return None
-        if isinstance(leaf, (Value, Symbol)) or type(leaf) in NUMBERS:
-            return [None] * self._steps
-        array = np.asarray(leaf)
-        return np.empty((self._steps, *array.shape), array.dtype)
-
-    def _differs(self, j: int, k: int, spec: Any, found: Any) -> OdysseyError:
-        path = list(paths(self._tree, "y"))[j][0]
-        spec = Spec((), np.asarray(spec).dtype) if type(spec) in NUMBERS else spec
-        same = spec is not None and found is not None and spec.shape == found.shape
-        kind = DTypeError if same else ShapeError
-        return kind(
-            f"scan: {path} of step {k} is {found}, and that of the first {spec}; all steps must "
-            "give the same"
-        )
-
-    def stacked(self) -> Any:
-        """The tree of all results."""
-        return unflatten(self._tree, list(map(self._joined, self._specs, self._columns)))
-
-    def _joined(self, spec: Any, column: Any) -> Any:
-        if type(column) is not list:
-            return column
-        dtype = spec.dtype if isinstance(spec, Spec) else None
-        if not any(isinstance(one, (Value, Symbol)) for one in column):
-            return np.array(column, dtype)
-        return stack([np.array(v, dtype) if type(v) is np.ndarray else v for v in column])
-
-
-def _kept(leaf: Any) -> Any:
-    """What a step gave, as it is now."""
-    if isinstance(leaf, Symbol):
-        return leaf
-    return twin_of(leaf) if isinstance(leaf, Variable) else np.array(leaf)
+# ------------------------------------------------------------------ no steps
 
 
 def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
     """The tree of ``ys`` of length 0, which a run on Symbols tells."""
-    if store() is not MEMORY:
-        store().only_eagerly("scan has no steps")
-        raise TapeError("scan: there are no steps")
     given = [None if c is None else np.empty(c.shape[1:], c.dtype) for c in leaves(xs)]
     trace = Trace()
     start = [v.detach() if isinstance(v, Variable) else v for v in leaves(init)]
@@ -355,5 +232,84 @@ def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
 
 
 def _empty_of(leaf: Any) -> Any:
-    spec = _spec("scan", "y", leaf)
+    spec = spec_of_leaf("scan", "y", leaf)
     return None if spec is None else np.empty((0, *spec.shape), spec.dtype)
+
+
+# ------------------------------------------------------------------ while a graph is traced
+
+
+def _scan_in_graph(
+    f: Callable[..., Any], init: Any, xs: Any, steps: int, reverse: bool
+) -> tuple[Any, Any]:
+    flat, columns = leaves(init), leaves(xs)
+    trees: list[Any] = []
+    count = len(flat)
+
+    def step_of(f: Callable[..., Any]) -> Body:
+        def step(values: list[Any]) -> list[Any]:
+            after, y = _pair(f(unflatten(init, values[:count]), unflatten(xs, values[count:])))
+            trees.append(y)
+            return [*same_tree("scan", "carry", init, after), *leaves(y)]
+
+        return step
+
+    step, again = step_of(f), step_of(as_it_is(f))
+    if not steps:
+        with no_grad():
+            rows = [c if c is None else intern(c.shape[1:], c.dtype) for c in columns]
+            made = trace_part(step, [*flat, *rows], kinds_of(None, [*flat, *columns]), None)
+        return own(init), unflatten(trees[0], [_empty_of(leaf) for leaf in made.outputs[count:]])
+    carry, ys = walk(step, flat, columns, steps, reverse, again)
+    return unflatten(init, carry), unflatten(trees[0], ys)
+
+
+def _branch_in_graph(pred: Any, functions: Sequence[Callable[..., Any]], operands: Any) -> Any:
+    trees: list[Any] = []
+
+    def branch_of(fn: Callable[..., Any]) -> Body:
+        def run(values: list[Any]) -> list[Any]:
+            result = fn(*unflatten(operands, values))
+            trees.append(result)
+            return same_tree("cond", "result of false_fn", trees[0], result)
+
+        return run
+
+    again = [branch_of(as_it_is(fn)) for fn in functions]
+    made = branch(pred, list(map(branch_of, functions)), leaves(operands), again)
+    return unflatten(trees[0], made)
+
+
+def _loop_in_graph(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init: Any
+) -> Any:
+    def ask_of(fn: Callable[[Any], Any]) -> Body:
+        what = "the result of cond_fun"
+        return lambda values: [_truth("while_loop", what, fn(unflatten(init, values)))]
+
+    def step_of(fn: Callable[[Any], Any]) -> Body:
+        return lambda v: same_tree("while_loop", "carry", init, fn(unflatten(init, v)))
+
+    again = ask_of(as_it_is(cond_fun)), step_of(as_it_is(body_fun))
+    return unflatten(init, repeat(ask_of(cond_fun), step_of(body_fun), leaves(init), again))
+
+
+def as_it_is(fn: Any, known: dict[int, Any] | None = None) -> Any:
+    """A function with what it closes over now, whatever its names are bound to later.
+
+    So do the functions that it closes over. Derivatives run it when a loop around the call, for
+    instance one over layers, has bound them anew.
+    """
+    if type(fn) is not FunctionType or not fn.__closure__:
+        return fn
+    known = {} if known is None else known
+    if id(fn) in known:
+        return known[id(fn)]
+    cells = tuple(CellType() for _ in fn.__closure__)
+    made = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    made.__kwdefaults__ = fn.__kwdefaults__
+    known[id(fn)] = made
+    for cell, new in zip(fn.__closure__, cells, strict=True):
+        with suppress(ValueError):  # a name that was not bound yet
+            new.cell_contents = as_it_is(cell.cell_contents, known)
+    return made

@@ -255,3 +255,11 @@ def test_writing_to_a_gradient_that_a_call_left_is_seen_by_the_next():
             assert leaf_.grad.flags.writeable
     np.testing.assert_allclose(v.grad, w.grad, rtol=1e-13)
     np.testing.assert_allclose(v.numpy(), w.numpy(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("count", [10, 21, 130])
+def test_a_function_takes_any_number_of_arrays(count):
+    given = [np.full(3, float(k)) for k in range(count)]
+    total = od.compile(lambda *arrays: sum(arrays) * 1.0, check=True)
+    assert [total(*given)[0] for _ in range(3)] == [count * (count - 1) / 2] * 3
+    assert total.statistics().native == 2

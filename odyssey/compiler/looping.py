@@ -1,0 +1,245 @@
+"""Loops and branches of a program: their parts are programs of their own, run natively.
+
+A step of a scan goes from one set of buffers to another and back. Where it is one native segment, a
+loop in native code runs it, which moves the addresses in its table; otherwise Python runs it, a
+call of native code a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import PYFUNCTYPE, c_int64, c_void_p
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.binding import address
+from odyssey.compiler.entry import RAN, STRANGE
+from odyssey.compiler.native import load
+from odyssey.errors import OdysseyError
+from odyssey.graph.graph import Graph
+from odyssey.graph.parts import Loop, specs_of
+from odyssey.spec import Array
+
+__all__ = ["NativeLoop"]
+
+# Runs programs again and again. Before each time it puts addresses into their tables: row ``k`` of
+# ``moves`` says where, from which address on, how far apart they are, and of which bits of the
+# number of the time. With a condition it goes on as long as that leaves a true byte.
+_TEXT = """
+define void @place(ptr %moves, i64 %count, i64 %time) {
+  br label %head
+head:
+  %k = phi i64 [0, %0], [%after, %body]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %body, label %done
+body:
+  %first = mul i64 %k, 4
+  %row = getelementptr i64, ptr %moves, i64 %first
+  %start.p = getelementptr i64, ptr %row, i64 1
+  %apart.p = getelementptr i64, ptr %row, i64 2
+  %bits.p = getelementptr i64, ptr %row, i64 3
+  %where = load ptr, ptr %row
+  %start = load i64, ptr %start.p
+  %apart = load i64, ptr %apart.p
+  %bits = load i64, ptr %bits.p
+  %number = and i64 %time, %bits
+  %far = mul i64 %number, %apart
+  %found = add i64 %start, %far
+  store i64 %found, ptr %where
+  %after = add i64 %k, 1
+  br label %head
+done:
+  ret void
+}
+
+define i64 @steps(ptr %step, ptr %table, ptr %moves, i64 %count, i64 %begin, i64 %end) {
+  br label %head
+head:
+  %time = phi i64 [%begin, %0], [%after, %next]
+  %more = icmp slt i64 %time, %end
+  br i1 %more, label %body, label %done
+body:
+  call void @place(ptr %moves, i64 %count, i64 %time)
+  %answer = call i64 %step(ptr %table)
+  %ran = icmp eq i64 %answer, 0
+  br i1 %ran, label %next, label %failed
+next:
+  %after = add i64 %time, 1
+  br label %head
+done:
+  ret i64 %end
+failed:
+  ret i64 -1
+}
+
+define i64 @until(ptr %asks, ptr %table.a, ptr %truth, ptr %step, ptr %table.b, ptr %moves,
+                  i64 %count, i64 %begin, i64 %end) {
+  br label %head
+head:
+  %time = phi i64 [%begin, %0], [%after, %next]
+  %less = icmp slt i64 %time, %end
+  br i1 %less, label %ask, label %done
+ask:
+  call void @place(ptr %moves, i64 %count, i64 %time)
+  %asked = call i64 %asks(ptr %table.a)
+  %known = icmp eq i64 %asked, 0
+  br i1 %known, label %look, label %failed
+look:
+  %byte = load i8, ptr %truth
+  %true = icmp ne i8 %byte, 0
+  br i1 %true, label %body, label %done
+body:
+  %answer = call i64 %step(ptr %table.b)
+  %ran = icmp eq i64 %answer, 0
+  br i1 %ran, label %next, label %failed
+next:
+  %after = add i64 %time, 1
+  br label %head
+done:
+  ret i64 %time
+failed:
+  ret i64 -1
+}
+"""
+
+# After so many steps Python looks for signals. It is even: the buffers are as at the beginning.
+_MANY = 4096
+
+_WORD, _POINTER = c_int64, c_void_p
+
+
+@cache
+def _driver() -> tuple[Any, Any, Any]:
+    """The two loops, and what their code lies in."""
+    loaded = load(_TEXT)
+    steps = PYFUNCTYPE(_WORD, *[_POINTER] * 3, *[_WORD] * 3)(loaded.address("steps"))
+    until = PYFUNCTYPE(_WORD, *[_POINTER] * 6, *[_WORD] * 3)(loaded.address("until"))
+    return steps, until, loaded
+
+
+class _Part:
+    """One part as a program.
+
+    Attributes:
+        whole: Whether it is one native segment that writes all of its outputs.
+    """
+
+    def __init__(self, graph: Graph, make: Callable[[Graph], Any]) -> None:
+        self._program = program = make(graph)
+        self.slots, self.table = program.module.slots, program.table
+        steps, written = program.module.steps, program.plan.written()
+        self._written = {k: n for n, k in enumerate(written)}
+        self.whole = len(steps) == 1 and len(written) == len(graph.outputs)
+        self.code = program.loaded.address(steps[0]) if self.whole else 0
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Array]:
+        """The outputs, in new arrays."""
+        program = self._program
+        outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
+        answer = program.start(*arrays, *outs)
+        if answer == STRANGE:
+            answer = program.start(*program.plain(list(map(np.asarray, arrays))), *outs)
+        if answer == RAN and len(program.module.steps) > 1:
+            answer = program.proceed()
+            answer = program.rest() if answer == RAN else answer
+        if answer != RAN:
+            raise _refused()
+        return [
+            outs[self._written[k]] if k in self._written else program.called[node.id]
+            for k, node in enumerate(program.plan.outputs)
+        ]
+
+    def put(self, kind: str, k: int, array: Array) -> None:
+        """Let an input, or an output, lie where an array does."""
+        slot = self.slots.get((kind, k))
+        if slot is not None:
+            self.table[slot] = address(array)
+
+    def place(self, kind: str, k: int) -> int | None:
+        """Where the table has the address of an input, or of an output, if it does."""
+        slot = self.slots.get((kind, k))
+        return None if slot is None else address(self.table) + 8 * slot
+
+
+def _refused() -> OdysseyError:
+    return OdysseyError("a step of a loop refuses its data")
+
+
+class NativeLoop:
+    """What a loop or two branches do, in native code.
+
+    Args:
+        loop: What is to be done.
+        make: Makes a program of a graph.
+    """
+
+    def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
+        self._loop = loop
+        self._parts = [_Part(graph, make) for graph in loop.parts]
+        self._whole = loop.kind != "cond" and all(part.whole for part in self._parts)
+        if loop.kind == "while_loop":
+            (truth,) = specs_of(loop.parts[0])
+            self._whole = self._whole and truth.dtype == np.bool_
+
+    def run(self, *operands: Any) -> Any:
+        """The results, new arrays.
+
+        Raises:
+            OdysseyError: data is not what a step can take.
+        """
+        loop = self._loop
+        given = [np.asarray(one, order="C") for one in operands]
+        if not self._whole:
+            return loop.run(*given, call=lambda k, arrays: self._parts[k](arrays))
+        # Two sets of buffers: what a step reads, and what it writes and the next one reads.
+        here = [np.array(one, order="C") for one in given[: loop.carries]]
+        there = [np.empty_like(one) for one in here]
+        moves: list[tuple[int | None, int, int, int]] = []
+        for k, (a, b) in enumerate(zip(here, there, strict=True)):
+            apart = address(b) - address(a)
+            moves += [(part.place("input", k), address(a), apart, 1) for part in self._parts]
+            moves.append((self._parts[-1].place("output", k), address(b), -apart, 1))
+        rows = self._lay(given, moves) if loop.kind == "scan" else []
+        for k, array in enumerate(given[loop.carries + loop.columns :]):
+            for part in self._parts:
+                part.put("input", loop.carries + loop.columns + k, array)
+        found = [move for move in moves if move[0] is not None]
+        done = self._drive(np.array(found or [(0, 0, 0, 0)], np.int64), len(found))
+        return (*(there if done % 2 else here), *rows)
+
+    def _lay(self, given: list[Array], moves: list[Any]) -> list[Array]:
+        """Where a scan's columns are read and its results written, step by step."""
+        loop, (part,) = self._loop, self._parts
+        specs = loop.specs()[loop.carries :]
+        rows = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        columns = given[loop.carries : loop.carries + loop.columns]
+        for kind, arrays in (("input", columns), ("output", rows)):
+            for k, array in enumerate(arrays, loop.carries):
+                size = array.nbytes // loop.steps
+                first = address(array) + (size * (loop.steps - 1) if loop.reverse else 0)
+                moves.append((part.place(kind, k), first, -size if loop.reverse else size, -1))
+        return rows
+
+    def _drive(self, moves: Array, count: int) -> int:
+        """Run all steps; return how many there were."""
+        steps, until, _ = _driver()
+        part, at, time = self._parts[-1], address(moves), 0
+        end = [part.code, address(part.table), at, count]
+        if self._loop.kind == "scan":
+            while time < self._loop.steps:
+                time = steps(*end, time, min(time + _MANY, self._loop.steps))
+                if time < 0:
+                    raise _refused()
+            return time
+        asks, truth = self._parts[0], np.zeros(1, np.bool_)
+        asks.put("output", 0, truth)
+        begin = [asks.code, address(asks.table), address(truth)]
+        while True:
+            before = time
+            time = until(*begin, *end, before, before + _MANY)
+            if time < 0:
+                raise _refused()
+            if time < before + _MANY:
+                return int(time)

@@ -1,0 +1,231 @@
+"""Parts of loops and branches, run on Symbols: what they emit, depend on, and their derivatives.
+
+A part is a function of a flat list of values. Where a tape records it is run on a tape of its own,
+which tells what it depends on beside its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.errors import DTypeError, ShapeError
+from odyssey.graph.graph import Graph
+from odyssey.graph.parts import signature
+from odyssey.spec import Spec, spec_of
+from odyssey.table.store import store
+from odyssey.table.value import (
+    CONSTANT,
+    NUMBERS,
+    UNTRACKED,
+    Symbol,
+    Value,
+    free_id,
+    is_tracked,
+    is_trainable,
+    make_value,
+    place_of,
+)
+from odyssey.tape.choices import poles_among
+from odyssey.tape.span import recording_of
+from odyssey.tape.sweep import dependents
+from odyssey.transforms.calls import data_of
+from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
+from odyssey.variable import Variable
+
+__all__ = [
+    "ARRAY",
+    "FIXED",
+    "LIVE",
+    "LOST",
+    "NONE",
+    "Body",
+    "Flat",
+    "Traced",
+    "array_for",
+    "dressed",
+    "kinds_of",
+    "spec_for",
+    "steady",
+    "trace_part",
+]
+
+Flat = list[Any]
+Body = Callable[[Flat], Flat]
+
+NONE, ARRAY, FIXED, LOST, LIVE = range(5)
+"""What a value is to Python: nothing, an array, a Variable that is constant, one whose gradient is
+lost, one that a tape follows. A carry that is one of them at first, and another after a step, is
+the later of the two."""
+
+_MARKS = {FIXED: CONSTANT, LOST: UNTRACKED}
+
+
+def kind_of(value: Any, live: bool) -> int:
+    """What a value is to Python."""
+    if value is None:
+        return NONE
+    if not isinstance(value, Variable):
+        return ARRAY
+    if live:
+        return LIVE
+    return FIXED if place_of(value) is CONSTANT else LOST
+
+
+def kinds_of(recording: Any, values: Flat) -> list[int]:
+    """What operands are, where ``recording`` follows them; None for no recording."""
+    return [
+        kind_of(v, recording is not None and isinstance(v, Variable) and is_tracked(v))
+        for v in values
+    ]
+
+
+def spec_for(value: Any) -> Any:
+    """Of a value or a spec the spec; of None, and Python's numbers, themselves."""
+    if value is None or isinstance(value, Spec) or type(value) in NUMBERS:
+        return value
+    if isinstance(value, Value):
+        return value._spec
+    return value.spec if isinstance(value, Symbol) else spec_of(np.asarray(value))
+
+
+def array_for(value: Any) -> Any:
+    """What a graph holds of a value: a Symbol or an array."""
+    data = data_of(value) if isinstance(value, Variable) else value
+    return data if isinstance(data, Symbol) else np.asarray(data)
+
+
+def dressed(value: Any, kind: int) -> Any:
+    """A value as Python sees it, that is an array or a Symbol to the graph."""
+    if kind not in _MARKS or isinstance(value, Variable):
+        return value
+    return make_value(Variable, value, _MARKS[kind], free_id(), spec_for(value))
+
+
+# ------------------------------------------------------------------ what a part does
+
+
+class Traced(NamedTuple):
+    """A part that was run on Symbols.
+
+    Attributes:
+        symbols: Its operands; None, or a number, where these came.
+        instructions: What it emitted.
+        outputs: What it returned.
+        kinds: What that is.
+        sources: What it depends on besides the operands, by id.
+        chooses: Whether it leaves elements out by choice.
+        poles: Whether its slopes may be infinite.
+    """
+
+    symbols: Flat
+    instructions: list[Any]
+    outputs: Flat
+    kinds: list[int]
+    sources: dict[int, Any]
+    chooses: bool
+    poles: bool
+
+    def signature(self) -> tuple[Any, ...]:
+        """What it computes, to be compared with that of another run."""
+        outputs = [None if o is None else array_for(o) for o in self.outputs]
+        return signature(self.instructions, self.symbols, outputs, store())
+
+    def graph(self, more: Sequence[Any] = ()) -> Graph:
+        """It as a graph, whose outputs are those that are not None, then ``more``."""
+        trace: Any = store()
+        given = [s for s in self.symbols if isinstance(s, Symbol)]
+        outputs = [array_for(o) for o in self.outputs if o is not None]
+        return trace.part(given, self.instructions, [*outputs, *more])  # type: ignore[no-any-return]
+
+
+def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], recording: Any) -> Traced:
+    """Run a part on Symbols.
+
+    Args:
+        body: The part.
+        operands: For each, a spec, or a value that has one; None and Python's numbers stay.
+        kinds: What they are.
+        recording: The one that follows those that are LIVE, or None.
+    """
+    trace: Any = store()
+    start = free_id()
+
+    def run() -> tuple[Flat, Flat, Any]:
+        specs = map(spec_for, operands)
+        symbols = [trace.symbol(s) if isinstance(s, Spec) else s for s in specs]
+        if recording is None:
+            return symbols, body(list(map(dressed, symbols, kinds))), None
+        tape = tape_apart()
+        segment = recording_of(tape)
+        given = [
+            make_value(Variable, s, segment, segment.new_id(), s.spec)
+            if k == LIVE
+            else dressed(s, k)
+            for s, k in zip(symbols, kinds, strict=True)
+        ]
+        with tape:
+            outputs = body(given)
+        live = [v._id for v, kind in zip(given, kinds, strict=True) if kind == LIVE]
+        return symbols, outputs, (tape, live)
+
+    instructions, (symbols, outputs, followed) = trace.aside(run)
+    if followed is None:
+        found = [kind_of(o, False) for o in outputs]
+        return Traced(symbols, instructions, outputs, found, {}, False, False)
+    tape, live = followed
+    segment, nodes = recording_of(tape), nodes_of(tape)
+    results = [o for o in outputs if isinstance(o, Variable)]
+    known = sources_of(segment, nodes, [o._id for o in results])
+    for o in results:  # what is given away as it came from outside
+        if is_tracked(o) and place_of(o) is not segment:
+            known.setdefault(o._id, o)
+    own = {i for i, v in known.items() if is_trainable(v) and i > start}
+    sources = {i: v for i, v in known.items() if i not in own and i not in live}
+    reached = dependents(nodes, [*live, *sources])
+    found = [kind_of(o, isinstance(o, Variable) and o._id in reached) for o in outputs]
+    chooses = any(node[0].masks for node in nodes)
+    return Traced(symbols, instructions, outputs, found, sources, chooses, poles_among(nodes))
+
+
+def steady(
+    who: str, body: Body, operands: Flat, kinds: Sequence[int], count: int, recording: Any
+) -> tuple[Traced, Flat, list[int]]:
+    """Run a step until its first ``count`` outputs are what its first operands are.
+
+    Returns:
+        The last run, and operands and kinds as they are from then on: numbers are arrays.
+    """
+    operands, kinds = list(operands), list(kinds)
+    while True:
+        traced = trace_part(body, operands, kinds, recording)
+        weak = [k for k in range(count) if type(operands[k]) in NUMBERS]
+        for k in weak:
+            operands[k] = np.asarray(operands[k], _scalar(who, k, traced.outputs[k]))
+        _compare(who, operands[:count], traced.outputs[:count])
+        joined = [*map(max, kinds[:count], traced.kinds[:count]), *kinds[count:]]
+        if joined == kinds and not weak:
+            return traced, operands, kinds
+        kinds = joined
+
+
+def _scalar(who: str, k: int, value: Any) -> Any:
+    spec = None if value is None else spec_of(array_for(value))
+    if spec is None or spec.shape:
+        raise ShapeError(f"{who}: number {k} of the carry becomes {value!r}; it must stay a scalar")
+    return spec.dtype
+
+
+def _compare(who: str, before: Flat, after: Flat) -> None:
+    """Raise where a step changes the specs of what it carries."""
+    for k, (one, other) in enumerate(zip(before, after, strict=True)):
+        specs: list[Any] = [None if v is None else spec_for(array_for(v)) for v in (one, other)]
+        if specs[0] == specs[1]:
+            continue
+        same = None not in specs and specs[0].shape == specs[1].shape
+        raise (DTypeError if same else ShapeError)(
+            f"{who}: leaf {k} of the carry goes into a step as {specs[0]}, and comes out as "
+            f"{specs[1]}; it must keep its shape and dtype"
+        )
