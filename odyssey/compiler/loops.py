@@ -9,13 +9,13 @@ precision. So its error is at most about 4096 / 16 + 16 roundings of the largest
 
 from __future__ import annotations
 
+from odyssey.compiler.blocks import Blocks
 from odyssey.compiler.cutting import Cut
 from odyssey.compiler.folds import folded, neutral
 from odyssey.compiler.fusing import Kernel, is_costly, levels, role
-from odyssey.compiler.ir import LLVM, Word
+from odyssey.compiler.ir import Word
 from odyssey.compiler.ir_types import FLOATING
 from odyssey.compiler.nodes import Node, apart
-from odyssey.compiler.placed import Placed
 from odyssey.compiler.planning import Plan
 
 __all__ = ["Loops"]
@@ -24,7 +24,7 @@ BLOCK = 4096
 _Terms = list[tuple[Word, int]]
 
 
-class Loops(Placed):
+class Loops(Blocks):
     """The routine of a kernel of loops."""
 
     def __init__(self, plan: Plan, kernel: Kernel, alone: bool = False) -> None:
@@ -142,14 +142,6 @@ class Loops(Placed):
                 pointer, start, _ = self.views[id]
                 self.code.store(found, self.address(found.type, pointer, (), start))
 
-    def keep(self, word: Word, place: str) -> None:
-        """Write to the stack, where truths are of one bit."""
-        self.code.line(f"store {LLVM[word.type]} {word.text}, ptr {place}")
-
-    def kept(self, type: str, place: str) -> Word:
-        """Read what ``keep`` wrote."""
-        return self.code.op(type, f"load {LLVM[type]}, ptr {place}")
-
     # -------------------------------------------------------------- the nest
 
     def _loops(self) -> list[tuple[int, dict[int, int]]]:
@@ -205,21 +197,11 @@ class Loops(Placed):
         strides: dict[int, int],
         outer: list[tuple[Word, dict[int, int]]],
     ) -> None:
-        code = self.code
-
-        def block(k: Word) -> None:
-            done = code.op("i8", f"mul nuw nsw i64 {k.text}, {BLOCK}")
-            end = length.text if isinstance(length, Word) else length
-            left = code.op("i8", f"sub nsw i64 {end}, {done.text}")
-            count = code.op("i8", f"call i64 @llvm.smin.i64(i64 {left.text}, i64 {BLOCK})")
+        def block(done: Word, count: Word) -> None:
             first = done if begin is None else begin + done
             self._part_of_row(first, count, strides, outer)
 
-        if isinstance(length, int):
-            self.loop(-(-length // BLOCK), block)
-            return
-        above = code.op("i8", f"add nuw nsw i64 {length.text}, {BLOCK - 1}")
-        self.loop(code.op("i8", f"udiv i64 {above.text}, {BLOCK}"), block)
+        self.each_block(BLOCK, length, block)
 
     def _part_of_row(
         self,
@@ -332,10 +314,15 @@ class Loops(Placed):
             for word, at in stores:
                 code.store(word, at)
 
-        self.loop(length, body)
+        added = [(n, sums[n.id]) for n in roots if n.id in sums and _adds(n)]
+        found: dict[int, Word] = {}
+        if added and isinstance(length, int) and length > 2 * BLOCK:
+            found = self.sums_of_sums(BLOCK, length, added, body)
+        else:
+            self.loop(length, body)
         for n in roots:
             if n.id in sums:
-                self._settle(n, self.kept(n.type, sums[n.id]))
+                self._settle(n, found[n.id] if n.id in found else self.kept(n.type, sums[n.id]))
 
     def _folds_row(self, n: Node) -> bool:
         """Whether the last axis is folded away, so that a loop along it has one sum."""
@@ -398,3 +385,8 @@ class Loops(Placed):
 
     def _inner_index(self, j: Word) -> Word:
         return j if self.first is None else self.first + j
+
+
+def _adds(n: Node) -> bool:
+    """Whether a fold adds numbers that are rounded."""
+    return bool(n.detail[0] == "sum" and n.type in FLOATING)

@@ -113,9 +113,10 @@ def accumulated(nodes: Nodes, roots: Sequence[Node], updates: Mapping[int, Node]
     """
     users = _users(roots)
     swapped: dict[int, Node] = {}
+    wanted = {root.id for root in roots}
     for place, state in updates.items():
         update = roots[place]
-        if len(users.get(state.id, ())) == 1 and state.id not in {r.id for r in roots}:
+        if len(users.get(state.id, ())) == 1 and state.id not in wanted:
             made = _added_to(nodes, update, state, users)
             if made is not None:
                 swapped[update.id] = made
