@@ -106,7 +106,7 @@ class Program:
         self._count = len(self.executable.inputs) - len(self._before)
         # Of numbers among the arguments, which come behind the arrays.
         self.numbers = self.executable.numbers
-        self.places = tuple(trial.free.values())
+        self.free, self.places = tuple(trial.free), tuple(trial.free.values())
         self._total = self._count + len(self.places)
         places = [k for k in range(self._total) if k not in self.places] + list(self.places)
         self._order = None if places == sorted(places) else itemgetter(*places)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from odyssey.compiler.blas import thread_setters
@@ -9,7 +11,7 @@ from odyssey.compiler.measuring import shown_number, work_of
 from odyssey.compiler.pool import why_one
 from odyssey.compiler.threads import get_threads
 
-__all__ = ["explained"]
+__all__ = ["explained", "told_numbers"]
 
 # So many places of Python are named that a program watches.
 _PLACES = 12
@@ -61,3 +63,39 @@ def _threads(number: int, text: str) -> str:
     if "@ody_enter(" in text and not all(thread_setters()):
         told += "; products are not, since their library lets nobody say how many threads it takes"
     return told
+
+
+def told_numbers(
+    fn: Callable[..., Any], free: Iterable[str], asked: Mapping[str, str]
+) -> list[str]:
+    """Which of Python's numbers among the arguments are inputs, and why others are fixed.
+
+    Args:
+        fn: The function.
+        free: The inputs, by path among the arguments.
+        asked: The others, and what is asked of them.
+    """
+    names = _positional(fn)
+    found = [_spelled(path, names) for path in free]
+    lines = [f"numbers that are inputs: {', '.join(found)}"] if found else []
+    return lines + [f"{_spelled(path, names)} is fixed: {why}" for path, why in asked.items()]
+
+
+def _positional(fn: Callable[..., Any]) -> list[str]:
+    from inspect import Parameter, signature
+
+    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    try:
+        return [name for name, p in signature(fn).parameters.items() if p.kind in kinds]
+    except (TypeError, ValueError):
+        return []
+
+
+def _spelled(path: str, names: list[str]) -> str:
+    """A path among all arguments, as the function spells it: ``settings['rate']``."""
+    given = re.fullmatch(r"\[0\]\[(\d+)\](.*)", path, re.DOTALL)
+    if given is not None:
+        k, rest = int(given[1]), given[2]
+        return f"{names[k] if k < len(names) else f'argument {k}'}{rest}"
+    named = re.fullmatch(r"\[1\]\['(\w+)'\](.*)", path, re.DOTALL)
+    return path if named is None else f"{named[1]}{named[2]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import flag, whole
@@ -34,12 +34,26 @@ class Inspected:
         """What is done for arguments like these, in words: the program, or why there is none.
 
         Returns:
-            Text: kernels with what they compute, bytes, what is called and why, guards, and times.
+            Text: kernels with what they compute, bytes, what is called and why, guards, and times;
+            which numbers are inputs, and which are fixed, by what is asked of them and where.
         """
-        from odyssey.compiler.explaining import explained
+        from odyssey.compiler.explaining import explained, told_numbers
 
         program, why = self._find(args, named)
-        return why if program is None else explained(program)
+        free, asked = self._numbers(args, named, program)
+        numbers = told_numbers(self._fn, free, asked)
+        return "\n".join([why if program is None else explained(program), *numbers])
+
+    def _numbers(
+        self, args: tuple[Any, ...], named: dict[str, Any], program: Any
+    ) -> tuple[Iterable[str], Mapping[str, str]]:
+        """The numbers that a program takes as inputs, by path; and why others are fixed."""
+        free = () if program is None else program.free
+        try:
+            asked = self._known[key_of(args, named)].asked
+        except Exception:  # nothing is known, or can be
+            return free, {}
+        return free, {path: why for path, why in asked.items() if path not in free}
 
     def _find(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
         """The latest program for arguments like these, or None; and then why there is none."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from threading import RLock
 from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
-from odyssey.checks import user_line
 from odyssey.compiler.arguments import numbers_in
 from odyssey.compiler.given import looked_at
 from odyssey.compiler.guards import Guards
 from odyssey.compiler.quantities import Expression, Quantities
 from odyssey.compiler.surroundings import Surroundings
+from odyssey.compiler.watching.effects import is_ours
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
 
@@ -95,7 +96,7 @@ class Trial:
 
     def _note(self, expression: Expression, question: str) -> None:
         for path in expression.names:
-            self.asked.setdefault(path, f"{question}, {user_line()}")
+            self.asked.setdefault(path, f"{_SPOKEN.get(question, question)}, {_line()}")
 
     def _run(
         self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
@@ -174,6 +175,26 @@ def tried(
 def _is_lost(trial: Trial) -> bool:
     """Whether no program can be made of a trial, perhaps for what stood for numbers."""
     return bool(trial.error or trial.effects or trial.graph.eager)
+
+
+# What is asked of a number by the methods of these names, as Python writes it.
+_SPOKEN = {
+    **{
+        "bool": "whether it is true",
+        "index": "its value as an index",
+        "__array__": "an array of it",
+    },
+    **{name: f"{name}() of it" for name in ("float", "int", "complex", "hash", "repr", "str")},
+    **{"format": "its text", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+}
+
+
+def _line() -> str:
+    """The innermost line that is neither of this package nor of NumPy."""
+    frame = sys._getframe(3)
+    while frame.f_back is not None and is_ours(str(frame.f_globals.get("__name__", ""))):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def forget(error: BaseException | None) -> None:

@@ -19,7 +19,7 @@ from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
 from odyssey.graph.names import names_of
 from odyssey.graph.parts import Parts
 from odyssey.graph.traced import TracedArray
-from odyssey.graph.weak import is_weak, seen_by_shape_rules, settled, settled_call
+from odyssey.graph.weak import is_weak, seen_by_shape_rules, settle_result, settled, settled_call
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.call import run
@@ -351,6 +351,7 @@ class Trace(Parts):
             now = next(containers(one))[1]
             if len(now) != len(held) or not all(map(is_, now, held)):
                 self.only_eagerly("it writes to an argument")
+        settle_result(result, self.stands.values())
         own = {id(one) for one, _ in given}
         if any(id(one) in own for one, _ in containers(result)):
             self.only_eagerly("it returns a container that it was given")

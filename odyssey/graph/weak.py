@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.spec import spec_of
 from odyssey.table.value import Symbol, Weak
+from odyssey.tree import containers
 
-__all__ = ["is_weak", "seen_by_shape_rules", "settled", "settled_call", "stays_weak"]
+__all__ = [
+    "is_weak",
+    "seen_by_shape_rules",
+    "settle_result",
+    "settled",
+    "settled_call",
+    "stays_weak",
+]
 
 
 def is_weak(value: Any) -> bool:
@@ -26,6 +34,19 @@ def settled(thing: Any, question: str) -> Any:
     if type(thing) is slice:
         return slice(*[settled(part, question) for part in (thing.start, thing.stop, thing.step)])
     return thing
+
+
+def settle_result(result: Any, numbers: Iterable[Any]) -> None:
+    """Settle what containers of a result hold, and all numbers where they may hold more.
+
+    Args:
+        result: A tree.
+        numbers: All that stand for arguments.
+    """
+    for one, held in containers(result):
+        settled(held, "it is returned")
+        if isinstance(one, (dict, list, tuple)) and getattr(one, "__dict__", None):
+            settled(list(numbers), "an attribute of what is returned may hold it")
 
 
 def seen_by_shape_rules(value: Any) -> Any:

@@ -384,6 +384,76 @@ def test_numbers_of_which_something_is_asked_are_fixed_and_others_are_not() -> N
     assert agree(fn, calls).statistics() == (2, 10, 2)
 
 
+def told(x: Any, rate: float, times: int, settings: Any, *more: Any, scale: float = 1.0) -> Any:
+    if settings["far"] > 1.0:
+        x = x * more[0]
+    for _ in range(times):
+        x = x - rate * settings["near"] * x
+    return x * scale
+
+
+def test_explain_says_which_numbers_are_inputs_and_what_is_asked_of_others_where() -> None:
+    compiled = od.compile(told)
+    for _ in range(2):
+        compiled(X, 0.1, 2, {"near": 1.0, "far": 2.0}, 3.0, scale=0.5)
+    text = compiled.explain(X, 0.2, 2, {"near": 3.0, "far": 2.0}, 4.0, scale=0.25)
+    line = told.__code__.co_firstlineno
+    assert "numbers that are inputs: rate, settings['near'], argument 4, scale\n" in text
+    assert f"times is fixed: its value as an index, {__file__}:{line + 3}" in text
+    assert f"settings['far'] is fixed: >, {__file__}:{line + 1}" in text
+
+
+def test_explain_looks_through_numpy_for_the_line() -> None:
+    compiled = od.compile(lambda x, n: x + np.full(7, n))
+    compiled(X, 1.0), compiled(X, 1.0)
+    assert f"n is fixed: an array of it, {__file__}:" in compiled.explain(X, 1.0)
+
+
+class Held(list):  # type: ignore[type-arg]
+    """A list with attributes."""
+
+
+def test_attributes_of_what_is_returned_are_of_this_call() -> None:
+    def fn(x: Any, n: float) -> Any:
+        made = Held([x * n])
+        made.notes = {"n": [n]}  # type: ignore[attr-defined]
+        return made
+
+    compiled = od.compile(fn)
+    for k in range(5):
+        found = compiled(X, 0.5 * k)
+        assert found.notes == {"n": [0.5 * k]}
+        assert type(found.notes["n"][0]) is float
+
+
+TRANSFORMS: dict[str, Callable[..., Any]] = {
+    "jvp": lambda x, a, n: od.jvp(lambda z: ops.exp(z * a) / n, (x,), (x * 0 + a,))[1],
+    "hessian": lambda x, a, n: od.hessian(lambda z: (ops.sin(z * a) * z / n).sum())(x),
+    "of a number": lambda x, a, n: od.grad(lambda z, s: (z * s).sum() * n, argnums=1)(x, a),
+    "scan": lambda x, a, n: od.scan(lambda c, e: (c * a + e, c * n), x[0] * 1.0, x)[1],
+    "checkpoint": lambda x, a, n: od.grad(
+        lambda z: od.checkpoint(lambda z, s: (ops.sin(z * s) / n).sum())(z, a)
+    )(x),
+    "an item": lambda x, a, n: x[n] * a + x,
+    "an axis": lambda x, a, n: ops.sum(ops.reshape(x, (7, 1)), axis=n - n) * a,
+    "a shift": lambda x, a, n: np.roll(x, n) * a,
+    "a fill": lambda x, a, n: ops.full_like(x, a) * n + x,
+    "ends": lambda x, a, n: ops.linspace(0.0, a, 7) * n + x,
+    "padding": lambda x, a, n: ops.pad(x, 2, constant_values=a)[2:-2] * n,
+    "products": lambda x, a, n: (x * a) @ (x / n),
+    "a tree of results": lambda x, a, n: {"a": [x * a, (x / n,)], "b": a * n * x},
+}
+
+
+@pytest.mark.parametrize("fn", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_transforms_and_options_take_numbers(fn: Callable[..., Any]) -> None:
+    compiled = od.compile(fn, check=True)
+    for k in range(1, 7):
+        found, wanted = (od.tree.leaves(f(X, 0.3 * k, 1 + k % 4)) for f in (compiled, fn))
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-13)
+
+
 def test_what_a_captured_number_does_is_as_it_was() -> None:
     scale = [2.0]
     compiled = od.compile(lambda x, n: x * scale[0] * n)
