@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import starmap
 from operator import call, itemgetter, setitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import empty, ndarray
@@ -21,7 +21,6 @@ from odyssey.compiler.guards import Guards
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.results import Results, UnsuitedError
 from odyssey.compiler.running import Executable, UnfitError
-from odyssey.compiler.timing import Profile, timed
 from odyssey.compiler.trial import Trial
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import GUARD
@@ -39,6 +38,9 @@ from odyssey.table.value import (
     ticket,
 )
 from odyssey.variable import Variable
+
+if TYPE_CHECKING:
+    from odyssey.compiler.timing import Profile
 
 __all__ = ["MISSED", "Program", "UnsuitedError"]
 
@@ -186,6 +188,8 @@ class Program:
 
     def profile(self, given: Sequence[Any], runs: int) -> Profile:
         """What kernels take on such arguments; nothing but time passes. See ``timing``."""
+        from odyssey.compiler.timing import timed  # what it imports takes 3 ms
+
         found = [np.asarray(array_of(one)) for one in given[: self._count]]
         for variable, spec in zip(self._before, self.executable.inputs[len(found) :], strict=True):
             gradient = _gradient(variable)  # one that is not there takes as long

@@ -16,23 +16,20 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize
 
 import numpy as np
 
-from odyssey.checks import shown
 from odyssey.compiler import halves, storage
+from odyssey.compiler.linking import link
+from odyssey.compiler.processor import SPEED, Target, remember, remembered, target_of, words_of
 from odyssey.devices.guard import hold_at_forks
-from odyssey.errors import DeviceError, OdysseyError, SettingError
+from odyssey.errors import DeviceError, OdysseyError
 
 __all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "why_not"]
 
 _NO_SYMBOLS: Mapping[str, int] = MappingProxyType({})
-
-# What is asked of LLVM; code on disk was made by the same.
-_SPEED = 2
-_CODE = 3
 
 # The one library that each engine has.
 _LIBRARY = "program"
@@ -45,13 +42,6 @@ class MissingSymbolError(OdysseyError, KeyError):
     """Machine code has no function or global of this name, or calls one that is nowhere."""
 
     __str__ = Exception.__str__  # that of a KeyError would put the message in quotes
-
-
-class _Target(NamedTuple):
-    """A processor that code is made for."""
-
-    machine: Any
-    words: tuple[str, ...]
 
 
 class Loaded:
@@ -74,15 +64,32 @@ class Loaded:
         cpu: str,
         seconds: dict[str, float],
     ) -> None:
-        from llvmlite import binding as llvm
-
         start = perf_counter()
         self.text = text
         self.seconds = seconds
         self._cpu = cpu
         self._addresses: dict[str, int] = {}
+        self._engine: Any = None
+        self._trackers: list[Any] = []
+        linked = link(code, symbols)
+        if linked is None:
+            self._link(code, symbols)
+        else:
+            self._addresses |= linked.places
+        # The collector runs all that a cycle has of ``__del__`` before it frees anything, LLVM's in
+        # between; one of them may call this code yet. It does not look into arrays: this one is
+        # freed with the last that knew the program, and only then is the code.
+        self._last = np.empty(0)
+        finalize(self._last, _unload, linked, self._trackers, self._engine).atexit = False
+        seconds["link"] = perf_counter() - start
+
+    def _link(self, code: bytes, symbols: Mapping[str, int]) -> None:
+        """Let LLVM do it, where nobody else can."""
+        from llvmlite import binding as llvm
+
+        _check_llvm("load")
         self._engine = llvm.create_lljit_compiler(
-            _target(cpu).machine, use_jit_link=_JIT_LINK, suppress_errors=True
+            target_of(self._cpu).machine, use_jit_link=_JIT_LINK, suppress_errors=True
         )
         library = llvm.JITLibraryBuilder().add_object_img(code)
         for name, address in symbols.items():
@@ -92,12 +99,6 @@ class Loaded:
             self._trackers = [library.add_current_process().link(self._engine, _LIBRARY)]
         except RuntimeError as error:
             raise OdysseyError(f"load: LLVM cannot link the program: {error}") from error
-        # The collector runs all that a cycle has of ``__del__`` before it frees anything, LLVM's in
-        # between; one of them may call this code yet. It does not look into arrays: this one is
-        # freed with the last that knew the program, and only then is the code.
-        self._last = np.empty(0)
-        finalize(self._last, _unload, self._trackers, self._engine).atexit = False
-        seconds["link"] = perf_counter() - start
 
     def address(self, name: str) -> int:
         """Where a function or a global of the program lies.
@@ -110,14 +111,13 @@ class Loaded:
             return known
         start = perf_counter()
         _demand("address")
+        if self._engine is None:
+            raise _missing(name, "it defines nothing of this name")
         with _LOCK:
             try:
                 tracker = self._engine.lookup(_LIBRARY, name)
             except RuntimeError as error:
-                raise MissingSymbolError(
-                    f"address: {name!r} cannot be had of this program ({error}); ask for what its "
-                    "text defines, and pass load the symbols that it declares and calls"
-                ) from None
+                raise _missing(name, str(error)) from None
             self._trackers.append(tracker)
             self.seconds["link"] += perf_counter() - start
             found: int = tracker[name]
@@ -126,15 +126,23 @@ class Loaded:
     def assembly(self) -> str:
         """The program in the processor's own language, for who wants to read it; made anew."""
         _demand("assembly")
+        _check_llvm("assembly")
         with _LOCK:
-            target = _target(self._cpu)
+            target = target_of(self._cpu)
             with _optimised(self.text, target, {}) as module:
                 made: str = target.machine.emit_assembly(module)
         return made
 
 
+def _missing(name: str, why: str) -> MissingSymbolError:
+    return MissingSymbolError(
+        f"address: {name!r} cannot be had of this program ({why}); ask for what its text defines, "
+        "and pass load the symbols that it declares and calls"
+    )
+
+
 def _unload(*held: object) -> None:
-    """Let LLVM's objects go, which the caller does when this returns."""
+    """Let the code go, which the caller does when this returns."""
 
 
 def available() -> bool:
@@ -155,15 +163,31 @@ def _reason() -> str | None:
     if sys.maxsize <= 2**32:
         return "this Python has addresses of 32 bits, and programs are made for those of 64"
     try:
+        if remembered() is not None:
+            return None
+    except ImportError as error:
+        return _missing_library(error)
+    return _broken()
+
+
+def _missing_library(error: ImportError) -> str:
+    return f"llvmlite cannot be imported ({error}); `pip install llvmlite`"
+
+
+@cache
+def _broken() -> str | None:
+    """What keeps llvmlite from working, which takes long to import."""
+    try:
         from llvmlite import binding as llvm
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         llvm.check_jit_execution()
         _ = llvm.create_lljit_compiler, llvm.create_pass_builder  # older ones lack them
-        _target("")
+        target_of("")
+        remember()
     except ImportError as error:
-        return f"llvmlite cannot be imported ({error}); `pip install llvmlite`"
+        return _missing_library(error)
     except AttributeError as error:
         return f"this llvmlite is too old ({error}); `pip install --upgrade llvmlite`"
     except (OSError, RuntimeError) as error:  # a library that is missing, a system that forbids
@@ -194,14 +218,15 @@ def load(text: str, symbols: Mapping[str, int] = _NO_SYMBOLS, *, cpu: str = "") 
 
 
 def _loaded(text: str, symbols: Mapping[str, int], cpu: str) -> Loaded:
-    target = _target(cpu)
     seconds: dict[str, float] = {}
     start = perf_counter()
-    key = storage.key_of([*target.words, text])
+    key = storage.key_of([*words_of(cpu), text])
     code = storage.read(key)
     if code is not None:
         seconds["read"] = perf_counter() - start
     else:
+        _check_llvm("load")
+        target = target_of(cpu)
         with _optimised(text, target, seconds) as module:
             start = perf_counter()
             code = bytes(target.machine.emit_object(module))
@@ -224,7 +249,15 @@ def _halves(cpu: str) -> dict[str, int]:
 
 
 def _demand(who: str) -> None:
-    why = why_not()
+    _refuse(who, why_not())
+
+
+def _check_llvm(who: str) -> None:
+    """Raise where LLVM itself is needed, and does not work."""
+    _refuse(who, _broken())
+
+
+def _refuse(who: str, why: str | None) -> None:
     if why is not None:
         raise DeviceError(f"{who}: no machine code can be made: {why}; all else works without it")
 
@@ -232,7 +265,7 @@ def _demand(who: str) -> None:
 class _optimised:
     """A module that was parsed and optimised, for a block."""
 
-    def __init__(self, text: str, target: _Target, seconds: dict[str, float]) -> None:
+    def __init__(self, text: str, target: Target, seconds: dict[str, float]) -> None:
         from llvmlite import binding as llvm
 
         start = perf_counter()
@@ -246,7 +279,7 @@ class _optimised:
         except RuntimeError as error:
             raise OdysseyError(f"load: LLVM refuses the program: {error}") from error
         parsed = perf_counter()
-        options = llvm.create_pipeline_tuning_options(speed_level=_SPEED)
+        options = llvm.create_pipeline_tuning_options(speed_level=SPEED)
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
         builder = llvm.create_pass_builder(target.machine, options)
         builder.getModulePassManager().run(module, builder)
@@ -262,48 +295,6 @@ class _optimised:
 
 # Elsewhere LLVM's older linker is the one that is proven.
 _JIT_LINK = platform.machine().lower() in ("arm64", "aarch64")
-
-
-# What a processor of each level has that those below it may lack.
-_LEVELS: dict[str, tuple[str, ...]] = {
-    "x86-64": ("sse2",),
-    "x86-64-v2": ("cx16", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"),
-    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
-    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-}
-
-
-def _check_level(cpu: str, features: Mapping[str, bool]) -> None:
-    # LLVM ends the process over a name that it does not know.
-    levels = list(_LEVELS) if features.get("sse2") else []
-    if cpu not in levels:
-        raise SettingError(f"load: cpu={shown(cpu)} is none of {levels} here; leave it out")
-    wanted = [name for level in levels[: levels.index(cpu) + 1] for name in _LEVELS[level]]
-    if missing := [name for name in wanted if not features.get(name)]:
-        raise SettingError(
-            f"load: cpu={shown(cpu)} needs {', '.join(missing)}, which this processor lacks; pass "
-            "a level below, or leave it out"
-        )
-
-
-@cache
-def _target(cpu: str) -> _Target:
-    """A level of processors, or that of this machine."""
-    import llvmlite
-    from llvmlite import binding as llvm
-
-    here = llvm.get_host_cpu_features()
-    if cpu:
-        _check_level(cpu, here)
-    name = cpu or llvm.get_host_cpu_name()
-    features = "" if cpu else here.flatten()
-    triple = llvm.get_process_triple()
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=name, features=features, opt=_CODE, jit=True
-    )
-    version = ".".join(map(str, llvm.llvm_version_info))
-    recipe = f"O{_SPEED} O{_CODE} vectorized unrolled"
-    return _Target(machine, (llvmlite.__version__, version, triple, name, features, recipe))
 
 
 # ------------------------------------------------------------------ calling

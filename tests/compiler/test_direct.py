@@ -58,7 +58,7 @@ RESULTS = {
     "a list": lambda x, y: [x + y, x - y],
     "a dictionary": lambda x, y: {"sum": x + y, "both": (x * 2.0, od.ops.sum(od.Variable(y) * x))},
     "a named tuple": lambda x, y: Pair(x + y, x * y),
-    "many": lambda x, y: tuple(x * (k + 1.0) for k in range(20)),
+    "many": lambda x, y: tuple(x * (k + 2.0) for k in range(20)),
 }
 
 
