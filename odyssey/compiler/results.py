@@ -12,7 +12,7 @@ from numpy import ndarray
 from odyssey.compiler.running import Executable
 from odyssey.compiler.tables import ARRAY, HELD, NUMBER, VARIABLE, VARIABLE_OF_NUMBER
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Filled, Ref
+from odyssey.graph.graph import Filled, Graph, Ref
 from odyssey.table.value import (
     Info,
     Mark,
@@ -75,6 +75,7 @@ class Results:
         if len(symbols) != len(found):
             raise UnsuitedError("the tree that it returns changes")
         outputs = executable.graph.outputs
+        anew = _made_anew(executable.graph)
         place = iter(range(len(executable.plan.outputs)))
         known: dict[int, int] = {}
         self.leaves: list[Leaf] = []
@@ -91,7 +92,7 @@ class Results:
                 raise UnsuitedError("it returns one value at two places")
             known[id(symbol)] = k
             # What the graph says, before results were copied apart.
-            if executable.sources[k] < 0:
+            if executable.sources[k] < 0 and getattr(output, "id", None) not in anew:
                 raise UnsuitedError("it returns what it was given, or a part of it")
             self.leaves.append(_maker(leaf, at))
         self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
@@ -106,6 +107,19 @@ class Results:
         if self.bare:
             return self.leaves[0].make(outs)
         return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
+
+
+def _made_anew(graph: Graph) -> set[int]:
+    """Values that are arrays of their own in a run in Python: what ufuncs make, or parts of it.
+
+    A product with one is the other factor to a program.
+    """
+    found: set[int] = set()
+    for row, operands, _, ids, _ in graph.instructions:
+        refs = [o.id for o in operands if isinstance(o, Ref)]
+        if row.ufunc is not None or (refs and found.issuperset(refs)):
+            found.update(ids)
+    return found
 
 
 def _refuse_held(traced: Any, seen: Any) -> None:

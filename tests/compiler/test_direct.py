@@ -58,6 +58,7 @@ RESULTS = {
     "a list": lambda x, y: [x + y, x - y],
     "a dictionary": lambda x, y: {"sum": x + y, "both": (x * 2.0, od.ops.sum(od.Variable(y) * x))},
     "a named tuple": lambda x, y: Pair(x + y, x * y),
+    "a product with one": lambda x, y: (x * 1.0, np.reshape(1.0 * y, (2, 4))),
     "many": lambda x, y: tuple(x * (k + 2.0) for k in range(20)),
 }
 
@@ -312,3 +313,9 @@ def test_results_of_threads_are_their_own():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_shows_an_argument_is_not_copied():
+    for fn in (lambda x: x[::2], lambda x: np.reshape(x, (2, 4))):
+        compiled = settled(fn, X)
+        assert np.may_share_memory(compiled(X), X) is np.may_share_memory(fn(X), X)
