@@ -12,7 +12,7 @@ from odyssey.compiler.ir import LLVM, Word
 from odyssey.compiler.planning import Home, Plan
 from odyssey.compiler.tiles import Operand, Result, Sizes, Tiles
 from odyssey.compiler.views import View
-from odyssey.compiler.windowed import Inner, inner_of
+from odyssey.compiler.windowed import STEPS, Inner, inner_of
 
 __all__ = ["Product"]
 
@@ -122,8 +122,9 @@ class Product(Tiles):
         of_c = c.strides[-axes.columns :]
         summing = _merged(list(zip(inner, of_a, of_b, strict=True)))
         across = _merged(list(zip(columns, b.strides[-axes.columns :], of_c, strict=True)))
-        wide = across[-1][0] if across[-1][1] == 1 else 0
-        along = summing[-1][1] == summing[-1][2] == 1 and summing[-1][0] > wide
+        wide = across[-1][0] if across[-1][1] in STEPS else 0
+        length, step, other = summing[-1]
+        along = step == 1 and other in STEPS and length > wide
         if not wide and not along:
             across.append((1, 1, 1))
 

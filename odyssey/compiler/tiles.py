@@ -93,7 +93,7 @@ class Tiles(Routine):
         def some(block: _Part, part: _Part) -> None:
             vectors = [
                 _Vector(
-                    (block.first + k) * line[1] + part.first + start,
+                    (block.first + k) * line[1] + (part.first + start) * last[1],
                     (block.first + k) * line[2] + (part.first + start) * last[2],
                     min(lanes, part.length - start),
                 )
@@ -184,7 +184,7 @@ class Tiles(Routine):
 
         def step(ks: list[Word]) -> None:
             places = [*part.of, *zip(ks, b.inner, strict=True)]
-            found = [self._load(b.at, places, v.of, v.size) for v in vectors]
+            found = [self._load(b.at, places, v.of, v.size, b.outer[-1]) for v in vectors]
             places = [*rows.of, *zip(ks, a.inner, strict=True)]
             for r in range(rows.length):
                 at = self.address(type, a.at, places, (rows.first + r) * a.outer[0])
@@ -213,15 +213,17 @@ class Tiles(Routine):
                 self._load(a.at, places, (rows.first + r) * a.outer[0] + start, size)
                 for r in range(rows.length)
             ]
-            places = [*columns.of, *zip(ks, b.inner, strict=False), *part.of]
+            apart = b.inner[-1]
+            places = [*columns.of, *zip(ks, b.inner, strict=False), *part.to]
             for q in range(columns.length):
-                at = (columns.first + q) * b.outer[-1] + start
-                vector = self._load(b.at, places, at, size)
+                at = (columns.first + q) * b.outer[-1] + start * apart
+                vector = self._load(b.at, places, at, size, apart)
                 for r in range(rows.length):
                     self._add_product(sums[r][q], left[r], vector)
 
         def line(ks: list[Word]) -> None:
-            self._in_parts((inner[-1], 1, 1), self._lanes, ([], []), lambda part: step(ks, part))
+            axis = inner[-1], 1, b.inner[-1]
+            self._in_parts(axis, self._lanes, ([], []), lambda part: step(ks, part))
 
         self._sum_up(inner[:-1], -(-inner[-1] // self._lanes), sums, line)
         for r in range(rows.length):
@@ -315,11 +317,22 @@ class Tiles(Routine):
         bits = f"i{self._lanes} {(1 << size) - 1}"
         return self.code.op("ptr", f"bitcast {bits} to <{self._lanes} x i1>").text
 
-    def _load(self, pointer: str, terms: _Terms, start: int, size: int) -> str:
-        """Some elements that follow one another, and zeros behind them."""
-        return self._at(self.address(self.type, pointer, terms, start), size)
+    def _load(self, pointer: str, terms: _Terms, start: int, size: int, step: int = 1) -> str:
+        """Some elements that lie so far apart, 1 or 2, and zeros behind them."""
+        at = self.address(self.type, pointer, terms, start)
+        if step == 1:
+            return self._at(at, size)
+        lanes, code = self._lanes, self.code
+        first = self._at(at, min(2 * size - 1, lanes))
+        second = "zeroinitializer"  # what is not read is 0
+        if 2 * size - 1 > lanes:
+            second = self._at(self._moved(self.type, at, str(lanes)), 2 * size - 1 - lanes)
+        where = ", ".join(f"i32 {2 * k}" for k in range(lanes))
+        text = f"shufflevector {self._vector} {first}, {self._vector} {second}"
+        return code.op("ptr", f"{text}, <{lanes} x i32> <{where}>").text
 
     def _at(self, at: str, size: int) -> str:
+        """Some elements that follow one another, and zeros behind them."""
         v, code, align = self._vector, self.code, int(self.type[1])
         if size == self._lanes:
             return code.op("ptr", f"load {v}, ptr {at}, align {align}").text

@@ -10,10 +10,13 @@ from odyssey.compiler.nodes import Node, Nodes
 from odyssey.compiler.rewriting import rebuilt
 from odyssey.compiler.views import View
 
-__all__ = ["LONGEST", "Inner", "inner_of", "lies_well", "windowed"]
+__all__ = ["LONGEST", "STEPS", "Inner", "inner_of", "lies_well", "windowed"]
 
 LONGEST = 512
 """So many are added to one sum; of more, sums are added, as BLAS does it."""
+
+STEPS = (1, 2)
+"""How far elements may lie apart that are read in vectors."""
 
 # Sums of more elements would leave BLAS's accuracy behind: those of so many sums are added.
 _MOST = LONGEST**2
@@ -21,6 +24,8 @@ _MOST = LONGEST**2
 # A weight of more elements is in no cache near for each tile anew: 512 channels of 7 by 7, windows
 # of 3 by 3, take 24 ms so and 8 as columns by BLAS; 128 channels of 16 by 16, 38 and 57.
 _LARGEST = 160_000
+# Every other element of a line takes two loads: 64 to 128 channels, 6.1 ms so, 4.2 as columns.
+_LARGEST_APART = 16_000
 
 
 class Inner(NamedTuple):
@@ -48,14 +53,15 @@ def windowed(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
         seen = _windows(nodes, turned or b)
         if seen is None:
             return None
-        b, head, places = seen
+        b, head, places, step = seen
         dims = len(b.shape)
         inner, columns = b.shape[head : dims - places], b.shape[dims - places :]
         if turned is not None:
             order = (*range(head), *range(dims - places, dims), *range(head, dims - places))
             b, inner, columns = nodes.transpose(b, order), columns, inner
         length = math.prod(inner) * (math.prod(a.shape[:-2]) if node.detail[0] == "sum" else 1)
-        if a.shape[-2] * math.prod(columns if turned is not None else inner) > _LARGEST:
+        weight = a.shape[-2] * math.prod(columns if turned is not None else inner)
+        if weight > (_LARGEST if step == 1 else _LARGEST_APART):
             return None
         if length > _MOST or (turned is None and max(inner) > LONGEST):
             return None
@@ -75,11 +81,11 @@ def _turned(node: Node) -> Node | None:
     return None
 
 
-def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int] | None:
+def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int, int] | None:
     """Windows as (batch, channels, elements of the window, places) that are seen as columns.
 
     Returns:
-        With how many axes are the batch's, and how many are places.
+        With how many axes are the batch's, how many are places, and how far the last lie apart.
     """
     if node.kind != "view" or node.detail[0] != "reshape":
         return None
@@ -91,20 +97,21 @@ def _windows(nodes: Nodes, node: Node) -> tuple[Node, int, int] | None:
     elements = math.prod(window)
     counts = seen.shape[-n:]
     *batch, height, places = node.shape
-    if elements == 1 or stride[-1] != 1 or places != math.prod(counts) or height % elements:
+    if elements == 1 or stride[-1] not in STEPS or places != math.prod(counts) or height % elements:
         return None
     shape = (*batch, height // elements, *window, *counts)
     try:
         View.dense(seen.inputs[0].shape).windows(*seen.detail[1]).reshape(shape)
     except ValueError:
         return None
-    return nodes.reshape(seen, shape), len(batch), n
+    return nodes.reshape(seen, shape), len(batch), n, stride[-1]
 
 
 def lies_well(a: View, b: View, axes: Inner) -> bool:
     """Whether columns, or what is summed up, can be read in vectors."""
     inside = _last_step(a, -axes.inner, None), _last_step(b, -sum(axes), -axes.columns)
-    return _last_step(b, -axes.columns, None) == 1 or inside == (1, 1)
+    across = _last_step(b, -axes.columns, None) in STEPS
+    return across or (inside[0] == 1 and inside[1] in STEPS)
 
 
 def _last_step(view: View, start: int, end: int | None) -> int:

@@ -14,10 +14,14 @@ from odyssey.nn.unfolding import fold, unfold
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.arrangement import flip
+from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
-from odyssey.spec import Shape
+from odyssey.spec import Shape, Spec
 
 __all__ = ["bias_rule", "convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
+
+# A convolution of so few products for each result multiplies zeros rather than summing windows.
+_FEW = 64
 
 
 def convolution_in_ops(
@@ -50,9 +54,10 @@ def input_in_ops(
     """What its transpose in the images equals."""
     options = (stride, padding, dilation, groups)
     slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
-    back = slide.back() if set(slide.stride) == {1} else None
-    if back is not None:
-        return _turned(y, weight, back, groups, shape)
+    back = slide.back()
+    few = weight.shape[0] // groups * math.prod(slide.window) <= _FEW
+    if back is not None and (few or set(slide.stride) == {1}):
+        return _turned(_spread(y, slide.stride), weight, back, groups, shape)
     height, places = math.prod(weight.shape[1:]), math.prod(slide.counts)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
     parts = reshape(y, (shape[0], groups, weight.shape[0] // groups, places))
@@ -66,6 +71,15 @@ def input_in_ops(
         padding=pads,
         dilation=dilation,
     )
+
+
+def _spread(y: Any, stride: Shape) -> Any:
+    """The results with zeros between them, as many as a window goes further."""
+    if set(stride) == {1} or not y.size:
+        return y
+    size = [(n - 1) * s + 1 for n, s in zip(y.shape[2:], stride, strict=True)]
+    key = (..., *(slice(None, None, s) for s in stride))
+    return add_at(y, key, Spec((*y.shape[:2], *size), y.dtype))
 
 
 def _turned(y: Any, weight: Any, back: Slide, groups: int, shape: Shape) -> Any:
