@@ -26,6 +26,7 @@ from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import GUARD
 from odyssey.optim.updates import Updates
 from odyssey.spec import Array
+from odyssey.table.row import is_profiled
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
@@ -77,7 +78,7 @@ class Program:
         self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
         try:
-            self.executable = Executable(graph, threads=threads)
+            self.executable = Executable(graph, clocks=is_profiled(), threads=threads)
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare

@@ -18,7 +18,7 @@ from odyssey.compiler.native import why_not
 from odyssey.compiler.threads import number_of_threads
 from odyssey.compiler.trial import Trial, forget, tried
 from odyssey.errors import DeviceMemoryError
-from odyssey.table.row import noted
+from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import Mark, Value
@@ -293,10 +293,12 @@ class Compiled(Inspected):
                 raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
-        run: Any = program.run
-        timed = noted(f"compiled {name_of(self._fn)}", run, MISSED)
-        if timed is not run:
-            program.run, program.direct = timed, None  # type: ignore[method-assign]
+        if is_profiled():
+            from odyssey.compiler.timing import with_kernels
+
+            name = f"compiled {name_of(self._fn)}"
+            run = noted(name, with_kernels(name, program.run, program.executable), MISSED)
+            program.run, program.direct = run, None  # type: ignore[method-assign]
         self._made += 1
         case.programs.insert(0, (known, program))
         return program

@@ -7,7 +7,7 @@ memory of its own. To read the clock twice takes some 40 ns, which are measured 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
 
-__all__ = ["KernelTime", "Profile", "timed"]
+__all__ = ["KernelTime", "Profile", "timed", "with_kernels"]
 
 
 class KernelTime(NamedTuple):
@@ -116,8 +116,7 @@ def timed(
         executable.table[slot] = start
     outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
     executable.place([*given, *outs])
-    count = len(executable.plan.fused.kernels)
-    spent = (ctypes.c_int64 * (count + 3)).from_address(executable.loaded.address("odyssey_spent"))
+    spent = _spent(executable)
     found = []
     for _ in range(runs + 1):
         ctypes.memset(spent, 0, ctypes.sizeof(spent))
@@ -125,6 +124,32 @@ def timed(
         _run(executable, spent)
         found.append([*spent, perf_counter_ns() - begun])
     return _profile(executable, found[1:])
+
+
+def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
+    """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
+    from odyssey.table.profiling import note_part
+
+    plan, spent = executable.plan, _spent(executable)
+    kernels = [(k.place, work_of(plan, k)) for k in plan.fused.kernels if k.kind != "call"]
+    clock = len(plan.fused.kernels) + 2
+
+    def run_noted(*given: Any) -> Any:
+        ctypes.memset(spent, 0, ctypes.sizeof(spent))
+        made = run(*given)
+        for place, work in kernels:
+            if spent[place]:
+                left = max(spent[place] - spent[clock], 0)
+                note_part(f"{name}: {work.kind} of {work.what}", left, work.bytes)
+        return made
+
+    return run_noted
+
+
+def _spent(executable: Executable) -> Any:
+    """The counts of a program with clocks."""
+    count = len(executable.plan.fused.kernels) + 3
+    return (ctypes.c_int64 * count).from_address(executable.loaded.address("odyssey_spent"))
 
 
 def _copy(array: Array) -> tuple[Array, int]:

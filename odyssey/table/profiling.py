@@ -2,8 +2,9 @@
 
 Every N ops a table is printed on stderr: for each op how often it ran, what it took without the
 ops that it called, its share, and how many bytes its operands and results have. A compiled
-program counts as one op. Who times an op asks once, when the op is declared; so nothing is asked at
-a call, and where the variable is not set ops run as if this were not here.
+program counts as one op, and its kernels have lines of their own. Who times an op asks once, when
+the op is declared; so nothing is asked at a call, and where the variable is not set ops run as if
+this were not here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from odyssey.devices.guard import FORK_WAITS, hold_at_forks
 
-__all__ = ["EVERY", "timed"]
+__all__ = ["EVERY", "note_part", "timed"]
 
 _NOTHING = object()
 
@@ -55,14 +56,14 @@ class _Tally:
         self.count = 0
         self.lines: dict[str, list[int]] = {}
 
-    def note(self, name: str, calls: int, spent: int, moved: int) -> None:
-        """Add to a line; print the table if it is due, and begin the next."""
+    def note(self, name: str, calls: int, spent: int, moved: int, ops: int) -> None:
+        """Add to a line; print the table if so many ops are due, and begin the next."""
         with self.lock:
             line = self.lines.setdefault(name, [0, 0, 0])
             line[0] += calls
             line[1] += spent
             line[2] += moved
-            self.count += calls
+            self.count += ops
             if self.count < self.every:
                 return
             count, self.count = self.count, 0
@@ -111,12 +112,18 @@ def timed(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callab
             own, here.inner = spent - here.inner, outer + spent
             first = out is not nothing and name not in here.names
             moved = _bytes((*values, out)) if first else 0
-            _TALLY.note(name, int(first), own, moved)
+            _TALLY.note(name, int(first), own, moved, int(first))
         return out
 
     # Of rules the parameters are read.
     run_timed.__wrapped__ = getattr(run, "__wrapped__", run)  # type: ignore[attr-defined]
     return run_timed
+
+
+def note_part(name: str, spent: int, moved: int) -> None:
+    """Note what a part of the op that runs here took, in nanoseconds: it is no op of its own."""
+    _HERE.inner += spent
+    _TALLY.note(name, 1, spent, moved, 0)
 
 
 def _bytes(values: Sequence[Any]) -> int:

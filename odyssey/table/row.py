@@ -21,7 +21,7 @@ from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import REQUIRED, Layout, Rule
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["Row", "noted"]
+__all__ = ["Row", "is_profiled", "noted"]
 
 # Options that their owner may write to while a tape keeps them.
 _OPEN = frozenset({list, dict, set, *ARRAYS})
@@ -41,11 +41,20 @@ def noted(name: str, run: Any, nothing: Any = None) -> Any:
         run: A function, or None.
         nothing: What it returns where it did nothing, which counts as no call.
     """
-    if not _PROFILED or run is None:
+    if run is None or not is_profiled():
         return run
-    from odyssey.table.profiling import EVERY, timed  # else the package's import would grow by it
+    from odyssey.table.profiling import timed
 
-    return timed(name, run, nothing) if EVERY else run
+    return timed(name, run, nothing)
+
+
+def is_profiled() -> bool:
+    """Whether ops are timed."""
+    if not _PROFILED:
+        return False
+    from odyssey.table.profiling import EVERY  # else the package's import would grow by it
+
+    return EVERY > 0
 
 
 def _refuse(*given: Any) -> Any:

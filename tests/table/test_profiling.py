@@ -137,6 +137,24 @@ for _ in range(12):
     assert [line["compiled thrice"][0] for line in lines] == [1] * 11
 
 
+def test_kernels_of_a_program_have_lines_of_their_own():
+    program = """
+@od.compile
+def weighed(x):
+    return ops.softmax(x @ x, axis=-1)
+for _ in range(5):
+    weighed(np.ones((200, 200)))
+"""
+    tables = _tables(_run(program, ODYSSEY_PROFILE="1")[1])
+    own = [{k: v for k, v in t.items() if k.startswith("compiled weighed")} for _, t in tables]
+    found = {name: [t[name] for t in own if name in t] for t in own for name in t}
+    assert list(map(len, found.values())) == [4, 4, 4]
+    product = found["compiled weighed: product of matmul"]
+    assert all(line[0] == 1 and line[3] == 2 * 320_000 for line in product)
+    # What is left for the program itself are looks at arguments, and the result.
+    assert sum(line[1] for line in product) > sum(line[1] for line in found["compiled weighed"])
+
+
 def test_time_within_a_call_of_another_op_is_counted_once():
     program = """
 from odyssey.table.profiling import timed
