@@ -113,7 +113,7 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
         if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
             reads.kinds |= not _is_compared(steps, k)
             reads.types |= what == "type" and _is_local(steps[k + 1])
-        reads.identities |= name == "IS_OP" and not _is_single(steps[k - 1])
+        reads.identities |= name == "IS_OP" and not any(map(_is_no_number, steps[k - 2 : k]))
         reads.stores |= name in _ASSIGNS or what in _ASSIGNS
         if name.startswith(("STORE_", "DELETE_")) and "FAST" not in name and isinstance(what, str):
             reads.stored.add(what)
@@ -181,9 +181,11 @@ def _read_by_text(steps: list[Any], k: int, reads: Reads) -> None:
         reads.by_text = True
 
 
-def _is_single(step: Any) -> bool:
-    """Whether a step takes up a class, or None or its like: no number is one of them."""
+def _is_no_number(step: Any) -> bool:
+    """Whether a step takes up ``self``, a class, or None or its like, which no number is."""
     if step.opname in _STEPS and step.argval == "__class__":
+        return True
+    if "FAST" in step.opname and "self" in _names(step.argval):
         return True
     singles = (None, True, False, ...)
     return step.opname == "LOAD_CONST" and any(step.argval is one for one in singles)
