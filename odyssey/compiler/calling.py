@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import starmap
 from operator import call, itemgetter, setitem
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy import empty, ndarray
 from odyssey.compiler.direct import direct_of
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.guards import Guards
+from odyssey.compiler.locks import lock_of_program
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.results import Results, UnsuitedError
 from odyssey.compiler.running import Executable, UnfitError
@@ -113,6 +115,13 @@ class Program:
         self._total = self._count + len(self.places)
         places = [k for k in range(self._total) if k not in self.places] + list(self.places)
         self._order = None if places == sorted(places) else itemgetter(*places)
+        # Whoever writes to leaves has the guard, and may let other threads run meanwhile. Without
+        # leaves there is still memory of the program's own, if others may run.
+        of_leaves = bool(graph.states or graph.cleared)
+        apart = self._apart or self.executable.module.free
+        self._lock: RLock | None = GUARD if of_leaves else lock_of_program() if apart else None
+        # The thread that runs it; in a child it may be one that is not there.
+        self._within = 0
         self._outs = _maker_of_arrays(self.executable.outputs)
 
     # -------------------------------------------------------------- running
@@ -121,6 +130,23 @@ class Program:
         """The result of a call, of arrays and then numbers; MISSED where nothing was done."""
         if len(arrays) != self._total or store() is not MEMORY or scopes()[0] is not None:
             return MISSED
+        if self._lock is None:  # one native call, in which no other thread runs
+            result = self._look_and_run(arrays)
+        else:
+            with self._lock:
+                # The collector, or the handler of a signal, may call what it interrupts.
+                if self._within == get_ident():
+                    return MISSED
+                try:
+                    self._within = get_ident()
+                    result = self._look_and_run(arrays)
+                finally:
+                    self._within = 0
+        if self.direct is not None and result is not MISSED:
+            self.direct.renew()
+        return result
+
+    def _look_and_run(self, arrays: Sequence[Any]) -> Any:
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return MISSED
@@ -132,14 +158,7 @@ class Program:
             arrays, numbers = arrays[: self._count], found
         if self._rates:
             self._settle_rates()
-        if not self._apart:  # one native call, in which no other thread runs
-            result = self._run(arrays, numbers)
-        else:
-            with GUARD:
-                result = self._run(arrays, numbers)
-        if self.direct is not None and result is not MISSED:
-            self.direct.renew()
-        return result
+        return self._run(arrays, numbers)
 
     @property
     def run_bare(self) -> Callable[[Sequence[Any]], Any]:

@@ -85,6 +85,7 @@ class Direct:
     ) -> None:
         self._guards = guards
         self._own = executable
+        self._of_leaves = bool(executable.graph.states or executable.graph.cleared)
         self._lock = RLock()
         self._able = False
         self._asked: Any = None
@@ -213,7 +214,7 @@ class Direct:
                 for name, which in (("grad", k), ("loan", 0)):
                     cells += [id(info) + place_in(Info, name), which]
             owner = owner_of_lock()
-            if places or cells:  # nobody else may be in the midst of a write
+            if self._of_leaves:  # nobody else may be in the midst of a write
                 able = able and owner is not None
                 words += [id(GUARD) + (owner or 0), -1, 0]
             self._fill("numbers", places, 1, "number_count")

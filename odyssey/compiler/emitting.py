@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from odyssey.compiler.clocks import clock
+from odyssey.compiler.cutting import time_of
 from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.given import Taken
@@ -39,6 +40,7 @@ class Module(NamedTuple):
         names: By place of a kernel, the function that is called for it.
         touched: By place of a kernel, the buffers whose addresses that function gets.
         direct: Whether it has a function that is a whole call; see ``whole``.
+        free: Whether other threads of Python may run while a step does.
     """
 
     text: str
@@ -47,6 +49,7 @@ class Module(NamedTuple):
     names: dict[int, str]
     touched: dict[int, list[Buffer]]
     direct: bool = False
+    free: bool = False
 
 
 _BLAS = {
@@ -61,6 +64,13 @@ _POOL = (
     "declare i64 @ody_enter(i64)",
     "declare void @ody_leave()",
 )
+
+
+# Seconds from which on a step lets other threads of Python run: to give the interpreter's lock away
+# and take it back costs .1 microseconds, and where somebody took it up to 5 milliseconds.
+_LONG = 1e-4
+
+_FREE = "declare ptr @PyEval_SaveThread()\ndeclare void @PyEval_RestoreThread(ptr)"
 
 
 class _Driver:
@@ -78,6 +88,8 @@ class _Driver:
         self._lines: list[str] = []
         self._used: set[int] = set()
         self._count = 0
+        self._seconds = 0.0  # of the step that is written now
+        self.free = False
 
     def name(self, text: str) -> str:
         """A new name for what an instruction gives."""
@@ -109,6 +121,7 @@ class _Driver:
             self.kernels += [part.replace("@self.", f"@{name}.") for part in parts]
         self.names[kernel.place] = name
         self.touched[kernel.place] = routine.buffers
+        self._seconds += time_of(kernel)
         passed = [f"ptr {self.pointer(buffer)}" for buffer in routine.buffers]
         if self.looks:
             passed += self.looks.limits(self.plan, routine.buffers, kernel.place)
@@ -144,16 +157,19 @@ class _Driver:
 
     def end_segment(self) -> None:
         """Close a function, and begin the next."""
-        self.steps.append(f"segment{len(self.texts)}")
-        head = [f"define i64 @{self.steps[-1]}(ptr %table) {{"]
+        name = f"segment{len(self.texts)}"
+        self.steps.append(name)
+        free = self._seconds >= _LONG and not self.clocks
+        self.free |= free
+        head = [f"define {'internal' if free else ''} i64 @{name}{'.free' * free}(ptr %table) {{"]
         for slot in sorted(self._used):
             head += [
                 f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
                 f"  %p{slot} = load ptr, ptr %s{slot}",
             ]
         tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
-        self.texts.append("\n".join([*head, *self._lines, *tail]))
-        self._lines, self._used = [], set()
+        self.texts.append("\n".join([*head, *self._lines, *tail, *(_freed(name) if free else ())]))
+        self._lines, self._used, self._seconds = [], set(), 0.0
 
 
 def emit(
@@ -218,7 +234,7 @@ def emit(
         driver.move(_state_buffer(plan, state), home.buffer)
     driver.end_segment()
     used = "\n".join([*driver.kernels, *driver.texts])
-    parts = [declarations(used), _declared(used), used]
+    parts = [declarations(used), _declared(used), *([_FREE] if driver.free else ()), used]
     if clocks:
         parts.append(clock(len(plan.fused.kernels) + 3))
     if looks:
@@ -227,13 +243,26 @@ def emit(
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1], numbers))
         direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
+        direct = direct and not driver.free  # it relies on being alone
         if direct:
             parts.append(whole(len(inputs), len(numbers), layout, driver.steps))
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')
     found = driver.slots, driver.steps, driver.names, driver.touched
-    return Module("\n".join(parts), *found, direct)
+    return Module("\n".join(parts), *found, direct, driver.free)
+
+
+def _freed(name: str) -> list[str]:
+    """A step in which other threads of Python run."""
+    return [
+        f"define i64 @{name}(ptr %table) {{",
+        "  %thread = call ptr @PyEval_SaveThread()",
+        f"  %answer = call i64 @{name}.free(ptr %table)",
+        "  call void @PyEval_RestoreThread(ptr %thread)",
+        "  ret i64 %answer",
+        "}",
+    ]
 
 
 def _declared(text: str) -> str:

@@ -63,8 +63,7 @@ def _begin() -> None:
     get, put = thread_setters()
     write(loaded.address("ody_get"), [get])
     write(loaded.address("ody_set"), [put])
-    place = loaded.address("ody_said")
-    tell(lambda number: write(place, [number]))
+    tell(lambda number: write(loaded.address("ody_said"), [number]))
     _Pool.loaded = loaded
     atexit.register(_hold)
 

@@ -8,6 +8,7 @@ look for work for a while, which takes no call of the system, and then sleep.
 
 from __future__ import annotations
 
+from odyssey.compiler.blas_threads import BLAS
 from odyssey.compiler.threads import MOST
 
 __all__ = ["ALONE", "pool_text"]
@@ -29,97 +30,6 @@ _ALONE = """
 @ody_said = global i64 0
 define void @ody_parallel(ptr %work, ptr %given, i64 %count, i64 %own) {
   call void %work(ptr %given, i64 0, i64 %count)
-  ret void
-}
-"""
-
-_BLAS = """
-@ody_get = global ptr null
-@ody_set = global ptr null
-@gate = internal global i64 0, align 64
-@inside = internal global i64 0
-@before = internal global i32 0
-
-define internal void @ody_close() {
-entry:
-  br label %try
-try:
-  %got = cmpxchg ptr @gate, i64 0, i64 1 seq_cst seq_cst
-  %ok = extractvalue {i64, i1} %got, 1
-  br i1 %ok, label %done, label %try
-done:
-  ret void
-}
-
-define i64 @ody_enter(i64 %own) {
-  %said = load atomic i64, ptr @ody_said monotonic, align 8
-  %none = icmp eq i64 %own, 0
-  %threads = select i1 %none, i64 %said, i64 %own
-  %set = load ptr, ptr @ody_set
-  %get = load ptr, ptr @ody_get
-  %mute = icmp eq ptr %set, null
-  %silent = icmp eq i64 %threads, 0
-  %leave = or i1 %mute, %silent
-  br i1 %leave, label %alone, label %in
-in:
-  call void @ody_close()
-  %others = load i64, ptr @inside
-  %more = add i64 %others, 1
-  store i64 %more, ptr @inside
-  %first = icmp eq i64 %others, 0
-  br i1 %first, label %keep, label %open
-keep:
-  %was = call i32 %get()
-  store i32 %was, ptr @before
-  %one = icmp eq i32 %was, 1
-  br i1 %one, label %open, label %change
-change:
-  call void %set(i32 1)
-  br label %open
-open:
-  store atomic i64 0, ptr @gate seq_cst, align 8
-  ret i64 %threads
-alone:
-  ret i64 0
-}
-
-define void @ody_leave() {
-  call void @ody_close()
-  %inside = load i64, ptr @inside
-  %less = sub i64 %inside, 1
-  store i64 %less, ptr @inside
-  %last = icmp eq i64 %less, 0
-  br i1 %last, label %back, label %open
-back:
-  call void @ody_put_back()
-  br label %open
-open:
-  store atomic i64 0, ptr @gate seq_cst, align 8
-  ret void
-}
-
-define internal void @ody_put_back() {
-  %was = load i32, ptr @before
-  %one = icmp eq i32 %was, 1
-  br i1 %one, label %done, label %change
-change:
-  %set = load ptr, ptr @ody_set
-  call void %set(i32 %was)
-  br label %done
-done:
-  ret void
-}
-
-define void @ody_forked() {
-  store atomic i64 0, ptr @gate seq_cst, align 8
-  %inside = load i64, ptr @inside
-  store i64 0, ptr @inside
-  %idle = icmp eq i64 %inside, 0
-  br i1 %idle, label %done, label %back
-back:
-  call void @ody_put_back()
-  br label %done
-done:
   ret void
 }
 """
@@ -147,6 +57,7 @@ declare i32 @sched_yield()
 @tickets = internal global i64 0, align 64
 @active = internal global i64 0, align 64
 @asleep = internal global i64 0, align 64
+@closed = internal global i64 0, align 64
 @stop = internal global i64 0, align 64
 @work = internal global ptr null, align 64
 @given = internal global ptr null
@@ -294,7 +205,11 @@ entry:
   %want = select i1 %none, i64 %said, i64 %own
   %threads = call i64 @llvm.smin.i64(i64 %want, i64 %count)
   %several = icmp sgt i64 %threads, 1
-  br i1 %several, label %try, label %alone
+  br i1 %several, label %ask, label %alone
+ask:
+  %closed = load atomic i64, ptr @closed seq_cst, align 64
+  %open = icmp eq i64 %closed, 0
+  br i1 %open, label %try, label %alone
 try:
   %got = cmpxchg ptr @busy, i64 0, i64 1 seq_cst seq_cst
   %ok = extractvalue {i64, i1} %got, 1
@@ -337,6 +252,7 @@ alone:
 
 define void @ody_hold() {
 entry:
+  store atomic i64 1, ptr @closed seq_cst, align 64
   br label %try
 try:
   %got = cmpxchg ptr @busy, i64 0, i64 1 seq_cst seq_cst
@@ -366,13 +282,14 @@ done:
 }
 
 define void @ody_open() {
+  store atomic i64 0, ptr @closed seq_cst, align 64
   store atomic i64 0, ptr @busy seq_cst, align 64
   ret void
 }
 """
 
 
-ALONE = _BLAS + _ALONE
+ALONE = BLAS + _ALONE
 """The same where there are no threads to be had."""
 
 
@@ -394,4 +311,4 @@ def pool_text(machine: str, set_mask: int) -> str:
         declared.append("declare void @llvm.x86.sse2.pause()")
     elif pause:
         declared.append("declare void @llvm.aarch64.hint(i32)")
-    return "\n".join([*declared, text.replace("@PAUSE", pause), _BLAS])
+    return "\n".join([*declared, text.replace("@PAUSE", pause), BLAS])

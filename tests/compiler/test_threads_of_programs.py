@@ -230,7 +230,7 @@ def test_a_state_that_is_read_as_a_number_and_written_over_is_read_before():
 
     def step():
         w.assign(w * 0.5 + w[1])
-        return w[0] * 1.0
+        return w[0] * 2.0
 
     compiled = od.compile(step, threads=3)
     wanted = np.arange(300_000.0)
