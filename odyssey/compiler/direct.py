@@ -122,7 +122,7 @@ class Direct:
         self._held += [settings, [group for group, *_ in rates]]
         at = executable.loaded.address
         write(at("block"), [address(self._block)])
-        keep = executable.loaded, self._held
+        keep = executable, self._held  # also for who calls while the function forgets its programs
         call = builtin(at("whole"), "program", keep)
         self._fresh: Callable[..., Any] = builtin(at("fresh"), "fresh", keep)
         self.call: Callable[..., Any] = call

@@ -248,6 +248,20 @@ def test_a_compiled_function_and_what_it_uses_are_let_go():
     assert [one() for one in gone] == [None] * 5
 
 
+def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_it():
+    x = np.linspace(-1.0, 1.0, 300_000).reshape(300, 1000)
+    w = od.Variable(np.ones((300, 1000)))
+    compiled = settled(lambda x: np.tanh(x @ x.T) @ x + w, x)
+    wanted = compiled(x).numpy()
+    latest = compiled._latest  # as a thread has it that waits for the lock of Python
+    compiled.clear_cache()
+    gc.collect()
+    others = [np.full((300, 1000), 7.0) for _ in range(9)]  # where the program had its memory
+    for _ in range(3):
+        assert np.array_equal(latest(x).numpy(), wanted)
+    assert all((other == 7.0).all() for other in others)
+
+
 def test_the_collector_may_call_the_function_while_results_are_made():
     fn, w, _, _ = step_of()
     x = np.eye(2)
