@@ -11,7 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
-from odyssey.compiler.arguments import fixed, foreign, key_of, refuse_unhashable, taken_by
+from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable, taken_by
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
@@ -21,7 +21,7 @@ from odyssey.errors import DeviceMemoryError
 from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import Mark, Value
+from odyssey.table.value import Mark, Value, array_of
 from odyssey.tree import leaves
 
 __all__ = ["Compiled", "Statistics"]
@@ -211,6 +211,8 @@ class Compiled(Inspected):
         result = self._fn(*args, **named)
         if alone:
             case.seen = True
+            if case.why is None and _shows(result, inputs(args, named)):
+                case.why = "it returns what it was given, or a part of it"
             # It is kept until a program is made of it.
             case.result = (None, None) if case.why else (fixed(args, named), result)
         return result
@@ -313,6 +315,14 @@ class Compiled(Inspected):
         """Forget all programs, and what is known of arguments."""
         self._known.clear()
         self._latest = self._again = missed
+
+
+def _shows(result: Any, given: list[Any]) -> bool:
+    """Whether a result shares memory with what came."""
+    found = [array_of(leaf) for leaf in leaves(result)]
+    own = [array for array in map(array_of, given) if type(array) is ndarray]
+    arrays = [array for array in found if type(array) is ndarray and array.size]
+    return any(np.may_share_memory(array, one) for array in arrays for one in own)
 
 
 def _refuse_larger(limit: int, trial: Trial) -> None:

@@ -132,6 +132,11 @@ def function_of(name: str) -> Callable[..., Any] | None:
     return _NAMES.get(name)
 
 
+def is_waiting(name: str) -> bool:
+    """Whether a name is that of an op or a composite whose family was not loaded yet."""
+    return name not in _NAMES and name in _HOMES
+
+
 def row_of(name: str) -> Row | None:
     """Return the row of an op by one of its names; None for what has none."""
     return getattr(function_of(name), "row", None)

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import subprocess
 import sys
 import types
 import weakref
@@ -488,3 +489,29 @@ def test_elements_that_are_gone_are_another_thing():
     assert outcome(compiled, X) == outcome(fn, X)
     rows[0].clear()
     assert outcome(compiled, X) == outcome(fn, X)
+
+
+UNUSED = """
+import sys
+import numpy as np
+import odyssey as od
+
+def fn(x, deep=False):
+    if deep:
+        x = od.ops.max_pool2d(od.nn.conv2d(x, x), window=2)
+    return od.ops.tanh(x)
+
+before = {name for name in sys.modules if name.startswith("odyssey.nn.")}
+compiled = od.compile(fn)
+for _ in range(3):
+    compiled(np.ones(3))
+assert compiled.statistics().native == 2
+print(sorted({name for name in sys.modules if name.startswith("odyssey.nn.")} - before))
+"""
+
+
+def test_ops_that_code_names_and_does_not_call_are_not_loaded():
+    done = subprocess.run(
+        [sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -19,6 +19,7 @@ from odyssey.compiler.watching.names import chain_names
 from odyssey.compiler.watching.reads import Reads, reads_of
 from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
 from odyssey.devices.arrays import ARRAYS
+from odyssey.table.published import is_waiting
 from odyssey.table.row import Row
 from odyssey.transforms.replay import of_users
 
@@ -222,6 +223,8 @@ def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
 def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any) -> None:
     told = f"{path}.{name}"
     if is_library(home_of(module)):
+        if home_of(module).startswith("odyssey.") and name not in vars(module) and is_waiting(name):
+            return  # an op, which is as others; what no run calls need not load for this
         thing = getattr(module, name, w.MISSING)
         home = home_of(thing) if callable(thing) else home_of(module)
         walk.refuse(thing, home_of(module), name)
