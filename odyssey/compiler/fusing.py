@@ -22,8 +22,9 @@ _MOST_NODES = 200
 _MOST_WAITING = 100
 # Numbers are computed in each kernel that needs them; those that take more steps, once.
 _MOST_STEPS = 40
-# Loops over so few elements are joined where they share nothing: to call them costs as much.
-_FEW = 4096
+# Loops over so few elements are joined where they share nothing: to call them costs as much. Larger
+# ones of equal layers are one function: 80 layers compile in .62 s, and in .76 with 4096 elements.
+_FEW = 32
 # What a row of a loop keeps on the stack.
 _STACK = 1 << 15
 _IN_LOOPS = ("map", "fold", "gather", "scatter")

@@ -1,11 +1,14 @@
 """Loops of native programs: several vectors at a time, and what is looked up in them."""
 
+import re
+
 import numpy as np
 import pytest
 
 import odyssey as od
 from odyssey import ops
 from odyssey.compiler.entry import RAN, REFUSED
+from odyssey.compiler.running import Executable
 from support.executables import run
 
 RNG = np.random.default_rng(0)
@@ -112,3 +115,27 @@ def test_sums_along_long_rows_are_those_of_blocks(shape):
     np.testing.assert_allclose(total, wanted, rtol=136 * np.finfo("f4").eps)
     np.testing.assert_allclose(parts, x / wanted, rtol=138 * np.finfo("f4").eps)
     np.testing.assert_array_equal(largest, x.max(-1))
+
+
+def test_equal_layers_share_their_kernels():
+    def text_of(depth):
+        weights = [od.Variable(RNG.normal(size=(8, 8)), requires_grad=True) for _ in range(depth)]
+        optimizer = od.optim.SGD(weights, 0.1)
+
+        def step(x):
+            with od.GradientTape() as tape:
+                h = x
+                for w in weights:
+                    h = ops.tanh(h @ w)
+                loss = ops.sum(h)
+            tape.backward(loss)
+            optimizer.step()
+            return loss
+
+        return Executable(od.compile(step).lower(RNG.normal(size=(4, 8))).graph).module.text
+
+    kernels = re.compile(r"^define internal void @k.*?^}", re.M | re.S)
+    few, many = (
+        [text for text in kernels.findall(text_of(depth)) if "head0:" in text] for depth in (6, 24)
+    )
+    assert many == few
