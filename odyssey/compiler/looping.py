@@ -8,6 +8,7 @@ call of native code a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from ctypes import PYFUNCTYPE, c_int64, c_void_p
 from functools import cache
 from typing import Any
@@ -17,8 +18,9 @@ import numpy as np
 from odyssey.compiler.binding import address
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.native import load
+from odyssey.compiler.quantities import Arithmetic, Expression
 from odyssey.errors import OdysseyError
-from odyssey.graph.graph import Graph
+from odyssey.graph.graph import Given, Graph
 from odyssey.graph.parts import Loop, specs_of
 from odyssey.spec import Array
 
@@ -126,21 +128,25 @@ class _Part:
         whole: Whether it is one native segment that writes all of its outputs.
     """
 
-    def __init__(self, graph: Graph, make: Callable[[Graph], Any]) -> None:
-        self._program = program = make(graph)
+    def __init__(
+        self, graph: Graph, numbers: Sequence[Given], make: Callable[[Graph], Any]
+    ) -> None:
+        self._program = program = make(_with_numbers(graph, numbers))
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written()
         self._written = {k: n for n, k in enumerate(written)}
         self.whole = len(steps) == 1 and len(written) == len(graph.outputs)
         self.code = program.loaded.address(steps[0]) if self.whole else 0
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Array]:
+    def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Array]:
         """The outputs, in new arrays."""
         program = self._program
         outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
-        answer = program.start(*arrays, *outs)
+        taken = self._taken(numbers)
+        answer = program.start(*arrays, *taken, *outs)
         if answer == STRANGE:
-            answer = program.start(*program.plain(list(map(np.asarray, arrays))), *outs)
+            given = program.plain(list(map(np.asarray, arrays)))
+            answer = program.start(*given, *taken, *outs)
         if answer == RAN and len(program.module.steps) > 1:
             answer = program.proceed()
             answer = program.rest() if answer == RAN else answer
@@ -150,6 +156,20 @@ class _Part:
             outs[self._written[k]] if k in self._written else program.called[node.id]
             for k, node in enumerate(program.plan.outputs)
         ]
+
+    def _taken(self, numbers: Sequence[Any]) -> Sequence[Any]:
+        """What the program is given of numbers."""
+        completed = self._program.numbers.completed(numbers)
+        taken = None if completed is None else self._program.numbers.given(completed)
+        if taken is None:
+            raise _refused()
+        found: Sequence[Any] = taken
+        return found
+
+    def take(self, numbers: Sequence[Any]) -> None:
+        """Put numbers where the program reads them, as its entry does."""
+        if not self._program.numbers.put(self._taken(numbers)):
+            raise _refused()
 
     def put(self, kind: str, k: int, array: Array) -> None:
         """Let an input, or an output, lie where an array does."""
@@ -161,6 +181,28 @@ class _Part:
         """Where the table has the address of an input, or of an output, if it does."""
         slot = self.slots.get((kind, k))
         return None if slot is None else address(self.table) + 8 * slot
+
+
+def _with_numbers(graph: Graph, numbers: Sequence[Given]) -> Graph:
+    """A part for which numbers that only a call knows are its own inputs."""
+    if not numbers:
+        return graph
+    own = {
+        one.expression: Expression("named", (f"number{k}",), one.expression.kind)
+        for k, one in enumerate(numbers)
+    }
+    made = copy(graph)
+    made.numbers = Arithmetic(tuple(own.values()), ())
+    made.instructions = [
+        one._replace(
+            operands=tuple(
+                o._replace(expression=own[o.expression]) if isinstance(o, Given) else o
+                for o in one.operands
+            )
+        )
+        for one in graph.instructions
+    ]
+    return made
 
 
 def _refused() -> OdysseyError:
@@ -177,7 +219,7 @@ class NativeLoop:
 
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
-        self._parts = [_Part(graph, make) for graph in loop.parts]
+        self._parts = [_Part(graph, loop.numbers, make) for graph in loop.parts]
         self._whole = loop.kind != "cond" and all(part.whole for part in self._parts)
         if loop.kind == "while_loop":
             (truth,) = specs_of(loop.parts[0])
@@ -190,9 +232,13 @@ class NativeLoop:
             OdysseyError: data is not what a step can take.
         """
         loop = self._loop
-        given = [np.asarray(one, order="C") for one in operands]
+        count = len(operands) - len(loop.numbers)
+        given = [np.asarray(one, order="C") for one in operands[:count]]
+        numbers = operands[count:]
         if not self._whole:
-            return loop.run(*given, call=lambda k, arrays: self._parts[k](arrays))
+            return loop.run(*given, *numbers, call=lambda k, *values: self._parts[k](*values))
+        for part in self._parts:
+            part.take(numbers)
         # Two sets of buffers: what a step reads, and what it writes and the next one reads.
         here = [np.array(one, order="C") for one in given[: loop.carries]]
         there = [np.empty_like(one) for one in here]

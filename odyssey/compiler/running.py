@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import Any
@@ -277,7 +278,11 @@ class _Calling:
         self._call: Call = node.work
         row = self._call.row
         loop = row.loop if isinstance(row, LoopRow) else None
-        self._kernel = row.kernel if loop is None else NativeLoop(loop, Executable).run
+        self._kernel = (
+            row.kernel
+            if loop is None
+            else NativeLoop(loop, partial(Executable, threads=executable.threads)).run
+        )
         plan_ = executable.plan
         self._views = [_Seen(executable, i) for i in node.inputs]
         slots = executable.module.slots
@@ -356,6 +361,11 @@ def required(graph: Graph) -> tuple[int, list[tuple[int, str]]]:
             found[id(buffer)] = (buffer.bytes, text)
     held = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind in _HELD}
     total = made.arena + sum(buffer.bytes for buffer in held.values())
+    for one in graph.instructions:
+        for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
+            inside, _ = required(part)
+            total += inside
+            found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
     return total, sorted(found.values(), reverse=True)
 
 

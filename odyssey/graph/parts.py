@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import TapeError
-from odyssey.graph.graph import Filled, Graph, Instruction, Ref
+from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref
 from odyssey.graph.lifetimes import needed
 from odyssey.graph.traced import TracedArray
 from odyssey.spec import Spec, intern, spec_of
@@ -31,6 +31,7 @@ class Loop(NamedTuple):
         columns: Of a scan, how many arrays it goes along.
         steps: Of a scan, how many there are.
         reverse: Whether it goes from the last to the first.
+        numbers: Python's numbers that only a call knows, which the parts take.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Loop(NamedTuple):
     columns: int = 0
     steps: int = 0
     reverse: bool = False
+    numbers: tuple[Given, ...] = ()
 
     @property
     def order(self) -> range:
@@ -53,25 +55,27 @@ class Loop(NamedTuple):
         rows = [intern((self.steps, *s.shape), s.dtype) for s in found[self.carries :]]
         return (*found[: self.carries], *rows)
 
-    def run(self, *operands: Any, call: Callable[[int, Sequence[Any]], list[Any]]) -> Any:
+    def run(self, *operands: Any, call: Callable[[int, Sequence[Any], Any], list[Any]]) -> Any:
         """The results.
 
         Args:
-            operands: A predicate for branches, carries, columns, and what comes from outside.
-            call: Runs a part, by number, on its inputs.
+            operands: A predicate for branches, carries, columns, what comes from outside, numbers.
+            call: Runs a part, by number, on its inputs, and on numbers.
         """
+        count = len(operands) - len(self.numbers)
+        operands, numbers = operands[:count], operands[count:]
         if self.kind == "cond":
-            return tuple(call(0 if operands[0] else 1, operands[1:]))
+            return tuple(call(0 if operands[0] else 1, operands[1:], numbers))
         carry, rest = list(operands[: self.carries]), operands[self.carries :]
         if self.kind == "while_loop":
-            while call(0, (*carry, *rest))[0]:
-                carry = call(1, (*carry, *rest))
+            while call(0, (*carry, *rest), numbers)[0]:
+                carry = call(1, (*carry, *rest), numbers)
             return tuple(carry)
         columns, rest = rest[: self.columns], rest[self.columns :]
         specs = self.specs()[self.carries :]
         rows = [np.empty(spec.shape, spec.dtype) for spec in specs]
         for k in self.order:
-            made = call(0, (*carry, *[column[k] for column in columns], *rest))
+            made = call(0, (*carry, *[column[k] for column in columns], *rest), numbers)
             carry = made[: self.carries]
             for row, value in zip(rows, made[self.carries :], strict=True):
                 row[k] = value
@@ -93,11 +97,16 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
         loop.kind, [f"x{k}" for k in range(count)], (), [f"y{k}" for k in range(len(specs))]
     )
     rules = [None] * count
+
+    def call(k: int, values: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        known = {one.expression: n for one, n in zip(loop.numbers, numbers, strict=True)}
+        return evaluate(loop.parts[k], values, known)
+
     row = LoopRow(
         layout,
         pulls=rules,
         pushes=rules,
-        kernel=lambda *operands: loop.run(*operands, call=lambda k, v: evaluate(loop.parts[k], v)),
+        kernel=lambda *operands: loop.run(*operands, call=call),
         infer=lambda *given: specs,
         several=tuple,
         primitive="a program of its own",
@@ -172,6 +181,8 @@ def signature(
         if isinstance(operand, Ref):
             array = trace.graph.constants.get(operand.id)
             return names.get(operand.id, operand.id) if array is None else _content(array)
+        if isinstance(operand, Given):
+            return operand.expression
         return _content(operand.array()) if isinstance(operand, Filled) else _content(operand)
 
     found: list[Any] = []
@@ -180,7 +191,7 @@ def signature(
         what: Any = one.row
         if loop is not None:
             parts = [_of_graph(part, trace) for part in loop.parts]
-            what = (*loop._replace(parts=()), *parts)
+            what = (*loop._replace(parts=(), numbers=()), *parts)
         operands = tuple(map(named, one.operands))
         found.append((what, tuple(map(_content, one.options)), operands))
         names.update((id, ("made", len(found), k)) for k, id in enumerate(one.ids))
@@ -202,20 +213,22 @@ def _content(value: Any) -> Any:
     return type(value), repr(value)
 
 
-def evaluate(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+def evaluate(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> list[Any]:
     """The outputs of a part, by the kernels of its rows."""
     slots = dict(graph.constants)
     slots.update((id, array) for (id, _), array in zip(graph.inputs, arrays, strict=True))
+
+    def value(operand: Any) -> Any:
+        if isinstance(operand, Ref):
+            return slots[operand.id]
+        if isinstance(operand, Given):
+            return numbers[operand.expression]
+        return operand.array() if isinstance(operand, Filled) else operand
+
     for row, operands, options, ids, _ in graph.instructions:
-        made = row.kernel(*[_value(slots, o) for o in operands], *options)
+        made = row.kernel(*map(value, operands), *options)
         slots.update(zip(ids, (made,) if row.several is None else made, strict=True))
-    return [_value(slots, o) for o in graph.outputs]
-
-
-def _value(slots: dict[int, Any], operand: Any) -> Any:
-    if isinstance(operand, Ref):
-        return slots[operand.id]
-    return operand.array() if isinstance(operand, Filled) else operand
+    return list(map(value, graph.outputs))
 
 
 def specs_of(graph: Graph) -> tuple[Spec, ...]:
@@ -237,7 +250,6 @@ class Parts:
     """What a trace knows of the parts that its function runs in loops."""
 
     graph: Graph
-    emit: Callable[..., Any]
     symbol: Callable[[Spec], TracedArray]
     only_eagerly: Callable[[str], None]
     _ref: Callable[[Any], Any]
@@ -248,11 +260,6 @@ class Parts:
         self._writing = self.graph.instructions
         self._parts: list[int] = []
         self._loops = False
-
-    @property
-    def in_part(self) -> bool:
-        """Whether a part is being traced."""
-        return bool(self._parts)
 
     def aside(self, fn: Callable[[], Any]) -> tuple[list[Instruction], Any]:
         """What ``fn`` emits, apart from the graph, and what it returns."""
@@ -285,12 +292,25 @@ class Parts:
 
     def bind(self, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
         """Append the call of a loop or of branches; what its parts take from outside is added."""
-        taken = [TracedArray(self.specs[id], self, id) for id in outside(loop.parts)]
+        trace: Any = self
+        taken = [TracedArray(self.specs[id], trace, id) for id in outside(loop.parts)]
         for part in loop.parts:
             part.inputs += [(symbol.id, symbol.spec) for symbol in taken]
         self._loops = True
-        operands = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *taken)]
-        made: tuple[Any, ...] = self.emit(loop_row(loop, len(operands)), operands, ())
+        found = {
+            o.expression: o
+            for part in loop.parts
+            for one in part.instructions
+            for o in one.operands
+            if isinstance(o, Given)
+        }
+        loop = loop._replace(numbers=tuple(found.values()))
+        given = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *taken)]
+        refs = (*map(self._ref, given), *loop.numbers)
+        specs = loop.specs()
+        made = tuple(map(self.symbol, specs))
+        ids = tuple(symbol.id for symbol in made)
+        self._writing.append(Instruction(loop_row(loop, len(refs)), refs, (), ids, specs))
         return made
 
     def refuse_from_part(self, variable: Any) -> None:

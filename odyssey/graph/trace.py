@@ -182,8 +182,6 @@ class Trace(Parts):
         if value is None or type(value) in NUMBERS:
             return value
         if is_weak(value):
-            if self.in_part:  # a program of its own, which is not told of the call's numbers
-                return type(value).settled(value, "a loop or a branch")
             return Given(*type(value).told(value))
         return self._constant(as_array("compile", "a constant", value))
 

@@ -2,6 +2,7 @@
 
 # ruff: noqa: B023 (steps that close over names which are bound anew are what some tests are about)
 
+import signal
 import threading
 
 import numpy as np
@@ -154,6 +155,12 @@ EVERYWHERE = (0, 1, 2)
 named = {"ids": lambda fn: fn.__name__}
 
 
+def some(functions):
+    """Those that have all in them; the others are soaks."""
+    taken = (choosing, trading, waiting)
+    return [f if f in taken else pytest.param(f, marks=pytest.mark.soak) for f in functions]
+
+
 def moved(fn, *args):
     return od.jvp(fn, args, args)[1]
 
@@ -173,7 +180,7 @@ def test_forward_derivatives_are_those_of_the_function(fn):
     compare(lambda *args: od.jvp(fn, args, args), W, START, XS)
 
 
-@pytest.mark.parametrize("fn", LOOPS, **named)
+@pytest.mark.parametrize("fn", some(LOOPS), **named)
 def test_gradients_of_gradients_are_those_of_the_function(fn):
     def squares(*args):
         return sum((g * g).sum() for g in od.grad(fn, EVERYWHERE)(*args))
@@ -181,12 +188,12 @@ def test_gradients_of_gradients_are_those_of_the_function(fn):
     compare(od.grad(squares, EVERYWHERE), W, START, XS)
 
 
-@pytest.mark.parametrize("fn", FORWARD, **named)
+@pytest.mark.parametrize("fn", some(FORWARD), **named)
 def test_forward_derivatives_of_forward_derivatives_are_those_of_the_function(fn):
     compare(lambda *args: moved(lambda *a: moved(fn, *a), *args), W, START, XS)
 
 
-@pytest.mark.parametrize("fn", LOOPS, **named)
+@pytest.mark.parametrize("fn", some(LOOPS), **named)
 def test_mixed_derivatives_are_those_of_the_function(fn):
     compare(lambda *args: od.grad(lambda *a: moved(fn, *a), EVERYWHERE)(*args), W, START, XS)
     compare(lambda *args: od.jvp(od.grad(fn, EVERYWHERE), args, args)[1], W, START, XS)
@@ -539,6 +546,35 @@ def test_a_step_that_counts_in_python_runs_as_it_was_written():
 # ------------------------------------------------------------------ around
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that sends signals")
+def test_an_interrupt_ends_a_loop_that_goes_on():
+    compiled = od.compile(lambda x, end: od.while_loop(lambda v: v < end, lambda v: v + 1.0, x))
+    few, many = np.array(3.0), np.array(1e15)
+    assert [float(compiled(np.array(0.0), few)) for _ in range(3)] == [3.0] * 3
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            compiled(np.array(0.0), many)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert float(compiled(np.array(0.0), few)) == 3.0
+
+
+def test_memory_that_a_program_holds_is_counted_with_what_a_step_needs():
+    def fn(x):
+        return od.scan(lambda c, v: (ops.tanh(ops.cumsum(c) @ v), None), np.ones(100), x)[0]
+
+    compiled = od.compile(fn)
+    (held,) = compiled.estimate_memory_requirements(np.ones((2, 100, 100))).values()
+    assert held >= 3 * 800
+
+
 def test_what_a_step_closes_over_is_watched():
     scale = [2.0]
     compiled = od.compile(lambda x: od.scan(lambda c, v: (c + v * scale[0], None), 0.0, x)[0])
@@ -547,18 +583,39 @@ def test_what_a_step_closes_over_is_watched():
         assert float(compiled(np.arange(3.0))) == 3.0 * value
 
 
-def test_numbers_among_the_arguments_are_those_of_each_call():
-    x = np.arange(1.0, 5.0)
+NUMBERED = [
+    lambda n: od.scan(lambda c, v: (c * n + v, c / (n + 1.0)), 0.0, XS[0]),
+    lambda n: od.grad(lambda x: od.scan(lambda c, v: (c * n + v * v, None), n * x[0], x)[0])(XS[0]),
+    lambda n: od.cond(ops.sum(XS[0] * n) > -4.0, lambda: XS[0] * n, lambda: XS[0] - n),
+    lambda n: od.while_loop(lambda v: v.sum() < 50.0 * n, lambda v: v * 2.0 + n, XS[0] * n + 1.0),
+    lambda n: od.scan(lambda c, v: (od.scan(lambda c, u: (c * n + u, c), c, v)[0], c), 1.0, XS),
+    lambda n: od.scan(lambda c, v: (c * n + v, c - n), 1.0, XS[0].astype(np.float16)),
+]
+
+
+@pytest.mark.parametrize("k", range(len(NUMBERED)))
+def test_numbers_among_the_arguments_are_those_of_each_call(k):
+    compiled = od.compile(lambda n, x: NUMBERED[k](n))
+    for n in (2.0, 2.0, 2.0, 3.0, 0.5, 1.25):
+        found, wanted = compiled(n, XS), NUMBERED[k](n)
+        for pair in zip(od.tree.leaves(found), od.tree.leaves(wanted), strict=True):
+            agree(*pair)
+    assert compiled.statistics() == (1, 5, 1)
+    lowered = compiled.lower(2.0, XS).evaluate(2.0, XS)[0]
+    for pair in zip(od.tree.leaves(lowered), od.tree.leaves(NUMBERED[k](2.0)), strict=True):
+        np.testing.assert_allclose(*pair, rtol=1e-6)
+
+
+def test_numbers_that_begin_or_leave_a_loop_are_those_of_each_call():
     functions = [
-        lambda n: od.scan(lambda c, v: (c * n + v, n), 0.0, x),
-        lambda n: od.grad(lambda x: od.scan(lambda c, v: (c * n + v * v, None), n, x)[0])(x),
-        lambda n: x * od.cond(ops.sum(x) * n > 25.0, lambda: n, lambda: 2.0),
-        lambda n: od.while_loop(lambda v: v[0] < 10.0 * n, lambda v: (v[0] + n, v[1] * n), (n, x)),
+        lambda n: od.scan(lambda c, v: (c + v, n), n, XS[0]),
+        lambda n: od.scan(lambda c, v: (c * n + v, c - n), 1j, XS[0] * 1j),
+        lambda n: XS * od.cond(ops.sum(XS) * n > 25.0, lambda: n, lambda: 2.0),
     ]
     for fn in functions:
         compiled = od.compile(lambda n, unused, fn=fn: fn(n))
-        for n in (2.0, 2.0, 2.0, 3.0, 3.0, 2.0, 0.5):
-            found, wanted = compiled(n, x), fn(n)
+        for n in (2.0, 2.0, 3.0, 3.0, 2.0, 0.5):
+            found, wanted = compiled(n, XS), fn(n)
             for pair in zip(od.tree.leaves(found), od.tree.leaves(wanted), strict=True):
                 agree(*pair)
 
