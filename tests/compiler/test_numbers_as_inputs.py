@@ -414,6 +414,27 @@ def test_explain_looks_through_numpy_for_the_line() -> None:
     assert f"n is fixed: an array of it, {__file__}:" in compiled.explain(X, 1.0)
 
 
+@pytest.mark.parametrize("dtype", [one for one in DTYPES if "int" in one])
+def test_a_bound_that_no_whole_number_of_a_dtype_can_pass_is_none(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, 0, 3, limits.max], dtype)
+    far = [(-1, 2**70), (-(2**70), 2), (limits.min - 1, limits.max + 1), (0, 300), (-129, 2**31)]
+    for low, high in far:
+        wanted = [min(max(int(one), low), high) for one in x]
+        compiled = od.compile(lambda x, low=low, high=high: np.clip(x, low, high))
+        try:
+            eager = np.clip(x, low, high)
+        except OverflowError:  # NumPy 2.0 refuses what the dtype lacks
+            with pytest.raises(OverflowError):
+                compiled(x)
+            continue
+        assert eager.tolist() == wanted
+        for _ in range(3):
+            found = compiled(x)
+            assert found.dtype == eager.dtype
+            assert found.tolist() == wanted
+
+
 class Held(list):  # type: ignore[type-arg]
     """A list with attributes."""
 

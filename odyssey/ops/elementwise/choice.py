@@ -319,7 +319,15 @@ def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
 
 
 def _spelled_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> tuple[Any, ...]:
-    """Python's numbers that bound floating ones are floating too, which changes no value."""
+    """One spelling for bounds that are Python's numbers.
+
+    Those of floating numbers are floating too, which changes no value. One that no whole number of
+    the dtype can pass is none, as NumPy has it: the dtype may lack it.
+    """
+    if x.dtype.kind in "iu":
+        limits = np.iinfo(x.dtype)
+        a_min = None if type(a_min) is int and a_min <= limits.min else a_min
+        a_max = None if type(a_max) is int and a_max >= limits.max else a_max
     whole = x.dtype.kind != "f"
     bounds = (b if whole or type(b) is not int else float(b) for b in (a_min, a_max))
     return (*bounds, None, None)
