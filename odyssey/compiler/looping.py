@@ -21,10 +21,11 @@ from odyssey.compiler.native import load
 from odyssey.compiler.quantities import Arithmetic, Expression
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Given, Graph
-from odyssey.graph.parts import Loop, specs_of
+from odyssey.graph.parts import Loop, LoopRow, specs_of
 from odyssey.spec import Array
+from odyssey.table.row import Row
 
-__all__ = ["NativeLoop"]
+__all__ = ["NativeLoop", "kernel_of"]
 
 # Runs programs again and again. Before each time it puts addresses into their tables: row ``k`` of
 # ``moves`` says where, from which address on, how far apart they are, and of which bits of the
@@ -209,8 +210,13 @@ def _refused() -> OdysseyError:
     return OdysseyError("a step of a loop refuses its data")
 
 
+def kernel_of(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
+    """What runs a call of a row: native code, of a loop."""
+    return NativeLoop(row.loop, make).run if isinstance(row, LoopRow) else row.kernel
+
+
 class NativeLoop:
-    """What a loop or two branches do, in native code.
+    """What a loop or two branches do, in native code; one run at a time.
 
     Args:
         loop: What is to be done.
@@ -220,10 +226,11 @@ class NativeLoop:
     def __init__(self, loop: Loop, make: Callable[[Graph], Any]) -> None:
         self._loop = loop
         self._parts = [_Part(graph, loop.numbers, make) for graph in loop.parts]
-        self._whole = loop.kind != "cond" and all(part.whole for part in self._parts)
+        whole = loop.kind != "cond" and all(part.whole for part in self._parts)
         if loop.kind == "while_loop":
             (truth,) = specs_of(loop.parts[0])
-            self._whole = self._whole and truth.dtype == np.bool_
+            whole = whole and truth.dtype == np.bool_
+        self._driven = _Driven(loop, self._parts) if whole else None
 
     def run(self, *operands: Any) -> Any:
         """The results, new arrays.
@@ -235,56 +242,79 @@ class NativeLoop:
         count = len(operands) - len(loop.numbers)
         given = [np.asarray(one, order="C") for one in operands[:count]]
         numbers = operands[count:]
-        if not self._whole:
+        if self._driven is None:
             return loop.run(*given, *numbers, call=lambda k, *values: self._parts[k](*values))
-        for part in self._parts:
+        for part in self._parts if numbers else ():
             part.take(numbers)
+        return self._driven.run(given)
+
+
+class _Driven:
+    """A loop whose steps a loop in native code runs; its memory is looked up once."""
+
+    def __init__(self, loop: Loop, parts: Sequence[_Part]) -> None:
+        self._loop, self._parts = loop, parts
+        last = parts[-1]
         # Two sets of buffers: what a step reads, and what it writes and the next one reads.
-        here = [np.array(one, order="C") for one in given[: loop.carries]]
-        there = [np.empty_like(one) for one in here]
+        specs = specs_of(loop.parts[-1])[: loop.carries]
+        self._here = [np.empty(spec.shape, spec.dtype) for spec in specs]
+        self._there = [np.empty(spec.shape, spec.dtype) for spec in specs]
         moves: list[tuple[int | None, int, int, int]] = []
-        for k, (a, b) in enumerate(zip(here, there, strict=True)):
-            apart = address(b) - address(a)
-            moves += [(part.place("input", k), address(a), apart, 1) for part in self._parts]
-            moves.append((self._parts[-1].place("output", k), address(b), -apart, 1))
-        rows = self._lay(given, moves) if loop.kind == "scan" else []
+        for k, (a, b) in enumerate(zip(self._here, self._there, strict=True)):
+            first, apart = address(a), address(b) - address(a)
+            moves += [(part.place("input", k), first, apart, 1) for part in parts]
+            moves.append((last.place("output", k), first + apart, -apart, 1))
+        found = [move for move in moves if move[0] is not None]
+        # Of a scan, what its columns and results have in ``moves``, and where its first step is.
+        self._along: list[tuple[int | None, int]] = []
+        self._rows = loop.specs()[loop.carries :] if loop.kind == "scan" else ()
+        columns = [spec for _, spec in loop.parts[-1].inputs[loop.carries :][: loop.columns]]
+        steps = specs_of(loop.parts[-1])[loop.carries :] if self._rows else ()
+        for kind, parts_of in (("input", columns), ("output", steps)):
+            for k, spec in enumerate(parts_of, loop.carries):
+                size, place = spec.size * spec.dtype.itemsize, last.place(kind, k)
+                first = size * (loop.steps - 1) if loop.reverse else 0
+                self._along.append((None if place is None else len(found), first))
+                if place is not None:
+                    found.append((place, 0, -size if loop.reverse else size, -1))
+        self._count = len(found)
+        self._moves = np.array(found or [(0, 0, 0, 0)], np.int64)
+        self._truth = np.zeros(1, np.bool_)
+        self._end = [last.code, address(last.table), address(self._moves), self._count]
+        if loop.kind == "while_loop":
+            parts[0].put("output", 0, self._truth)
+            table = address(parts[0].table)
+            self._begin = [parts[0].code, table, address(self._truth)]
+
+    def run(self, given: Sequence[Array]) -> tuple[Array, ...]:
+        """The results."""
+        loop = self._loop
+        for buffer, array in zip(self._here, given, strict=False):
+            buffer[...] = array
+        rows = [np.empty(spec.shape, spec.dtype) for spec in self._rows]
+        columns = given[loop.carries : loop.carries + loop.columns]
+        for (k, first), array in zip(self._along, [*columns, *rows], strict=True):
+            if k is not None:
+                self._moves[k, 1] = address(array) + first
         for k, array in enumerate(given[loop.carries + loop.columns :]):
             for part in self._parts:
                 part.put("input", loop.carries + loop.columns + k, array)
-        found = [move for move in moves if move[0] is not None]
-        done = self._drive(np.array(found or [(0, 0, 0, 0)], np.int64), len(found))
-        return (*(there if done % 2 else here), *rows)
+        done = self._drive()
+        return (*[array.copy() for array in (self._there if done % 2 else self._here)], *rows)
 
-    def _lay(self, given: list[Array], moves: list[Any]) -> list[Array]:
-        """Where a scan's columns are read and its results written, step by step."""
-        loop, (part,) = self._loop, self._parts
-        specs = loop.specs()[loop.carries :]
-        rows = [np.empty(spec.shape, spec.dtype) for spec in specs]
-        columns = given[loop.carries : loop.carries + loop.columns]
-        for kind, arrays in (("input", columns), ("output", rows)):
-            for k, array in enumerate(arrays, loop.carries):
-                size = array.nbytes // loop.steps
-                first = address(array) + (size * (loop.steps - 1) if loop.reverse else 0)
-                moves.append((part.place(kind, k), first, -size if loop.reverse else size, -1))
-        return rows
-
-    def _drive(self, moves: Array, count: int) -> int:
+    def _drive(self) -> int:
         """Run all steps; return how many there were."""
         steps, until, _ = _driver()
-        part, at, time = self._parts[-1], address(moves), 0
-        end = [part.code, address(part.table), at, count]
+        time = 0
         if self._loop.kind == "scan":
             while time < self._loop.steps:
-                time = steps(*end, time, min(time + _MANY, self._loop.steps))
+                time = steps(*self._end, time, min(time + _MANY, self._loop.steps))
                 if time < 0:
                     raise _refused()
             return time
-        asks, truth = self._parts[0], np.zeros(1, np.bool_)
-        asks.put("output", 0, truth)
-        begin = [asks.code, address(asks.table), address(truth)]
         while True:
             before = time
-            time = until(*begin, *end, before, before + _MANY)
+            time = until(*self._begin, *self._end, before, before + _MANY)
             if time < 0:
                 raise _refused()
             if time < before + _MANY:

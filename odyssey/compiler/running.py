@@ -35,7 +35,7 @@ from odyssey.compiler.blas import blas
 from odyssey.compiler.emitting import Module, emit
 from odyssey.compiler.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.given import CLASSES, Numbers
-from odyssey.compiler.looping import NativeLoop
+from odyssey.compiler.looping import kernel_of
 from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
@@ -277,12 +277,8 @@ class _Calling:
     def __init__(self, executable: Executable, node: Node) -> None:
         self._call: Call = node.work
         row = self._call.row
-        loop = row.loop if isinstance(row, LoopRow) else None
-        self._kernel = (
-            row.kernel
-            if loop is None
-            else NativeLoop(loop, partial(Executable, threads=executable.threads)).run
-        )
+        self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
+        self._kernel = kernel_of(row, partial(Executable, threads=executable.threads))
         plan_ = executable.plan
         self._views = [_Seen(executable, i) for i in node.inputs]
         slots = executable.module.slots
@@ -300,7 +296,8 @@ class _Calling:
         for place, slot, id in self._parts:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
-            if array.base is not None and any(np.may_share_memory(array, a) for a in arrays):
+            shares = array.base is not None and not self._fresh
+            if shares and any(np.may_share_memory(array, a) for a in arrays):
                 array = array.copy()  # where an operand lies, another value will
             results[id] = array
             if slot is not None:
@@ -326,7 +323,12 @@ class _Seen:
         self._offset = (
             buffer.offset if buffer.kind == "arena" else 0
         ) + home.view.offset * dtype.itemsize
-        self._spec = (home.view.shape, dtype, [s * dtype.itemsize for s in home.view.strides])
+        strides = [s * dtype.itemsize for s in home.view.strides]
+        self._spec = (home.view.shape, dtype, strides)
+        ways = [(n - 1) * s for n, s in zip(home.view.shape, strides, strict=True)]
+        self._back = sum(way for way in ways if way < 0)
+        reach = max(sum(way for way in ways if way > 0) - self._back + dtype.itemsize, 0)
+        self._bytes: Any = ctypes.c_char * reach
 
     def array(self, results: dict[int, Array]) -> Array:
         shape, dtype, strides = self._spec
@@ -336,10 +338,8 @@ class _Seen:
         if 0 in shape:
             return np.zeros(shape, dtype)
         start = int(self._table[self._slot]) + self._offset
-        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-        back = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
-        memory: Any = (ctypes.c_char * (reach - back + dtype.itemsize)).from_address(start + back)
-        seen = np.ndarray(shape, dtype, memory, -back, strides)
+        memory = self._bytes.from_address(start + self._back)
+        seen = np.ndarray(shape, dtype, memory, -self._back, strides)
         seen.flags.writeable = False
         return seen
 
