@@ -21,6 +21,7 @@ __all__ = [
     "is_input",
     "key_of",
     "numbers_in",
+    "objects_ahead",
     "refuse_unhashable",
     "taken_by",
 ]
@@ -101,6 +102,19 @@ def taken_by(places: Sequence[int], args: tuple[Any, ...], named: dict[str, Any]
         found = leaves((args, named))
         given += [found[k] for k in places]
     return given
+
+
+def objects_ahead(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first arguments that are objects and no trees, as that of a method is."""
+    count = 0
+    for one in args:
+        if type(one) in _PLAIN or isinstance(one, (*ARRAY_LIKE, Value)):
+            break
+        parts = leaves(one)
+        if len(parts) != 1 or parts[0] is not one:
+            break
+        count += 1
+    return args[:count]
 
 
 class _Same:

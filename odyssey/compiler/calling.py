@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from operator import call, itemgetter, setitem
+from operator import call, is_, itemgetter, setitem
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class Program:
         bare: Whether all arguments are arrays, or numbers that may be any.
         calls: One word, which counts the calls that ``direct`` does.
         threads: How many it has; 0 for what is said of all.
+        ahead: Objects that come before these, and are the same ones in each call.
 
     Attributes:
         direct: A whole call in one native function; None where it takes Python.
@@ -74,6 +75,7 @@ class Program:
         bare: bool,
         calls: Array,
         threads: int = 0,
+        ahead: tuple[Any, ...] = (),
     ) -> None:
         graph = trial.graph
         self.guards = guards
@@ -113,7 +115,9 @@ class Program:
         self.numbers = self.executable.numbers
         self.free, self.places = tuple(trial.free), tuple(trial.free.values())
         self._total = self._count + len(self.places)
-        places = [k for k in range(self._total) if k not in self.places] + list(self.places)
+        self._ahead = ahead
+        numbers = [place - len(ahead) for place in self.places]
+        places = [k for k in range(self._total) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Whoever writes to leaves has the guard, and may let other threads run meanwhile. Without
         # leaves there is still memory of the program's own, if others may run.
@@ -163,17 +167,30 @@ class Program:
     @property
     def run_bare(self) -> Callable[[Sequence[Any]], Any]:
         """``run``, of arrays and numbers in the order of the call."""
-        run, order = self.run, self._order
-        if order is None:
+        run: Callable[[Sequence[Any]], Any] = self.run
+        if self._order is not None:
+            plain, order, total = run, self._order, self._total
+            run = lambda args: plain(order(args)) if len(args) == total else MISSED  # noqa: E731
+        ahead, count = self._ahead, len(self._ahead)
+        if not ahead:
             return run
-        return lambda args: run(order(args)) if len(args) == self._total else MISSED
+        return lambda args: run(args[count:]) if _begin_with(args, ahead) else MISSED
 
     @property
     def whole(self) -> Callable[..., Any]:
         """``direct``, of the arguments alone, in the order of the call."""
         if self.direct is None:
             return missed
-        call, order, completed = self.direct.call, self._order, self.numbers.completed
+        if not self._ahead:
+            return self._whole(self.direct.call)
+        (one, *others), call = self._ahead, self._whole(self.direct.call)
+        if others:
+            ahead, count = self._ahead, len(self._ahead)
+            return lambda *args: call(*args[count:]) if _begin_with(args, ahead) else MISSED
+        return lambda *args: call(*args[1:]) if args and args[0] is one else MISSED
+
+    def _whole(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        order, completed = self._order, self.numbers.completed
         if order is None and not self.numbers.computes:
             return call
         count, total = self._count, self._total
@@ -300,6 +317,10 @@ class Program:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
         run_all(starmap(call, plan))
+
+
+def _begin_with(args: Sequence[Any], ahead: Sequence[Any]) -> bool:
+    return len(args) >= len(ahead) and all(map(is_, args, ahead))
 
 
 def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:

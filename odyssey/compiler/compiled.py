@@ -11,7 +11,15 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
-from odyssey.compiler.arguments import fixed, foreign, inputs, key_of, refuse_unhashable, taken_by
+from odyssey.compiler.arguments import (
+    fixed,
+    foreign,
+    inputs,
+    key_of,
+    objects_ahead,
+    refuse_unhashable,
+    taken_by,
+)
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
@@ -281,10 +289,12 @@ class Compiled(Inspected):
         known, trial, guards = kept
         case.result = None, None
         places = set(trial.free.values())
-        bare = not named and all(type(a) is ndarray or k in places for k, a in enumerate(args))
+        ahead = objects_ahead(args)
+        rest = list(enumerate(args))[len(ahead) :]
+        bare = not named and all(type(a) is ndarray or k in places for k, a in rest)
         bare = bare and len(set(map(id, args))) == len(args)
         try:
-            program = Program(trial, guards, result, bare, self._native, self._threads)
+            program = Program(trial, guards, result, bare, self._native, self._threads, ahead)
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:

@@ -192,8 +192,9 @@ def things_of(*roots: Any) -> list[Any] | None:
 
 def _objects_in(node: Any) -> Iterator[Any]:
     """The objects in a tree whose own parts may be asked for, and the classes of containers."""
-    if of_users(type(node)):
-        yield type(node)
+    own = isinstance(node, (dict, list, tuple, *ARRAY_LIKE, Value))
+    if of_users(type(node)) and (own or hasattr(type(node), "__dataclass_fields__")):
+        yield type(node)  # others like it are made; of objects the class is asked with them
     if isinstance(node, dict):
         parts = list(node.values())
     elif isinstance(node, (list, tuple)):

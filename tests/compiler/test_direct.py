@@ -249,17 +249,22 @@ def test_a_compiled_function_and_what_it_uses_are_let_go():
 
 
 def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_it():
-    x = np.linspace(-1.0, 1.0, 300_000).reshape(300, 1000)
-    w = od.Variable(np.ones((300, 1000)))
+    x = np.linspace(-1.0, 1.0, 240).reshape(12, 20)
+    w = od.Variable(np.ones((12, 20)))
     compiled = settled(lambda x: np.tanh(x @ x.T) @ x + w, x)
     wanted = compiled(x).numpy()
     latest = compiled._latest  # as a thread has it that waits for the lock of Python
+    ((case),) = compiled._known.values()
+    executable = case.programs[0][1].executable
+    sizes = {part.nbytes for part in (executable._keep, executable.table, executable.words)}
+    del case, executable
     compiled.clear_cache()
     gc.collect()
-    others = [np.full((300, 1000), 7.0) for _ in range(9)]  # where the program had its memory
+    # Where the program had its memory.
+    others = [np.full(size, 7, np.uint8) for size in sizes for _ in range(50)]
     for _ in range(3):
         assert np.array_equal(latest(x).numpy(), wanted)
-    assert all((other == 7.0).all() for other in others)
+    assert all((other == 7).all() for other in others)
 
 
 def test_the_collector_may_call_the_function_while_results_are_made():
@@ -344,3 +349,65 @@ def test_what_shows_an_argument_is_not_copied():
             last = found[1][0] if type(found) is tuple else found
             array = last._array if isinstance(last, od.Variable) else last
             assert np.may_share_memory(array, X)
+
+
+class Model:
+    scale = 1.0
+
+    def __init__(self, seed=0):
+        rng = np.random.default_rng(seed)
+        self.w = od.Variable(rng.normal(size=(2, 2)), requires_grad=True)
+        self.optimizer = od.optim.SGD([self.w], 0.1)
+
+    def written(self, x):
+        with od.GradientTape() as tape:
+            loss = od.ops.sum((x @ self.w) ** 2) * self.scale
+        tape.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+    step = od.compile(written)
+
+    @od.compile
+    def scaled(self, x, factor):
+        return od.ops.sum(x @ self.w, axis=0) * factor
+
+    @od.compile
+    def between(self, factor, other, x):
+        return x * factor + other.scale
+
+
+def test_methods_are_direct_calls_of_the_object_they_were_called_of():
+    one, two, eager = Model(), Model(), Model()
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    for _ in range(5):
+        np.testing.assert_allclose(one.step(x).numpy(), eager.written(x).numpy(), rtol=1e-13)
+    assert Model.step._latest(one, x) is not MISSED
+    eager.written(x)
+    assert Model.step._latest(two, x) is MISSED
+    assert Model.step._latest(one) is MISSED
+    assert Model.step._latest() is MISSED
+    losses = []
+    for _ in range(6):  # each of an object of its own
+        losses.append(float(two.step(x).numpy()))
+        np.testing.assert_allclose(one.step(x).numpy(), eager.written(x).numpy(), rtol=1e-13)
+    other = Model()
+    np.testing.assert_allclose(losses, [float(other.written(x).numpy()) for _ in range(6)])
+    one.scale = 2.0
+    eager.scale = 2.0
+    for _ in range(3):
+        np.testing.assert_allclose(one.step(x).numpy(), eager.written(x).numpy(), rtol=1e-13)
+
+
+def test_numbers_of_a_method_are_inputs_wherever_they_stand():
+    one, two = Model(), Model()
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    for k in range(8):
+        wanted = (x @ one.w.numpy()).sum(0) * (0.5 * k)
+        np.testing.assert_allclose(one.scaled(x, 0.5 * k).numpy(), wanted, rtol=1e-14)
+        np.testing.assert_array_equal(one.between(0.5 * k, two, x), x * (0.5 * k) + 1.0)
+    assert Model.scaled._latest(one, x, 3.0) is not MISSED
+    assert Model.scaled.statistics().programs == 1
+    two.scale = 3.0
+    np.testing.assert_array_equal(one.between(2.0, two, x), x * 2.0 + 3.0)
