@@ -10,13 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey.errors import SettingError
-from odyssey.nn.convolution_in_ops import (
-    bias_rule,
-    convolution_in_ops,
-    input_in_ops,
-    over_places,
-    weight_in_ops,
-)
+from odyssey.nn import convolution_in_ops as in_ops
 from odyssey.nn.convolution_shapes import (
     common_dtype,
     compiled,
@@ -77,8 +71,8 @@ def _of_axes(n: int) -> dict[str, Any]:
         "kernels": [compiled(convolved, who, n=n)],
         "infer": infer,
         "canonical": canonical,
-        "equals": convolution_in_ops,
-        "vjp": {"x": x_rule, "weight": weight_rule, "bias": bias_rule},
+        "equals": in_ops.convolution_in_ops,
+        "vjp": {"x": x_rule, "weight": weight_rule, "bias": in_ops.bias_rule},
         "jvp": {
             "x": lambda t, weight, stride, padding, dilation, groups: _again(
                 t, weight, stride, padding, dilation, groups
@@ -86,7 +80,7 @@ def _of_axes(n: int) -> dict[str, Any]:
             "weight": lambda t, x, stride, padding, dilation, groups: _again(
                 x, t, stride, padding, dilation, groups
             ),
-            "bias": lambda t: over_places(t, n),
+            "bias": lambda t: in_ops.over_places(t, n),
         },
         "rejects": _rejects(n),
     }
@@ -270,7 +264,8 @@ def _weight_spec(y: Any, x: Any, window: Any, *options: Any) -> Spec:
 @op(
     kernels=[compiled(image_pulled, "convolution_input")],
     infer=_input_spec,
-    equals=input_in_ops,
+    equals=in_ops.input_in_ops,
+    native=in_ops.input_natively,
     canonical=_input_spelled,
     vjp={
         "y": lambda g, weight, stride, padding, dilation, groups: _again(
@@ -336,7 +331,7 @@ def convolution_input(
 @op(
     kernels=[compiled(weight_pulled, "convolution_weight")],
     infer=_weight_spec,
-    equals=weight_in_ops,
+    equals=in_ops.weight_in_ops,
     canonical=_weight_spelled,
     vjp={
         "y": lambda g, x, stride, padding, dilation, groups: _again(

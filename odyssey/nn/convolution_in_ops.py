@@ -12,13 +12,21 @@ from odyssey.nn.convolution_shapes import fitting, fitting_image, fitting_weight
 from odyssey.nn.sliding import Slide, spelled
 from odyssey.nn.unfolding import fold, unfold
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.elementwise.choice import isfinite
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Shape, Spec
 
-__all__ = ["bias_rule", "convolution_in_ops", "input_in_ops", "over_places", "weight_in_ops"]
+__all__ = [
+    "bias_rule",
+    "convolution_in_ops",
+    "input_in_ops",
+    "input_natively",
+    "over_places",
+    "weight_in_ops",
+]
 
 # A convolution of so few products for each result multiplies zeros rather than summing windows.
 _FEW = 64
@@ -54,10 +62,6 @@ def input_in_ops(
     """What its transpose in the images equals."""
     options = (stride, padding, dilation, groups)
     slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
-    back = slide.back()
-    few = weight.shape[0] // groups * math.prod(slide.window) <= _FEW
-    if back is not None and (few or set(slide.stride) == {1}):
-        return _turned(_spread(y, slide.stride), weight, back, groups, shape)
     height, places = math.prod(weight.shape[1:]), math.prod(slide.counts)
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, height))
     parts = reshape(y, (shape[0], groups, weight.shape[0] // groups, places))
@@ -71,6 +75,28 @@ def input_in_ops(
         padding=pads,
         dilation=dilation,
     )
+
+
+def input_natively(
+    build: Any,
+    y: Any,
+    weight: Any,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
+    """The same, as a convolution with zeros around the results, and between few of them."""
+    options = (stride, padding, dilation, groups)
+    slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
+    few = weight.shape[0] // groups * math.prod(slide.window) <= _FEW
+    back = slide.back() if few or set(slide.stride) == {1} else None
+    if back is None:
+        return input_in_ops(y, weight, size, *options)
+    # What is infinite would make NaN of the zeros around and between.
+    build.require(isfinite(weight))
+    return _turned(_spread(y, slide.stride), weight, back, groups, shape)
 
 
 def _spread(y: Any, stride: Shape) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.entry import RAN
+from odyssey.compiler.entry import RAN, REFUSED
 from odyssey.compiler.measuring import work_of
 from odyssey.compiler.views import View
 from support.executables import run
@@ -155,6 +155,25 @@ def test_long_sums_err_as_sums_of_sums(shape, weight):
     for at in itertools.product(*map(range, weight[2:])):
         part = x[:, :, at[0] : at[0] + counts[0], at[1] : at[1] + counts[1]].astype(float)
         assert abs(of_w[(0, slice(None), *at)] / part.sum((0, 2, 3)) - 1).max() < bound
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_infinite_weights_make_no_nan_of_zeros_around(stride):
+    # Few results, which eager calls take by products and not by loops.
+    g, w = RNG.normal(size=(1, 2, 3, 3)), RNG.normal(size=(2, 1, 3, 3))
+    size = 2 * stride + 3
+    options = {"size": (size, size), "stride": stride, "groups": 2}
+
+    def fn(g, w):
+        return ops.convolution_input(g, w, **options)
+
+    assert run(fn, g, w)[0] == RAN
+    w[0, 0, 0, 0] = np.inf
+    assert run(fn, g, w)[0] == REFUSED
+    compiled = od.compile(fn)
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            np.testing.assert_array_equal(compiled(g, w), fn(g, w))
 
 
 def test_windows_are_views_as_numpy_slides_them():
