@@ -42,6 +42,10 @@ _MOST = 8
 _TRIES = 3
 
 
+# No keywords, what runs a program of these, and what does where that did nothing.
+_UNNAMED: tuple[tuple[str, ...], Any, Any] = (), missed, missed
+
+
 class Statistics(NamedTuple):
     """What became of the calls of a compiled function.
 
@@ -93,6 +97,7 @@ class Compiled(Inspected):
         "_known",
         "_latest",
         "_made",
+        "_named",
         "_native",
         "_written",
     )
@@ -115,6 +120,8 @@ class Compiled(Inspected):
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
         self._latest: Callable[..., Any] = missed
         self._again: Callable[..., Any] = missed
+        # The same of the latest with keywords, behind these.
+        self._named: tuple[tuple[str, ...], Any, Any] = _UNNAMED
         self._made = self._written = 0
         self._native = np.zeros(1, np.int64)
 
@@ -128,6 +135,7 @@ class Compiled(Inspected):
             "_known": {},
             "_latest": missed,
             "_made": 0,
+            "_named": _UNNAMED,
             "_native": np.zeros(1, np.int64),
         }
         return {**vars(self), **fresh, "_written": 0}
@@ -147,6 +155,18 @@ class Compiled(Inspected):
                 if result is not MISSED:
                     self._native[0] += 1
                     return result
+        else:
+            names, latest, again = self._named
+            if names == tuple(named):
+                given = (*args, *named.values())
+                result = latest(*given)
+                if result is not MISSED:
+                    return result
+                if len(set(map(id, given))) == len(given):
+                    result = again(given)
+                    if result is not MISSED:
+                        self._native[0] += 1
+                        return result
         return self._call(args, named)
 
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -170,7 +190,7 @@ class Compiled(Inspected):
             if wanted.items() <= known.items():
                 result = program.run_plain(taken_by(program.places, args, named))
                 if result is not MISSED:
-                    return self._ran(case, program, result)
+                    return self._ran(case, program, result, tuple(named))
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
         if case.why is None and not refused:
@@ -178,12 +198,14 @@ class Compiled(Inspected):
         self._written += 1
         return self._fn(*args, **named)
 
-    def _ran(self, case: _Case, program: Any, result: Any) -> Any:
+    def _ran(self, case: _Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
         """Try this program first, the next time."""
         self._native[0] += 1
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
-        if program.bare:
+        if program.bare and names:
+            self._named = names, program.whole, program.run_bare
+        elif program.bare:
             self._again = program.run_bare
             self._latest = program.whole
         return result
@@ -277,7 +299,7 @@ class Compiled(Inspected):
         if program is not None:
             result = program.run_plain(taken_by(program.places, args, named))
             if result is not MISSED:
-                return self._ran(case, program, result)
+                return self._ran(case, program, result, tuple(named))
         return self._look(case, args, named)
 
     def _program(
@@ -290,9 +312,10 @@ class Compiled(Inspected):
         case.result = None, None
         places = set(trial.free.values())
         ahead = objects_ahead(args)
-        rest = list(enumerate(args))[len(ahead) :]
-        bare = not named and all(type(a) is ndarray or k in places for k, a in rest)
-        bare = bare and len(set(map(id, args))) == len(args)
+        given = (*args, *named.values())
+        rest = list(enumerate(given))[len(ahead) :]
+        bare = all(type(a) is ndarray or k in places for k, a in rest)
+        bare = bare and len(set(map(id, given))) == len(given)
         try:
             program = Program(trial, guards, result, bare, self._native, self._threads, ahead)
             if self._check:
@@ -325,6 +348,7 @@ class Compiled(Inspected):
         """Forget all programs, and what is known of arguments."""
         self._known.clear()
         self._latest = self._again = missed
+        self._named = _UNNAMED
 
 
 def _shows(result: Any, given: list[Any]) -> bool:

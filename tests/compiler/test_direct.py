@@ -411,3 +411,31 @@ def test_numbers_of_a_method_are_inputs_wherever_they_stand():
     assert Model.scaled.statistics().programs == 1
     two.scale = 3.0
     np.testing.assert_array_equal(one.between(2.0, two, x), x * 2.0 + 3.0)
+
+
+def test_calls_with_keywords_are_direct_and_bind_as_python_does():
+    compiled = od.compile(lambda x, y=X, *, z=Y: x - 2.0 * y + 3.0 * z)
+    a, b, c = np.ones(8), np.full(8, 2.0), np.full(8, 5.0)
+    ways = {
+        (1, "y", "z"): 1.0 - 4.0 + 15.0,
+        (1, "z", "y"): 1.0 - 10.0 + 6.0,
+        (0, "z", "x", "y"): 2.0 - 10.0 + 3.0,
+        (2, "z"): 1.0 - 4.0 + 15.0,
+        (0, "x", "y", "z"): 1.0 - 4.0 + 15.0,
+    }
+    for _ in range(4):
+        for (count, *names), wanted in ways.items():
+            given = a, b, c
+            for _ in range(2):
+                found = compiled(*given[:count], **dict(zip(names, given[count:], strict=True)))
+                np.testing.assert_array_equal(found, np.full(8, wanted))
+    names, latest, _ = compiled._named
+    assert names == ("x", "y", "z")
+    assert latest(a, b, c) is not MISSED
+    np.testing.assert_array_equal(compiled(x=a, y=a, z=c), a - 2.0 * a + 3.0 * c)
+    np.testing.assert_array_equal(compiled(a, b), a - 2.0 * b + 3.0 * Y)
+    with pytest.raises(TypeError, match="multiple values"):
+        compiled(a, b, x=c)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        compiled(a, y=b, w=c)
+    assert compiled.statistics().programs == len(ways)
