@@ -9,7 +9,7 @@ from typing import Any
 from odyssey.compiler.blas import thread_setters
 from odyssey.compiler.measuring import shown_number, work_of
 from odyssey.compiler.pool import why_one
-from odyssey.compiler.threads import get_threads
+from odyssey.compiler.threads import said
 
 __all__ = ["explained", "told_numbers"]
 
@@ -40,7 +40,7 @@ def explained(program: Any) -> str:
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
     if executable.shares:
-        lines.append(_threads(executable.threads or get_threads(), executable.module.text))
+        lines.append(_threads(executable.threads or said(), executable.module.text))
     words = len(executable.words) // 3
     lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
     places = program.guards.places()
@@ -57,10 +57,14 @@ def _threads(number: int, text: str) -> str:
     """In how many threads a program runs, and what keeps it from running in more."""
     count = text.count(".take(ptr")
     lone = why_one()
-    told = f"threads: {number}, by which {count} functions are shared"
+    products = "call i64 @ody_enter(" in text
     if lone is not None:
         return f"threads: 1, since {lone}"
-    if "@ody_enter(" in text and not all(thread_setters()):
+    if not number:
+        told = f"threads: 1, since nothing is said; {count} functions may have more"
+        return told + "; products have what their library takes" * products
+    told = f"threads: {number}, by which {count} functions are shared"
+    if products and not all(thread_setters()):
         told += "; products are not, since their library lets nobody say how many threads it takes"
     return told
 

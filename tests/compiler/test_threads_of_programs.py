@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler import blas, cutting, loops, shared_loops
+from odyssey.compiler import blas, cutting, loops, running, shared_loops
 from odyssey.compiler.pool import why_one
 from odyssey.compiler.threads import said
 from odyssey.errors import DTypeError, SettingError
@@ -283,6 +283,8 @@ def test_what_is_said_of_one_function_goes_before_what_is_said_of_all():
     for fn in (of_one, of_all):
         fn(x)
         fn(x)
+    if why_one() is None:
+        assert "threads: 1, since nothing is said" in of_all.explain(x)
     od.set_threads(3)
     if why_one() is None:
         assert "threads: 2" in of_one.explain(x)
@@ -317,3 +319,23 @@ def test_what_products_take_of_threads_is_put_back():
                 assert number() == others
     finally:
         change(before)
+
+
+def test_parts_of_a_loop_have_the_threads_of_the_function(monkeypatch):
+    given = []
+    made = running.Executable.__init__
+
+    def noted(self, *args, **named):
+        given.append(named.get("threads"))
+        made(self, *args, **named)
+
+    monkeypatch.setattr(running.Executable, "__init__", noted)
+    xs = np.ones((4, 300_000))
+    fn = od.compile(
+        lambda xs: od.scan(lambda c, x: (c + ops.exp(x), c), xs[0] * 0.0, xs)[0], threads=2
+    )
+    for _ in range(3):
+        got = fn(xs)
+    assert fn.statistics().native
+    assert given == [2, 2]
+    np.testing.assert_allclose(got, np.full(300_000, 4 * np.e), rtol=1e-15)
