@@ -32,6 +32,7 @@ def compile(
     static: str | int | Iterable[str | int] | None = None,
     check: bool = False,
     memory_limit: int | None = None,
+    memory_budget: int | None = None,
     threads: int | None = None,
 ) -> Compiled: ...
 
@@ -42,6 +43,7 @@ def compile(
     static: str | int | Iterable[str | int] | None = None,
     check: bool = False,
     memory_limit: int | None = None,
+    memory_budget: int | None = None,
     threads: int | None = None,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 
@@ -52,6 +54,7 @@ def compile(
     static: str | int | Iterable[str | int] | None = None,
     check: bool = False,
     memory_limit: int | None = None,
+    memory_budget: int | None = None,
     threads: int | None = None,
 ) -> Any:
     """Compile ``fn``: run it as a native program, where one can do all that it does.
@@ -82,6 +85,9 @@ def compile(
             fails, instead of running ``fn`` as it was written.
         memory_limit: Bytes that a program may take beside arguments and states; of more it is
             refused before anything runs.
+        memory_budget: Bytes that it is to take at most: of what would take more, values are
+            computed again where they are needed, the cheapest first, instead of being kept. Results
+            are the same, bit for bit. A program that takes more even so is refused likewise.
         threads: In how many threads large loops and matrix products run; None for what
             ``set_threads`` says. Results do not depend on the number, bit for bit.
 
@@ -91,7 +97,8 @@ def compile(
         ``estimate_memory_requirements(*args)`` gives bytes, ``clear_cache()`` forgets.
 
     Raises:
-        DeviceMemoryError: a program takes more than ``memory_limit``; the largest parts are named.
+        DeviceMemoryError: a program takes more than ``memory_limit``, or than ``memory_budget``
+            although values are computed again; the largest parts are named.
         DTypeError: a static argument has no hash, or is an array.
         SettingError: ``static`` names no parameter; ``threads`` is below 1, or above 256.
         OutOfRangeError: ``static`` has a position that no parameter has.
@@ -99,6 +106,7 @@ def compile(
             in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
+    settings["memory_budget"] = memory_budget
     if threads is not None:
         number_of_threads("compile", threads)
     if static is not None:

@@ -59,6 +59,7 @@ class Program:
         calls: One word, which counts the calls that ``direct`` does.
         threads: How many it has; 0 for what is said of all.
         ahead: Objects that come before these, and are the same ones in each call.
+        budget: Bytes that it is to hold at most.
 
     Attributes:
         direct: A whole call in one native function; None where it takes Python.
@@ -76,13 +77,14 @@ class Program:
         calls: Array,
         threads: int = 0,
         ahead: tuple[Any, ...] = (),
+        budget: int | None = None,
     ) -> None:
         graph = trial.graph
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
         try:
-            self.executable = Executable(graph, clocks=is_profiled(), threads=threads)
+            self.executable = Executable(graph, is_profiled(), threads, budget)
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare
@@ -232,8 +234,8 @@ class Program:
             gradient = _gradient(variable)  # one that is not there takes as long
             found.append(np.zeros(spec.shape, spec.dtype) if gradient is None else gradient)
         numbers = self.numbers.completed(given[self._count :])
-        own = self.executable.threads
-        return timed(self.executable.graph, found, runs, numbers or (), own)
+        own = self.executable.threads, self.executable.budget
+        return timed(self.executable.graph, found, runs, numbers or (), *own)
 
     def _run(self, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> Any:
         executable = self.executable

@@ -108,12 +108,15 @@ class Compiled(Inspected):
         check: bool = False,
         memory_limit: int | None = None,
         threads: int | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         update_wrapper(self, function("compile", fn))
         self._check = flag("compile", "check", check)
-        self._limit = memory_limit
+        self._limit, self._budget = memory_limit, memory_budget
         if memory_limit is not None:
             self._limit = whole("compile", "memory_limit", memory_limit)
+        if memory_budget is not None:
+            self._budget = whole("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else number_of_threads("compile", threads)
         self._fn = fn
         self._known: dict[Any, _Case] = {}
@@ -225,8 +228,8 @@ class Compiled(Inspected):
             forget(trial.error)
             case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
         else:
-            if self._limit is not None:
-                _refuse_larger(self._limit, trial)
+            if self._limit is not None or self._budget is not None:
+                _refuse_larger(self._limit, self._budget, trial)
             self._learn(key, case)
             self._keep(case, trial, args, named)
         result = self._look(case, args, named)
@@ -317,7 +320,8 @@ class Compiled(Inspected):
         bare = all(type(a) is ndarray or k in places for k, a in rest)
         bare = bare and len(set(map(id, given))) == len(given)
         try:
-            program = Program(trial, guards, result, bare, self._native, self._threads, ahead)
+            own = self._native, self._threads, ahead, self._budget
+            program = Program(trial, guards, result, bare, *own)
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:
@@ -359,17 +363,20 @@ def _shows(result: Any, given: list[Any]) -> bool:
     return any(np.may_share_memory(array, one) for array in arrays for one in own)
 
 
-def _refuse_larger(limit: int, trial: Trial) -> None:
+def _refuse_larger(limit: int | None, budget: int | None, trial: Trial) -> None:
     """Raise where a program would take more memory than it may."""
     from odyssey.compiler.running import required
 
-    total, buffers = required(trial.graph)
-    if total > limit:
+    total, buffers = required(trial.graph, budget)
+    most = min(bytes for bytes in (limit, budget) if bytes is not None)
+    if total > most:
         largest = "; ".join(text for _, text in buffers[:3])
+        what = "let memory_budget= or od.checkpoint compute parts again"
+        if budget is not None:
+            what = "raise memory_budget, for which all was computed again that can be"
         raise DeviceMemoryError(
             f"compile: a program takes {total:,} bytes beside arguments and states, and may take "
-            f"{limit:,}; the largest are {largest}; pass less at a time, or let "
-            "od.checkpoint compute parts again"
+            f"{most:,}; the largest are {largest}; pass less at a time, or {what}"
         )
 
 

@@ -180,7 +180,7 @@ class _Fusing:
         """Whether a map reads arrays alone, and so may be computed as late as it is needed."""
         if n.kind != "map" or n.id in self._kept or n.id in self._updates or n.id in self._checks:
             return False
-        if any(self._place[i.id] >= 0 for i in n.inputs):
+        if not n.late and any(self._place[i.id] >= 0 for i in n.inputs):
             return False
         behind = frozenset((n.id,)).union(*[self._behind.get(i.id, ()) for i in n.inputs])
         self._behind[n.id] = behind
@@ -199,8 +199,7 @@ class _Fusing:
 
     def _put_all(self, nodes: Sequence[Node]) -> None:
         for n in nodes:
-            if n.id in self._waiting:
-                del self._waiting[n.id]
+            if self._waiting.pop(n.id, None) is not None:
                 self._put(n)
 
     # -------------------------------------------------------------- places
@@ -262,7 +261,7 @@ class _Fusing:
         if n.id in self._updates:
             latest = max(latest, self._read.get(self._updates[n.id].id, -1), self._barrier + 1)
         kernel = self._find(n, latest, inputs)
-        if kernel is None:
+        if kernel is None or not all(self._fits(m, kernel) for m in before):
             kernel = self._open(n)
         for m in (*before, n):
             self._waiting.pop(m.id, None)

@@ -24,11 +24,13 @@ def name_of(fn: Callable[..., Any]) -> str:
 class Inspected:
     """The part of a compiled function that tells of it.
 
-    It needs ``_fn``, the function, and ``_known``, what is known of combinations of arguments.
+    It needs ``_fn``, the function, ``_known``, what is known of combinations of arguments, and
+    ``_budget``, the bytes that a program is to hold at most.
     """
 
     _fn: Callable[..., Any]
     _known: dict[Any, Any]
+    _budget: int | None
 
     def explain(self, *args: Any, **named: Any) -> str:
         """What is done for arguments like these, in words: the program, or why there is none.
@@ -140,4 +142,4 @@ class Inspected:
         """
         from odyssey.compiler.running import required
 
-        return {"cpu": required(self.lower(*args, **named).graph)[0]}
+        return {"cpu": required(self.lower(*args, **named).graph, self._budget)[0]}

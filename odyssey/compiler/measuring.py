@@ -6,15 +6,13 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
+from odyssey.compiler.flops import flops_of
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.nodes import BYTES, Node
 from odyssey.compiler.planning import Plan
-from odyssey.compiler.windowed import inner_of
 
 __all__ = ["Work", "shown_number", "work_of"]
 
-# Steps of scalars that compute nothing.
-_FREE = ("T", "select")
 _LONGEST = 60
 
 
@@ -40,7 +38,7 @@ class Work(NamedTuple):
 def work_of(plan: Plan, kernel: Kernel) -> Work:
     """Count what a kernel of a plan does."""
     space = "x".join(map(str, kernel.space)) or "1"
-    flops = None if kernel.kind == "call" else sum(map(_flops, kernel.nodes))
+    flops = None if kernel.kind == "call" else sum(map(flops_of, kernel.nodes))
     moved = _read(plan, kernel) + _written(plan, kernel)
     return Work(kernel.kind, space, _what(kernel), moved, flops)
 
@@ -61,32 +59,6 @@ def _what(kernel: Kernel) -> str:
         parts.pop()
         text = f"{', '.join(parts)} and {len(counts) - len(parts)} more"
     return text
-
-
-def _flops(node: Node) -> int:
-    """Steps of arithmetic of a node."""
-    if node.kind in ("map", "scan"):
-        return node.size * sum(name not in _FREE for name, _ in node.work.steps)
-    if node.kind == "fold":
-        return node.inputs[0].size - node.size
-    if node.kind == "scatter":
-        return 0 if node.detail == "set" else node.inputs[1].size
-    if node.kind != "product":
-        return 0
-    a, b = node.inputs[:2]
-    added = node.size if node.detail[1] else 0
-    axes, summed = inner_of(node), node.detail[0] == "sum"
-    if axes is not None:
-        batch = a.shape[: -1 - axes.inner] if summed else ()
-        return 2 * node.size * math.prod((*batch, *a.shape[-axes.inner :])) + 2 * added
-    matrices = math.prod(_broadcast(a.shape[:-2], b.shape[:-2]))
-    return 2 * matrices * a.shape[-2] * a.shape[-1] * b.shape[-1] + 2 * added
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    extra = max(len(a), len(b))
-    pairs = zip((1,) * (extra - len(a)) + a, (1,) * (extra - len(b)) + b, strict=True)
-    return tuple(m if n == 1 else n for m, n in pairs)
 
 
 def _read(plan: Plan, kernel: Kernel) -> int:

@@ -50,9 +50,10 @@ class Node:
         work: What is not compared: the Program of a map or a scan, the call of a call.
         id: Its number; that of an input is smaller.
         of: The name of the row that it was first made for, for people; empty of what is given.
+        late: Whether it is computed a second time, and as late as it is needed.
     """
 
-    __slots__ = ("detail", "id", "inputs", "kind", "of", "shape", "size", "type", "work")
+    __slots__ = ("detail", "id", "inputs", "kind", "late", "of", "shape", "size", "type", "work")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Node:
         self.work = work
         self.id = id
         self.of = of
+        self.late = False
 
     def __repr__(self) -> str:
         given = ", ".join(f"n{i.id}" for i in self.inputs)
@@ -135,6 +137,7 @@ class Nodes:
         of, self.of = self.of, node.of
         made = self.make(node.kind, inputs, node.shape, node.type, node.detail, node.work)
         self.of = of
+        made.late = made.late or node.late
         return made
 
     # -------------------------------------------------------------- leaves

@@ -23,14 +23,17 @@ from odyssey.compiler.fusing import Fused, Kernel, fuse, levels, role
 from odyssey.compiler.lowering import Lowered
 from odyssey.compiler.nodes import BYTES, Node, apart
 from odyssey.compiler.passes import accumulated, batches_summed, joined
+from odyssey.compiler.recomputing import again
 from odyssey.compiler.rewriting import live
 from odyssey.compiler.views import View
 from odyssey.compiler.windowed import windowed
 from odyssey.errors import OdysseyError
 
-__all__ = ["Buffer", "Home", "Plan", "covered", "is_read_along", "plan"]
+__all__ = ["HELD", "Buffer", "Home", "Plan", "covered", "is_read_along", "plan"]
 
 ALIGNMENT = 64
+HELD = ("output", "call", "constant")
+"""What a program holds beside its arena: results, what calls gave, and what is known now."""
 
 
 @dataclass(eq=False)
@@ -116,12 +119,20 @@ class Plan:
 # ------------------------------------------------------------------ memory
 
 
-def plan(low: Lowered, strides: Mapping[int, Sequence[int]]) -> Plan:
+def held(made: Plan) -> int:
+    """Bytes of all that a program holds: its arena, results, constants, and what calls give."""
+    found = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind in HELD}
+    return made.arena + sum(buffer.bytes for buffer in found.values())
+
+
+def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None = None) -> Plan:
     """Plan a program.
 
     Args:
         low: The graph as nodes.
         strides: By number of a state, its strides in elements, where it is not contiguous.
+        budget: Bytes that the program is to hold at most: values are computed again until it does,
+            or nothing more can be done.
     """
     roots = Roots(low, strides)
     roots.all = batches_summed(roots.nodes, joined(roots.nodes, roots.all))
@@ -139,6 +150,28 @@ def plan(low: Lowered, strides: Mapping[int, Sequence[int]]) -> Plan:
     layout = settle_views(roots, leaves)
     roots.own()
     settle_products(roots, leaves, layout)
+    made, tried = _planned(low, roots, layout, leaves), set[int]()
+    while budget is not None and held(made) > budget:
+        new = again(made, roots.nodes, tried, roots.nodes.like)
+        if not new:
+            break
+        before, known = list(roots.all), dict(layout)
+        roots.replace(new, layout)
+        other = _planned(low, roots, layout, leaves)
+        if held(other) < held(made):
+            made = other
+        else:
+            roots.all, layout = before, known
+    return made
+
+
+def _planned(
+    low: Lowered,
+    roots: Roots,
+    layout: dict[int, Sequence[int]],
+    leaves: Mapping[int, View],
+) -> Plan:
+    """The plan for roots whose values all have a place that suits their readers."""
     ends = len(roots.outputs) + len(roots.states)
     outputs, updates, checks = (
         roots.all[: len(roots.outputs)],

@@ -39,7 +39,7 @@ from odyssey.compiler.looping import kernel_of
 from odyssey.compiler.lowering import Call, lower
 from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
-from odyssey.compiler.planning import ALIGNMENT, Plan, plan
+from odyssey.compiler.planning import ALIGNMENT, HELD, Plan, held, plan
 from odyssey.compiler.pool import symbols
 from odyssey.compiler.quantities import Arithmetic
 from odyssey.graph.graph import Given, Graph, State
@@ -62,6 +62,7 @@ class Executable:
         calls: By name of a row that it calls in Python, why.
         numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
         threads: How many it was given; 0 for what is said of all.
+        budget: Bytes that it is to hold at most, if values that are computed again let it.
         shares: Whether there are loops or products that several threads share.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
@@ -69,9 +70,15 @@ class Executable:
         rest: Runs the last step, where there are several.
     """
 
-    def __init__(self, graph: Graph, clocks: bool = False, threads: int = 0) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        clocks: bool = False,
+        threads: int = 0,
+        budget: int | None = None,
+    ) -> None:
         self.graph = graph
-        self.threads = threads
+        self.threads, self.budget = threads, budget
         self.seconds: dict[str, float] = {}
         begun = perf_counter()
         low = lower(graph)
@@ -83,7 +90,7 @@ class Executable:
         strides = {
             k: strides for k, s in self._states if (strides := strides_of_state(s)) is not None
         }
-        self.plan: Plan = plan(low, strides)
+        self.plan: Plan = plan(low, strides, budget)
         self.seconds["plan"], begun = perf_counter() - begun, perf_counter()
         given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
         self.inputs = [*[spec for _, spec in graph.inputs], *given]
@@ -344,23 +351,18 @@ class _Seen:
         return seen
 
 
-# What a program holds beside its arena: results, what calls gave, and numbers that are known.
-_HELD = ("output", "call", "constant")
-
-
-def required(graph: Graph) -> tuple[int, list[tuple[int, str]]]:
+def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:
     """Bytes that a program for a graph holds; and its largest buffers."""
     states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
     strides = {k: strides for k, s in states if (strides := strides_of_state(s)) is not None}
-    made = plan(lower(graph), strides)
+    made = plan(lower(graph), strides, budget)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.homes.items():
         buffer = home.buffer
-        if buffer.kind in ("arena", *_HELD):
+        if buffer.kind in ("arena", *HELD):
             text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
             found[id(buffer)] = (buffer.bytes, text)
-    held = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind in _HELD}
-    total = made.arena + sum(buffer.bytes for buffer in held.values())
+    total = held(made)
     for one in graph.instructions:
         for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
             inside, _ = required(part)

@@ -92,6 +92,7 @@ def timed(
     runs: int,
     numbers: Sequence[Any] = (),
     threads: int = 0,
+    budget: int | None = None,
 ) -> Profile:
     """Run a program on copies of its states, and tell what its kernels take.
 
@@ -101,12 +102,13 @@ def timed(
         runs: How often.
         numbers: What is ``completed`` of the numbers among the arguments.
         threads: How many it has; 0 for what is said of all.
+        budget: Bytes that it is to hold at most.
 
     Raises:
         UnfitError: an argument is of another spec.
         OdysseyError: the program refuses what the arguments hold.
     """
-    executable = Executable(graph, clocks=True, threads=threads)
+    executable = Executable(graph, True, threads, budget)
     given = executable.plain(arrays)
     if not executable.numbers.put(executable.numbers.given(numbers) or ()):
         raise UnfitError("a number is of another class, or beyond the dtype that it meets")
