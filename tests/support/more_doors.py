@@ -53,6 +53,14 @@ def applied(transform):
     return call
 
 
+def said(number):
+    """Say how many threads there are, and take it back."""
+    try:
+        od.set_threads(number)
+    finally:
+        od.set_threads(None)
+
+
 def compiled(rng):
     """A compiled function of one op, whose options are hostile."""
     row = list(OPS.values())[rng.integers(len(OPS))]
@@ -98,6 +106,7 @@ def transform_doors():
     doors |= loop_doors(fn)
     doors["stop_gradient"] = simple(od.stop_gradient, either)
     doors["compile"] = simple(applied(od.compile), fn, either)
+    doors["set_threads"] = simple(said, lambda rng: (1, 2, None, hostile(rng))[rng.integers(4)])
     doors["lower"] = simple(lambda f, *a: od.compile(f).lower(*a), fn, either)
     doors["testing.check_gradients"] = simple(
         od.testing.check_gradients, fn, vector,
