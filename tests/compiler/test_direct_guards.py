@@ -248,6 +248,28 @@ def test_a_slot_is_what_it_is_now():
     assert outcome(compiled, X) == repr(X * 2.0)
 
 
+class Shadowing(Slotted):
+    """Has two slots of one name."""
+
+    __slots__ = ("scaled",)
+
+    def fn(self, x):
+        return x * self.scaled + super().scaled
+
+
+def test_each_of_two_slots_of_one_name_is_what_it_is_now():
+    thing = Shadowing()
+    thing.scaled = 2.0
+    Slotted.scaled.__set__(thing, 10.0)
+    fn = lambda x: thing.fn(x)  # noqa: E731
+    compiled = settled(fn, X)
+    assert outcome(compiled, X) == repr(X * 2.0 + 10.0)
+    thing.scaled = 4.0
+    assert outcome(compiled, X) == repr(X * 4.0 + 10.0)
+    Slotted.scaled.__set__(thing, 20.0)
+    assert outcome(compiled, X) == repr(X * 4.0 + 20.0)
+
+
 def in_cell(value):
     def fn(x):
         return x * value

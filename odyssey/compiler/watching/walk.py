@@ -255,8 +255,10 @@ class Walk:
             self.take_class(kind, path)
         whole = whole or not own or found_in(kind, "__dataclass_fields__")
         whole = whole or isinstance(kind, EnumMeta) or any(map(_asks, kind.__mro__))
-        slots = {slot.__name__: slot for slot in slots_of(kind)}
-        if slots:
+        made: dict[type, dict[str, Any]] = {}
+        for slot in slots_of(kind):  # two classes may have slots of one name
+            made.setdefault(slot.__objclass__, {})[slot.__name__] = slot
+        for slots in made.values():
             self._enter_slots(thing, path, slots, whole)
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._enter_attributes(thing, path, whole)
