@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
-from odyssey.compiler import compile, get_threads, set_threads
+from odyssey.compiler import Dim, compile, get_threads, set_threads
 from odyssey.ops import no_grad, op
 from odyssey.ops.draws.generator import Generator
 from odyssey.saving import load, save
@@ -43,6 +43,7 @@ __version__ = "0.1.0"
 optim.scipy_objective = objective.scipy_objective
 
 __all__ = [
+    "Dim",
     "Generator",
     "GradientTape",
     "Gradients",

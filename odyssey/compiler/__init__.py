@@ -14,15 +14,16 @@ np.float64(12.0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, overload
 
 from odyssey.compiler.compiled import Compiled
+from odyssey.compiler.dynamic.dims import Dim
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.threads import get_threads, number_of_threads, set_threads
 
-__all__ = ["Compiled", "Lowered", "compile", "get_threads", "set_threads"]
+__all__ = ["Compiled", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
 
 
 @overload
@@ -34,6 +35,7 @@ def compile(
     memory_limit: int | None = None,
     memory_budget: int | None = None,
     threads: int | None = None,
+    dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
 ) -> Compiled: ...
 
 
@@ -45,6 +47,7 @@ def compile(
     memory_limit: int | None = None,
     memory_budget: int | None = None,
     threads: int | None = None,
+    dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 
 
@@ -56,6 +59,7 @@ def compile(
     memory_limit: int | None = None,
     memory_budget: int | None = None,
     threads: int | None = None,
+    dynamic: Mapping[str, Mapping[int, Dim]] | None = None,
 ) -> Any:
     """Compile ``fn``: run it as a native program, where one can do all that it does.
 
@@ -90,6 +94,13 @@ def compile(
             are the same, bit for bit. A program that takes more even so is refused likewise.
         threads: In how many threads large loops and matrix products run; None for what
             ``set_threads`` says. Results do not depend on the number, bit for bit.
+        dynamic: By name of a parameter, which of its axes vary in size from call to call, as in
+            ``{"x": {0: od.Dim("batch", 1, 4096)}}``. One program then is for all sizes within the
+            bounds; see ``Dim``. Of a container this is said of all arrays in it. A size that some
+            other is a special case for, as 0 and 1 are, and one out of bounds have programs of
+            their own, up to 8; ``explain`` says why. A new size is traced once more, and compared
+            with what was compiled, which takes some milliseconds. Where there is a ``memory_limit``
+            or a ``memory_budget``, each size has programs of its own.
 
     Returns:
         A callable. Of its methods ``lower(*args)`` gives the ``graph``, ``explain(*args)`` says
@@ -106,7 +117,7 @@ def compile(
             in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
-    settings["memory_budget"] = memory_budget
+    settings |= {"memory_budget": memory_budget, "dynamic": dynamic}
     if threads is not None:
         number_of_threads("compile", threads)
     if static is not None:

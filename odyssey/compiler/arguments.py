@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,23 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
-from odyssey.table.value import Mark, Value, is_trainable
+from odyssey.table.value import Mark, Value, array_of, is_trainable
 from odyssey.tree import leaves, paths
 from odyssey.variable import Variable
 
 __all__ = [
+    "alike",
     "fixed",
     "foreign",
     "inputs",
+    "is_bare",
     "is_input",
     "key_of",
     "numbers_in",
     "objects_ahead",
     "refuse_unhashable",
+    "shows",
+    "standings",
     "taken_by",
 ]
 
@@ -117,6 +121,15 @@ def objects_ahead(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[:count]
 
 
+def is_bare(
+    places: Collection[int], args: tuple[Any, ...], named: dict[str, Any], ahead: int = 0
+) -> bool:
+    """Whether arguments, but some ahead, are arrays, no two of them one, and numbers at places."""
+    alone = not named and len(set(map(id, args))) == len(args)
+    rest = list(enumerate(args))[ahead:]
+    return alone and all(type(a) is ndarray or k in places for k, a in rest)
+
+
 class _Same:
     """An argument that is fixed in a graph by what it is, and kept, so that no other becomes it."""
 
@@ -159,3 +172,28 @@ def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:
                 f"compile: argument {path} is a {type(leaf).__name__}, which is neither an array "
                 "nor hashable; pass arrays, numbers or strings, or let the function close over it"
             )
+
+
+def alike(traced: Any, seen: Any) -> bool:
+    """Whether a run may have returned what a trial did: Variables of the same standing."""
+    return standings(traced) == standings(seen)
+
+
+def standings(tree: Any) -> list[Any]:
+    """Where the Variables among leaves stand; None for other leaves."""
+    return list(map(_standing, leaves(tree)))
+
+
+def _standing(leaf: Any) -> Any:
+    if not isinstance(leaf, Value):
+        return None
+    where = leaf._recording
+    return where if isinstance(where, Mark) else "tape"
+
+
+def shows(result: Any, given: list[Any]) -> bool:
+    """Whether a result shares memory with what came."""
+    found = [array_of(leaf) for leaf in leaves(result)]
+    own = [array for array in map(array_of, given) if type(array) is ndarray]
+    arrays = [array for array in found if type(array) is ndarray and array.size]
+    return any(np.may_share_memory(array, one) for array in arrays for one in own)

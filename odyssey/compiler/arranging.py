@@ -22,10 +22,11 @@ def seen(node: Node, base: View) -> View:
     kind, how = node.detail
     if kind == "reshape":
         return base.reshape(how)
+    # Of a size that varies, parts and windows are told how long they are here alone.
     if kind == "part":
-        return base.part(node.work)
+        return base.part(node.work)._replace(shape=node.shape)
     if kind == "windows":
-        return base.windows(*how)
+        return base.windows(*how)._replace(shape=node.shape)
     return base.transpose(how) if kind == "transpose" else base.broadcast(how)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import starmap
 from operator import call, is_, itemgetter, setitem
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy import empty, ndarray
@@ -24,10 +24,11 @@ from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.results import Results, UnsuitedError
 from odyssey.compiler.running import Executable, UnfitError
 from odyssey.compiler.trial import Trial
+from odyssey.compiler.writing import Written, outputs_of
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import GUARD
 from odyssey.optim.updates import Updates
-from odyssey.spec import Array
+from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
@@ -45,7 +46,21 @@ from odyssey.variable import Variable
 if TYPE_CHECKING:
     from odyssey.compiler.timing import Profile
 
-__all__ = ["MISSED", "Program", "UnsuitedError"]
+__all__ = ["MISSED", "Program", "Shape", "UnsuitedError", "shape_of"]
+
+
+class Shape(NamedTuple):
+    """What of a program hangs on the sizes of its arguments.
+
+    Attributes:
+        inputs: Specs of what it is called with.
+        outs: Makes the arrays that it writes its results to.
+        results: Makes of them what the function returns.
+    """
+
+    inputs: list[Spec]
+    outs: Callable[[], list[Any]]
+    results: Results
 
 
 class Program:
@@ -60,6 +75,7 @@ class Program:
         threads: How many it has; 0 for what is said of all.
         ahead: Objects that come before these, and are the same ones in each call.
         budget: Bytes that it is to hold at most.
+        text: Of the graph, where it was written down already.
 
     Attributes:
         direct: A whole call in one native function; None where it takes Python.
@@ -78,17 +94,19 @@ class Program:
         threads: int = 0,
         ahead: tuple[Any, ...] = (),
         budget: int | None = None,
+        text: Written | None = None,
     ) -> None:
         graph = trial.graph
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
         try:
-            self.executable = Executable(graph, is_profiled(), threads, budget)
+            clocks = is_profiled()
+            self.executable = Executable(graph, clocks, threads, budget, text)
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare
-        self._results = Results(self.executable, trial.result, result)
+        self._shape = shape_of(trial, self.executable, result)
         self._rates: list[Any] = [
             (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
         ]
@@ -109,7 +127,7 @@ class Program:
         own = [*guards.variables, *[state.variable for state in graph.states]]
         self._known = set(map(id, own))
         plain = bare and not self._before and not self._calls
-        given = self.executable, self._results, guards, MISSED, calls
+        given = self.executable, self._shape.results, guards, MISSED, calls
         self.direct = direct_of(*given, self._rates, self._settings) if plain else None
         self._bind()
         self._count = len(self.executable.inputs) - len(self._before)
@@ -128,7 +146,6 @@ class Program:
         self._lock: RLock | None = GUARD if of_leaves else lock_of_program() if apart else None
         # The thread that runs it; in a child it may be one that is not there.
         self._within = 0
-        self._outs = _maker_of_arrays(self.executable.outputs)
 
     # -------------------------------------------------------------- running
 
@@ -152,7 +169,7 @@ class Program:
             self.direct.renew()
         return result
 
-    def _look_and_run(self, arrays: Sequence[Any]) -> Any:
+    def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
         guards = self.guards
         if not self._quiet() or not (guards.holds() or guards.refresh()):
             return MISSED
@@ -164,7 +181,7 @@ class Program:
             arrays, numbers = arrays[: self._count], found
         if self._rates:
             self._settle_rates()
-        return self._run(arrays, numbers)
+        return self._run(arrays, numbers, shape or self._shape)
 
     @property
     def run_bare(self) -> Callable[[Sequence[Any]], Any]:
@@ -221,7 +238,8 @@ class Program:
         found = [array_of(one) for one in given[: self._count]]
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
-            return self.run([*self.executable.plain(found), *given[self._count :]])
+            wanted = self.shape_for(found).inputs
+            return self.run([*self.executable.plain(found, wanted), *given[self._count :]])
         except UnfitError:
             return MISSED
 
@@ -237,7 +255,11 @@ class Program:
         own = self.executable.threads, self.executable.budget
         return timed(self.executable.graph, found, runs, numbers or (), *own)
 
-    def _run(self, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> Any:
+    def shape_for(self, arrays: Sequence[Any]) -> Shape:
+        """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
+        return self._shape
+
+    def _run(self, arrays: Sequence[Any], numbers: Sequence[Any], shape: Shape) -> Any:
         executable = self.executable
         if numbers:
             given = self.numbers.given(numbers)
@@ -248,14 +270,14 @@ class Program:
             arrays = [*arrays, *[_gradient(v) for v in self._before]]
             if any(array is None for array in arrays):
                 return MISSED
-        outs = self._outs()
+        outs = shape.outs()
         answer = executable.start(*arrays, *numbers, *outs)
         if answer == STRANGE:
             if any(type(array) is not ndarray for array in arrays):
                 return MISSED  # of a Variable the function may return another kind
             try:
                 self._bind()
-                arrays = executable.plain(arrays)
+                arrays = executable.plain(arrays, shape.inputs)
             except UnfitError:
                 return MISSED
             answer = executable.start(*arrays, *numbers, *outs)
@@ -272,7 +294,7 @@ class Program:
                 self._commit(self._all(outs) if self._calls else outs)
             else:
                 executable.rest()
-        return self._results.made(self._all(outs) if self._calls else outs)
+        return shape.results.made(self._all(outs) if self._calls else outs)
 
     def _all(self, outs: list[Any]) -> list[Any]:
         """The arrays of all results, those that calls gave among them."""
@@ -323,6 +345,16 @@ class Program:
 
 def _begin_with(args: Sequence[Any], ahead: Sequence[Any]) -> bool:
     return len(args) >= len(ahead) and all(map(is_, args, ahead))
+
+
+def shape_of(trial: Trial, text: Written | Executable, result: Any) -> Shape:
+    """What a program needs of a trial for certain sizes.
+
+    Raises:
+        UnsuitedError: no program can return what the function does.
+    """
+    outs = _maker_of_arrays(outputs_of(text.plan))
+    return Shape(text.inputs, outs, Results(text, trial.result, result))
 
 
 def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:

@@ -8,29 +8,29 @@ from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy import ndarray
 
 from odyssey.checks import flag, function, whole
 from odyssey.compiler.arguments import (
+    alike,
     fixed,
     foreign,
     inputs,
+    is_bare,
     key_of,
     objects_ahead,
     refuse_unhashable,
+    shows,
     taken_by,
 )
 from odyssey.compiler.inspected import Inspected, name_of
+from odyssey.compiler.limits import refuse_larger
 from odyssey.compiler.missed import MISSED, missed
 from odyssey.compiler.native import why_not
 from odyssey.compiler.threads import number_of_threads
 from odyssey.compiler.trial import Trial, forget, tried
-from odyssey.errors import DeviceMemoryError
 from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import Mark, Value, array_of
-from odyssey.tree import leaves
 
 __all__ = ["Compiled", "Statistics"]
 
@@ -94,6 +94,7 @@ class Compiled(Inspected):
     # Walks over what a function reaches pass by these; see Optimizer.
     _made_again: ClassVar[tuple[str, ...]] = (
         "_again",
+        "_dynamic",
         "_known",
         "_latest",
         "_made",
@@ -109,6 +110,7 @@ class Compiled(Inspected):
         memory_limit: int | None = None,
         threads: int | None = None,
         memory_budget: int | None = None,
+        dynamic: Any = None,
     ) -> None:
         update_wrapper(self, function("compile", fn))
         self._check = flag("compile", "check", check)
@@ -119,6 +121,11 @@ class Compiled(Inspected):
             self._budget = whole("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else number_of_threads("compile", threads)
         self._fn = fn
+        self._dynamic = None
+        if dynamic is not None:
+            from odyssey.compiler.dynamic.families import Dynamic
+
+            self._dynamic = Dynamic(fn, dynamic)
         self._known: dict[Any, _Case] = {}
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
         self._latest: Callable[..., Any] = missed
@@ -175,6 +182,15 @@ class Compiled(Inspected):
     def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if store() is not MEMORY:
             return self._fn(*args, **named)
+        # What a program takes is looked at for each size, where there is a limit.
+        if self._dynamic is not None and self._limit is None and self._budget is None:
+            result = self._dynamic.call(self, args, named)
+            if result is not MISSED:
+                return result
+        return self._call_for(args, named)
+
+    def _call_for(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A call, by the programs for its shapes."""
         try:
             key = key_of(args, named)
         except Exception:  # a container that holds itself, or lets nobody look: the run will say so
@@ -201,17 +217,42 @@ class Compiled(Inspected):
         self._written += 1
         return self._fn(*args, **named)
 
-    def _ran(self, case: _Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+    # -------------------------------------------------------------- programs for all sizes
+
+    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, _Case | None]:
+        """A call as if no size varied, and what is known of its arguments then."""
+        result = self._call_for(args, named)
+        return result, self._known.get(key_of(args, named))
+
+    def _run_written(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        self._written += 1
+        return self._fn(*args, **named)
+
+    def _ran_sized(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
         """Try this program first, the next time."""
         self._native[0] += 1
-        if case.programs[0][1] is not program:
-            case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
         if program.bare and names:
             self._named = names, program.whole, program.run_bare
         elif program.bare:
             self._again = program.run_bare
             self._latest = program.whole
         return result
+
+    def _made_sized(self, program: Any, executable: Any = None) -> None:
+        """Count a program, and time its runs, and its kernels, where that is asked for."""
+        if is_profiled():
+            from odyssey.compiler.timing import with_kernels
+
+            name = f"compiled {name_of(self._fn)}"
+            run = program.run if executable is None else with_kernels(name, program.run, executable)
+            program.run, program.direct = noted(name, run, MISSED), None
+        self._made += 1
+
+    def _ran(self, case: _Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+        """Try this program first, the next time."""
+        if case.programs[0][1] is not program:
+            case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
+        return self._ran_sized(program, result, names)
 
     # -------------------------------------------------------------- the first call, and programs
 
@@ -229,7 +270,7 @@ class Compiled(Inspected):
             case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
         else:
             if self._limit is not None or self._budget is not None:
-                _refuse_larger(self._limit, self._budget, trial)
+                refuse_larger(self._limit, self._budget, trial)
             self._learn(key, case)
             self._keep(case, trial, args, named)
         result = self._look(case, args, named)
@@ -244,7 +285,7 @@ class Compiled(Inspected):
         result = self._fn(*args, **named)
         if alone:
             case.seen = True
-            if case.why is None and _shows(result, inputs(args, named)):
+            if case.why is None and shows(result, inputs(args, named)):
                 case.why = "it returns what it was given, or a part of it"
             # It is kept until a program is made of it.
             case.result = (None, None) if case.why else (fixed(args, named), result)
@@ -294,7 +335,7 @@ class Compiled(Inspected):
         # Of which kinds results are may hang on all that a trial is for.
         seen_for, seen = case.result
         same = seen_for is not None and kept[0].items() <= seen_for.items()
-        if not same or not _alike(kept[1].result, seen):
+        if not same or not alike(kept[1].result, seen):
             result = self._look(case, args, named)
             self._program(case, kept, result, args, named)
             return result
@@ -313,12 +354,8 @@ class Compiled(Inspected):
 
         known, trial, guards = kept
         case.result = None, None
-        places = set(trial.free.values())
         ahead = objects_ahead(args)
-        given = (*args, *named.values())
-        rest = list(enumerate(given))[len(ahead) :]
-        bare = all(type(a) is ndarray or k in places for k, a in rest)
-        bare = bare and len(set(map(id, given))) == len(given)
+        bare = is_bare(trial.free.values(), (*args, *named.values()), {}, len(ahead))
         try:
             own = self._native, self._threads, ahead, self._budget
             program = Program(trial, guards, result, bare, *own)
@@ -332,13 +369,7 @@ class Compiled(Inspected):
                 raise
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
-        if is_profiled():
-            from odyssey.compiler.timing import with_kernels
-
-            name = f"compiled {name_of(self._fn)}"
-            run = noted(name, with_kernels(name, program.run, program.executable), MISSED)
-            program.run, program.direct = run, None  # type: ignore[method-assign]
-        self._made += 1
+        self._made_sized(program, program.executable)
         case.programs.insert(0, (known, program))
         return program
 
@@ -351,43 +382,7 @@ class Compiled(Inspected):
     def clear_cache(self) -> None:
         """Forget all programs, and what is known of arguments."""
         self._known.clear()
+        if self._dynamic is not None:
+            self._dynamic.clear()
         self._latest = self._again = missed
         self._named = _UNNAMED
-
-
-def _shows(result: Any, given: list[Any]) -> bool:
-    """Whether a result shares memory with what came."""
-    found = [array_of(leaf) for leaf in leaves(result)]
-    own = [array for array in map(array_of, given) if type(array) is ndarray]
-    arrays = [array for array in found if type(array) is ndarray and array.size]
-    return any(np.may_share_memory(array, one) for array in arrays for one in own)
-
-
-def _refuse_larger(limit: int | None, budget: int | None, trial: Trial) -> None:
-    """Raise where a program would take more memory than it may."""
-    from odyssey.compiler.running import required
-
-    total, buffers = required(trial.graph, budget)
-    most = min(bytes for bytes in (limit, budget) if bytes is not None)
-    if total > most:
-        largest = "; ".join(text for _, text in buffers[:3])
-        what = "let memory_budget= or od.checkpoint compute parts again"
-        if budget is not None:
-            what = "raise memory_budget, for which all was computed again that can be"
-        raise DeviceMemoryError(
-            f"compile: a program takes {total:,} bytes beside arguments and states, and may take "
-            f"{most:,}; the largest are {largest}; pass less at a time, or {what}"
-        )
-
-
-def _alike(traced: Any, seen: Any) -> bool:
-    """Whether a run may have returned what a trial did: Variables of the same standing."""
-    found = [list(map(_standing, leaves(tree))) for tree in (traced, seen)]
-    return found[0] == found[1]
-
-
-def _standing(leaf: Any) -> Any:
-    if not isinstance(leaf, Value):
-        return None
-    where = leaf._recording
-    return where if isinstance(where, Mark) else "tape"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from odyssey.compiler.clocks import clock
 from odyssey.compiler.cutting import time_of
+from odyssey.compiler.dynamic.dims import Varying
 from odyssey.compiler.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.fusing import Kernel
 from odyssey.compiler.given import Taken
@@ -85,6 +86,7 @@ class _Driver:
         self.names: dict[int, str] = {}
         self.touched: dict[int, list[Buffer]] = {}
         self._known: dict[tuple[str, ...], str] = {}
+        self._kernels = 0
         self._lines: list[str] = []
         self._used: set[int] = set()
         self._count = 0
@@ -106,16 +108,23 @@ class _Driver:
         """Where a buffer lies."""
         slot = self.place(buffer)
         self._used.add(slot)
-        if not buffer.offset:
+        if buffer.kind != "arena" or not (buffer.offset or self.plan.varies):
             return f"%p{slot}"
-        return self.name(f"getelementptr inbounds i8, ptr %p{slot}, i64 {buffer.offset}")
+        by = self.place_of(buffer.offset)
+        return self.name(f"getelementptr inbounds i8, ptr %p{slot}, i64 {by}")
+
+    def place_of(self, number: int) -> str:
+        """A number that hangs on how large all buffers are; where sizes vary it is marked."""
+        return f"~{number}~" if self.plan.varies else str(number)
 
     def call(self, kernel: Kernel, routine: Routine) -> None:
         """Append a call of a kernel's function, which like kernels share."""
         text = routine.text()
         name = self._known.get(text)
-        if name is None:
-            name = self._known[text] = f"k{len(self._known)}"
+        # Where sizes vary, those that are alike here may differ elsewhere; see ``templates``.
+        if name is None or self.plan.varies:
+            name = self._known[text] = f"k{self._kernels}"
+            self._kernels += 1
             given, body, *blocks = self.looks.bounded(*text) if self.looks else text
             parts = [f"define internal void @{name}({given}) #0 {{\n{body}\n}}", *blocks]
             self.kernels += [part.replace("@self.", f"@{name}.") for part in parts]
@@ -146,20 +155,22 @@ class _Driver:
         """Set a buffer to 0."""
         home = self.plan.homes[node.id]
         at = self.pointer(home.buffer)
-        line = f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {home.buffer.bytes}, i1 false)"
+        size = self.place_of(home.buffer.bytes)
+        line = f"  call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)"
         self.do(line, len(self.plan.fused.kernels))
 
     def move(self, to: Buffer, source: Buffer) -> None:
         """Copy a buffer into another."""
         a, b = self.pointer(to), self.pointer(source)
-        line = f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {to.bytes}, i1 false)"
+        size = self.place_of(to.bytes)
+        line = f"  call void @llvm.memmove.p0.p0.i64(ptr {a}, ptr {b}, i64 {size}, i1 false)"
         self.do(line, len(self.plan.fused.kernels) + 1)
 
     def end_segment(self) -> None:
         """Close a function, and begin the next."""
         name = f"segment{len(self.texts)}"
         self.steps.append(name)
-        free = self._seconds >= _LONG and not self.clocks
+        free = self._seconds >= _LONG and not (self.clocks or self.plan.varies)
         self.free |= free
         head = [f"define {'internal' if free else ''} i64 @{name}{'.free' * free}(ptr %table) {{"]
         for slot in sorted(self._used):
@@ -218,12 +229,14 @@ def emit(
             known = (
                 kernel.kind != "product" or f"ody_{'sd'[kernel.nodes[0].type == 'f8']}gemm" in blas
             )
+            # Into how many blocks a loop is cut hangs on its length.
+            alone = bounds or (plan.varies and _varies(kernel))
             routine: Routine
             if kernel.kind == "product":
-                routine = Product(plan, kernel, known, bounds)
+                routine = Product(plan, kernel, known, alone)
             else:
                 made = Scan if kernel.kind == "scan" else SharedLoops
-                routine = made(plan, kernel, bounds)
+                routine = made(plan, kernel, alone)
             driver.call(kernel, routine)
         for node in kernel.checks:
             driver.check(node)
@@ -243,7 +256,7 @@ def emit(
     if layout is not None:
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1], numbers))
         direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
-        direct = direct and not driver.free  # it relies on being alone
+        direct = direct and not (driver.free or plan.varies)  # it relies on being alone
         if direct:
             parts.append(whole(len(inputs), len(numbers), layout, driver.steps))
     if "!llvm.loop" in used:
@@ -271,6 +284,11 @@ def _declared(text: str) -> str:
     if "@ody_own" in text:
         lines += _POOL
     return "\n".join(lines)
+
+
+def _varies(kernel: Kernel) -> bool:
+    shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
+    return any(isinstance(length, Varying) for shape in shapes for length in shape)
 
 
 def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:

@@ -25,12 +25,14 @@ class Inspected:
     """The part of a compiled function that tells of it.
 
     It needs ``_fn``, the function, ``_known``, what is known of combinations of arguments, and
-    ``_budget``, the bytes that a program is to hold at most.
+    ``_budget``, the bytes that a program is to hold at most; ``_dynamic``, which sizes vary, if
+    any.
     """
 
     _fn: Callable[..., Any]
     _known: dict[Any, Any]
     _budget: int | None
+    _dynamic: Any
 
     def explain(self, *args: Any, **named: Any) -> str:
         """What is done for arguments like these, in words: the program, or why there is none.
@@ -41,10 +43,12 @@ class Inspected:
         """
         from odyssey.compiler.explaining import explained, told_numbers
 
+        said = "" if self._dynamic is None else self._dynamic.told(args, named)[1]
         program, why = self._find(args, named)
         free, asked = self._numbers(args, named, program)
         numbers = told_numbers(self._fn, free, asked)
-        return "\n".join([why if program is None else explained(program), *numbers])
+        text = why if program is None else explained(program)
+        return said + "\n".join([text, *numbers])
 
     def _numbers(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
@@ -59,6 +63,9 @@ class Inspected:
 
     def _find(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
         """The latest program for arguments like these, or None; and then why there is none."""
+        program = None if self._dynamic is None else self._dynamic.told(args, named)[0]
+        if program is not None:
+            return program, ""
         try:
             case = self._known.get(key_of(args, named))
         except Exception as error:  # of a container that holds itself, or lets nobody look

@@ -63,8 +63,8 @@ class Lowered(NamedTuple):
 class Lowering(Placing):
     """The graph that rows are emitted into while they are lowered; and the verbs of ``native``."""
 
-    def __init__(self) -> None:
-        self.nodes = Nodes()
+    def __init__(self, nodes: Nodes | None = None) -> None:
+        self.nodes = Nodes() if nodes is None else nodes
         self.checks: list[Node] = []
         self.calls: dict[str, str] = {}
         self.given: dict[tuple[Any, str], int] = {}
@@ -333,9 +333,9 @@ def _known(spec: Any) -> bool:
     return not isinstance(spec, complex)
 
 
-def lower(graph: Graph) -> Lowered:
-    """The nodes of a graph."""
-    low = Lowering()
+def lower(graph: Graph, nodes: Nodes | None = None) -> Lowered:
+    """The nodes of a graph, made by ``nodes``."""
+    low = Lowering(nodes)
     known: dict[int, Symbol] = {}
     leaf = low.nodes.leaf
     for k, (id, spec) in enumerate(graph.inputs):

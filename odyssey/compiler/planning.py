@@ -76,6 +76,7 @@ class Plan:
         homes: By number of a node that lies in memory, where.
         moves: What is copied into states at the end: number of the state, and of the node.
         arena: Bytes.
+        varies: Whether sizes in it are ``Varying``.
     """
 
     outputs: list[Node | None]
@@ -85,6 +86,7 @@ class Plan:
     homes: dict[int, Home] = field(default_factory=dict)
     moves: list[tuple[int, Node]] = field(default_factory=list)
     arena: int = 0
+    varies: bool = False
 
     def written(self) -> list[int]:
         """The places of results that the program writes; others are what a call gave."""
@@ -213,7 +215,10 @@ class _Housing:
                 if n.id not in homes:
                     self._new(n, "arena")
                 for part, key in zip(n.inputs, n.work, strict=True):
-                    self._house_part(part, homes[n.id].buffer, homes[n.id].view.part(key))
+                    view = homes[n.id].view.part(key)
+                    if len(view.shape) == len(part.shape):
+                        view = view._replace(shape=part.shape)
+                    self._house_part(part, homes[n.id].buffer, view)
         for n in fused.order:
             if n.id not in homes and n.id in fused.stored and n.kind != "call":
                 self._new(n, "arena")
@@ -243,7 +248,7 @@ class _Housing:
         view = self.leaves.get(n.id)
         if view is None:
             view = View.dense(n.shape, self.layout.get(n.id))
-        size = BYTES.get(n.type, 0) * n.size
+        size = int(BYTES.get(n.type, 0) * n.size)  # what overlaps is asked of numbers as they are
         self.plan.homes[n.id] = Home(Buffer(kind, index, size), view)
 
     def _house_part(self, part: Node, buffer: Buffer, view: View) -> None:

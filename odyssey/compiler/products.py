@@ -218,7 +218,7 @@ class Product(Tiles):
         if not m * n:
             return
         few = m * n * k <= SMALL and k <= LONGEST
-        reach = max(m, n, k, *(step for pair in strides for step in pair))
+        reach = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
         if few or k <= 1 or not self.blas or reach > largest_size():
             self._loops([place(0), place(1), place(2)], (m, n, k), strides)
         else:

@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from odyssey.compiler.running import Executable
 from odyssey.compiler.tables import ARRAY, HELD, NUMBER, VARIABLE, VARIABLE_OF_NUMBER
+from odyssey.compiler.writing import Written
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Filled, Graph, Ref
 from odyssey.table.value import (
@@ -55,7 +56,7 @@ class Results:
     """Makes of a program's arrays what the function returns.
 
     Args:
-        executable: The program.
+        executable: The program, or its text.
         traced: What the trial returned.
         seen: What a run returned, of which kinds are taken over.
 
@@ -69,7 +70,7 @@ class Results:
         UnsuitedError: no program can return what the function does.
     """
 
-    def __init__(self, executable: Executable, traced: Any, seen: Any) -> None:
+    def __init__(self, executable: Executable | Written, traced: Any, seen: Any) -> None:
         self.tree = traced
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
@@ -94,7 +95,7 @@ class Results:
             # What the graph says, before results were copied apart.
             if executable.sources[k] < 0 and getattr(output, "id", None) not in anew:
                 raise UnsuitedError("it returns what it was given, or a part of it")
-            self.leaves.append(_maker(leaf, at))
+            self.leaves.append(_maker(leaf, at, symbol))
         self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
         self.held = traced is seen  # what the function holds, and gives away itself
         if not self.held:
@@ -156,7 +157,7 @@ def _as_it_is(array: Any) -> Any:
     return array
 
 
-def _maker(leaf: Any, at: int) -> Leaf:
+def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
     if isinstance(leaf, np.generic):
         return Leaf(lambda outs: outs[at][()], NUMBER, at)
     if type(leaf) is ndarray:
@@ -165,7 +166,9 @@ def _maker(leaf: Any, at: int) -> Leaf:
         return Leaf(lambda outs: outs[at], ARRAY, at)
     if type(leaf) is not Variable:
         raise UnsuitedError(f"it returns a {type(leaf).__name__}")
-    where, spec, info = leaf._recording, leaf._spec, leaf._info
+    # What was seen may have been of another size.
+    where, info = leaf._recording, leaf._info
+    spec = symbol._spec if isinstance(symbol, Value) else leaf._spec
     number = isinstance(leaf._array, np.generic)
     got = itemgetter(()) if number else _as_it_is
     if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):

@@ -11,7 +11,6 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,11 @@ from odyssey.compiler.binding import (
     refuse_overlap,
     span,
     strides_of,
-    strides_of_state,
     watched,
     write,
 )
 from odyssey.compiler.blas import blas
-from odyssey.compiler.emitting import Module, emit
+from odyssey.compiler.emitting import Module
 from odyssey.compiler.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.given import CLASSES, Numbers
 from odyssey.compiler.looping import kernel_of
@@ -41,12 +39,12 @@ from odyssey.compiler.native import Loaded, builtin, load
 from odyssey.compiler.nodes import Node
 from odyssey.compiler.planning import ALIGNMENT, HELD, Plan, held, plan
 from odyssey.compiler.pool import symbols
-from odyssey.compiler.quantities import Arithmetic
+from odyssey.compiler.writing import Written, data_of, outputs_of, strides_in, write_down
 from odyssey.graph.graph import Given, Graph, State
 from odyssey.graph.parts import LoopRow
-from odyssey.spec import Array
+from odyssey.spec import Array, Spec
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "UnfitError"]
+__all__ = ["RAN", "REFUSED", "STRANGE", "Calling", "Executable", "UnfitError"]
 
 
 class Executable:
@@ -58,6 +56,7 @@ class Executable:
         module: Its text.
         loaded: Its code.
         inputs: Specs of what it is called with: arguments, then gradients from before.
+        calling: By number of a node, what calls its row.
         dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
         numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
@@ -65,6 +64,7 @@ class Executable:
         budget: Bytes that it is to hold at most, if values that are computed again let it.
         shares: Whether there are loops or products that several threads share.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
+        constants: Arrays of the function's own, with their places in the table.
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
             answers are those of ``entry``.
         rest: Runs the last step, where there are several.
@@ -76,31 +76,19 @@ class Executable:
         clocks: bool = False,
         threads: int = 0,
         budget: int | None = None,
+        text: Written | None = None,
     ) -> None:
         self.graph = graph
         self.threads, self.budget = threads, budget
-        self.seconds: dict[str, float] = {}
-        begun = perf_counter()
-        low = lower(graph)
-        self.seconds["lower"], begun = perf_counter() - begun, perf_counter()
-        self.calls = low.calls
-        # By place in the result, what holds it: below 0 what was there before.
-        self.sources = [_source(k, node) for k, node in enumerate(low.outputs)]
-        self._states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
-        strides = {
-            k: strides for k, s in self._states if (strides := strides_of_state(s)) is not None
-        }
-        self.plan: Plan = plan(low, strides, budget)
-        self.seconds["plan"], begun = perf_counter() - begun, perf_counter()
-        given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
-        self.inputs = [*[spec for _, spec in graph.inputs], *given]
-        left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
-        self.numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
-        taken = self.numbers.taken
-        self.module: Module = emit(
-            self.plan, self.inputs, layout(), blas(), left, clocks, numbers=taken
-        )
-        self.seconds["write down"] = perf_counter() - begun
+        written = write_down(graph, clocks=clocks, budget=budget) if text is None else text
+        self.seconds = written.seconds
+        self.calls = written.calls
+        self.sources = written.sources
+        self._states = data_of(graph)
+        self.plan: Plan = written.plan
+        self.inputs = written.inputs
+        self.numbers: Numbers = written.numbers
+        self.module: Module = written.module
         self.shares = "@ody_own" in self.module.text
         outside = {
             **blas(),
@@ -118,32 +106,24 @@ class Executable:
 
     def _prepare(self) -> None:
         module, plan_ = self.module, self.plan
-        arena = np.empty(plan_.arena + ALIGNMENT, np.uint8)
-        start = address(arena)
         self.table = np.zeros(max(len(module.slots), 1), np.int64)
-        self.table[0] = start + -start % ALIGNMENT
-        self._constants = [
+        self.widen(int(plan_.arena))
+        self.constants = [
             (slot, np.ascontiguousarray(_constant(plan_, index)))
             for (kind, index), slot in module.slots.items()
             if kind == "constant"
         ]
-        for slot, array in self._constants:
+        for slot, array in self.constants:
             self.table[slot] = address(array)
-        self._keep = arena
         for (kind, index), slot in module.slots.items():
             if kind == "given":
                 self.table[slot] = address(self.numbers.cells) + 8 * index
-        written = [plan_.outputs[k] for k in plan_.written()]
-        self.outputs = [
-            (node.shape, np.dtype(node.type if node.type != "b1" else bool))
-            for node in written
-            if node is not None
-        ]
+        self.outputs = outputs_of(plan_)
         self._wanted = [(spec.shape, spec.dtype, True) for spec in self.inputs]
         at = self.loaded.address
         names = [step for step in module.steps if isinstance(step, str)]
         self._segments = {name: _segment(at(name)) for name in names}
-        self._calls = {s.id: _Calling(self, s) for s in module.steps if isinstance(s, Node)}
+        self.calling = self.calls_of(plan_, module)
         self.called: dict[int, Array] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
@@ -155,6 +135,18 @@ class Executable:
             # They keep the code, and what they are bound to lets them go with this.
             self.start = builtin(at("call"), "program", self.loaded)
             self.rest = builtin(at("rest"), "rest", self.loaded)
+
+    def widen(self, size: int) -> int:
+        """Take an arena of so many bytes, and tell them."""
+        self._arena = np.empty(size + ALIGNMENT, np.uint8)
+        start = address(self._arena)
+        self.table[0] = start + -start % ALIGNMENT
+        return size
+
+    def calls_of(self, plan_: Plan, module: Module) -> dict[int, Calling]:
+        """By number of a node, what calls its row, in a plan for these sizes or others."""
+        nodes = [step for step in module.steps if isinstance(step, Node)]
+        return {node.id: Calling(self, plan_, node) for node in nodes}
 
     # -------------------------------------------------------------- states
 
@@ -206,15 +198,19 @@ class Executable:
 
     # -------------------------------------------------------------- running
 
-    def plain(self, arrays: Sequence[Any]) -> list[Array]:
+    def plain(self, arrays: Sequence[Any], wanted: Sequence[Spec] | None = None) -> list[Array]:
         """Arguments as the entry takes them: arrays in order.
+
+        Args:
+            arrays: They.
+            wanted: Their specs, where those are others than ``inputs``.
 
         Raises:
             UnfitError: one is no array of the shape and dtype that the program is for, or lies in
                 a state that the program writes.
         """
         found = []
-        for array, spec in zip(arrays, self.inputs, strict=False):
+        for array, spec in zip(arrays, wanted or self.inputs, strict=False):
             dtype, given = spec.dtype, getattr(array, "dtype", None)
             if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
                 raise UnfitError(f"{type(array).__name__} of {given} came for {spec}")
@@ -251,7 +247,7 @@ class Executable:
     def do(self, step: str | Node) -> int:
         """Do one step, on what the table has; a call always can be done, or raises."""
         if isinstance(step, Node):
-            self._calls[step.id].run(self.called)
+            self.calling[step.id].run(self.called)
             return RAN
         return int(self._segments[step](address(self.table)))
 
@@ -278,23 +274,23 @@ class Executable:
         return [(slot, array) for (slot, _), (_, array) in found if slot is not None]
 
 
-class _Calling:
+class Calling:
     """A call of a row's kernel between two segments."""
 
-    def __init__(self, executable: Executable, node: Node) -> None:
+    def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
         self._call: Call = node.work
         row = self._call.row
         self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
         self._kernel = kernel_of(row, partial(Executable, threads=executable.threads))
-        plan_ = executable.plan
-        self._views = [_Seen(executable, i) for i in node.inputs]
+        self._views = [_Seen(executable, plan_, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
-        self._numbers = executable.numbers
+        self._executable = executable
         users = plan_.fused.users.get(node.id, [])
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, results: dict[int, Array]) -> None:
+        """Call it; what it gives is put with the results by number."""
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
         given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
@@ -312,27 +308,28 @@ class _Calling:
 
     def _known(self, operand: Any) -> Any:
         if isinstance(operand, Given):
-            return self._numbers.known[operand.expression]
+            return self._executable.numbers.known[operand.expression]
         return operand
 
 
 class _Seen:
     """A value of the program as NumPy sees it, for a call."""
 
-    def __init__(self, executable: Executable, node: Node) -> None:
+    def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
         self._part = node.owner.id if node.owner.kind == "part" else None
-        home = executable.plan.home(node)
+        home = plan_.home(node)
         self._table = executable.table
         buffer = home.buffer
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
         self._slot = executable.module.slots.get(key, 0)
         dtype = np.dtype(bool if node.type == "b1" else node.type)
-        self._offset = (
-            buffer.offset if buffer.kind == "arena" else 0
-        ) + home.view.offset * dtype.itemsize
-        strides = [s * dtype.itemsize for s in home.view.strides]
-        self._spec = (home.view.shape, dtype, strides)
-        ways = [(n - 1) * s for n, s in zip(home.view.shape, strides, strict=True)]
+        # Of sizes that vary what they are here.
+        shape, each = tuple(map(int, home.view.shape)), list(map(int, home.view.strides))
+        begin = buffer.offset if buffer.kind == "arena" else 0
+        self._offset = begin + int(home.view.offset) * dtype.itemsize
+        strides = [s * dtype.itemsize for s in each]
+        self._spec = (shape, dtype, strides)
+        ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
         self._back = sum(way for way in ways if way < 0)
         reach = max(sum(way for way in ways if way > 0) - self._back + dtype.itemsize, 0)
         self._bytes: Any = ctypes.c_char * reach
@@ -353,9 +350,7 @@ class _Seen:
 
 def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:
     """Bytes that a program for a graph holds; and its largest buffers."""
-    states = [(k, s) for k, s in enumerate(graph.states) if s.field == "data"]
-    strides = {k: strides for k, s in states if (strides := strides_of_state(s)) is not None}
-    made = plan(lower(graph), strides, budget)
+    made = plan(lower(graph), strides_in(graph), budget)
     found: dict[int, tuple[int, str]] = {}
     for number, home in made.homes.items():
         buffer = home.buffer
@@ -369,12 +364,6 @@ def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[i
             total += inside
             found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
     return total, sorted(found.values(), reverse=True)
-
-
-def _source(k: int, node: Node | None) -> int:
-    if node is None or node.owner.kind in ("number", "index"):
-        return (1 << 60) + k
-    return -1 if node.owner.kind == "leaf" else node.owner.id
 
 
 def _segment(address: int) -> Callable[[int], int]:

@@ -1,0 +1,1 @@
+"""One program for all sizes of arguments that are declared to vary."""
