@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from odyssey.compiler.ir import LLVM, Word
@@ -18,15 +19,30 @@ from odyssey.compiler.routine import Routine
 from odyssey.compiler.windowed import LONGEST
 from odyssey.spec import Shape
 
-__all__ = ["Operand", "Result", "Sizes", "Tiles"]
+__all__ = ["Operand", "Registers", "Result", "Sizes", "Tiles", "registers"]
 
 _Terms = list[tuple[Word, int]]
 
-# Bits of a vector, and how many of them a tile may take, so that operands have registers too.
-_BITS = 512
-_REGISTERS = 31
 # Vectors of a row, and rows, of a tile; columns of one that sums along vectors.
 _VECTORS, _ROWS, _SIDE = 4, 16, 5
+
+
+class Registers(NamedTuple):
+    """Of this processor: bits of a vector, and how many a tile may take beside one operand."""
+
+    bits: int
+    room: int
+
+
+@cache
+def registers() -> Registers:
+    """What tiles are made for."""
+    from llvmlite import binding as llvm
+
+    known = llvm.get_host_cpu_features()
+    if known.get("avx512f"):
+        return Registers(512, 31)
+    return Registers(256 if known.get("avx2") else 128, 15)
 
 
 class Sizes(NamedTuple):
@@ -84,11 +100,12 @@ class Tiles(Routine):
 
     def across(self, a: Operand, b: Operand, c: Result, sizes: Sizes) -> None:
         """Write the product, where the last axis of columns lies along vectors."""
-        lanes = self._lanes
+        lanes, room = self._lanes, registers().room
+        most = _VECTORS if room > 16 else _VECTORS // 2
         *outer, last = zip(sizes.columns, b.outer, c.columns, strict=True)
         # Short lines are taken several at a time.
         line = outer.pop() if outer else (1, 0, 0)
-        lines = max(_VECTORS // -(-last[0] // lanes), 1)
+        lines = max(most // -(-last[0] // lanes), 1)
 
         def some(block: _Part, part: _Part) -> None:
             vectors = [
@@ -100,7 +117,7 @@ class Tiles(Routine):
                 for k in range(block.length)
                 for start in range(0, part.length, lanes)
             ]
-            rows = min(_ROWS, (_REGISTERS - len(vectors)) // len(vectors))
+            rows = min(_ROWS, (room - len(vectors)) // len(vectors))
             self._in_parts(
                 (sizes.rows, a.outer[0], c.row),
                 _evenly(sizes.rows, rows),
@@ -114,7 +131,7 @@ class Tiles(Routine):
                 lines,
                 (of, to),
                 lambda block: self._in_parts(
-                    last, _VECTORS * lanes, (block.of, block.to), lambda part: some(block, part)
+                    last, most * lanes, (block.of, block.to), lambda part: some(block, part)
                 ),
             )
 
@@ -124,7 +141,7 @@ class Tiles(Routine):
         """Write the product, where the last inner axis lies along vectors."""
         last = sizes.columns[-1]
         columns = _evenly(last, _SIDE)
-        rows = _evenly(sizes.rows, (_REGISTERS - 1) // (columns + 1))
+        rows = _evenly(sizes.rows, (registers().room - 1) // (columns + 1))
 
         def some(part: _Part) -> None:
             self._in_parts(
@@ -278,7 +295,7 @@ class Tiles(Routine):
 
     @property
     def _lanes(self) -> int:
-        return _BITS // (8 * int(self.type[1]))
+        return registers().bits // (8 * int(self.type[1]))
 
     @property
     def _vector(self) -> str:

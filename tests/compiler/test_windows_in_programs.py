@@ -7,6 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
+from odyssey.compiler import tiles
 from odyssey.compiler.entry import RAN, REFUSED
 from odyssey.compiler.measuring import work_of
 from odyssey.compiler.views import View
@@ -90,6 +91,23 @@ def test_convolutions_are_what_they_are_defined_as(shape, weight, options, dtype
     wanted = by_definition(x, w, *settled(shape, weight, options))
     assert got.dtype == dtype
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize(("shape", "weight", "options"), CASES, ids=str)
+def test_tiles_of_other_processors_give_the_same(shape, weight, options, bits, monkeypatch):
+    monkeypatch.setattr(tiles, "registers", lambda: tiles.Registers(bits, 15))
+    x, w = (RNG.integers(-4, 5, s).astype("f4") for s in (shape, weight))
+    conv = CONVOLUTIONS[len(shape) - 2]
+    wanted = by_definition(x, w, *settled(shape, weight, options))
+
+    def fn(x, w, y):
+        out = conv(x, w, **options)
+        return out, ops.convolution_weight(y, x, w.shape[2:], **options)
+
+    (got, of_w), _ = whole(fn, x, w, wanted.astype("f4"))
+    np.testing.assert_array_equal(got, wanted)
+    assert np.vdot(of_w.astype(float), w) == np.vdot(wanted, wanted)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
