@@ -138,8 +138,8 @@ class Executable:
 
     def widen(self, size: int) -> int:
         """Take an arena of so many bytes, and tell them."""
-        self._arena = np.empty(size + ALIGNMENT, np.uint8)
-        start = address(self._arena)
+        self._keep = np.empty(size + ALIGNMENT, np.uint8)
+        start = address(self._keep)
         self.table[0] = start + -start % ALIGNMENT
         return size
 
