@@ -17,6 +17,7 @@ import numpy as np
 from numpy import empty, ndarray
 
 from odyssey.compiler.direct import direct_of
+from odyssey.compiler.doors import Doors
 from odyssey.compiler.entry import RAN, STRANGE
 from odyssey.compiler.guards import Guards
 from odyssey.compiler.locks import lock_of_program
@@ -83,6 +84,9 @@ class Program:
     Raises:
         UnsuitedError: no program can do what the function does.
     """
+
+    # How calls reach it whose arguments are taken apart.
+    doors: Doors | None = None
 
     def __init__(
         self,

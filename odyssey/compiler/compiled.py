@@ -22,6 +22,7 @@ from odyssey.compiler.arguments import (
     shows,
     taken_by,
 )
+from odyssey.compiler.doors import doors_of, taking_arrays_apart
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.limits import refuse_larger
 from odyssey.compiler.missed import MISSED, missed
@@ -236,6 +237,10 @@ class Compiled(Inspected):
         elif program.bare:
             self._again = program.run_bare
             self._latest = program.whole
+        elif program.doors is not None and names:
+            self._named = names, *program.doors
+        elif program.doors is not None:
+            self._latest, self._again = program.doors
         return result
 
     def _made_sized(self, program: Any, executable: Any = None) -> None:
@@ -358,7 +363,9 @@ class Compiled(Inspected):
         bare = is_bare(trial.free.values(), (*args, *named.values()), {}, len(ahead))
         try:
             own = self._native, self._threads, ahead, self._budget
-            program = Program(trial, guards, result, bare, *own)
+            take = None if bare else taking_arrays_apart(trial.free.values(), args, named)
+            program = Program(trial, guards, result, bare or take is not None, *own)
+            program.bare = bare
             if self._check:
                 verify(program.executable.plan)
         except UnsuitedError as error:
@@ -370,6 +377,8 @@ class Compiled(Inspected):
             case.why = f"the compiler fails, {type(error).__name__}: {error}"
             return None
         self._made_sized(program, program.executable)
+        if take is not None:
+            program.doors = doors_of(program, take)
         case.programs.insert(0, (known, program))
         return program
 
