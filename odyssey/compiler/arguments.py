@@ -127,7 +127,9 @@ def is_bare(
     """Whether arguments, but some ahead, are arrays, no two of them one, and numbers at places."""
     alone = not named and len(set(map(id, args))) == len(args)
     rest = list(enumerate(args))[ahead:]
-    return alone and all(type(a) is ndarray or k in places for k, a in rest)
+    # Places are those of leaves: where a tree stands before, they are not those of arguments.
+    numbers = {k for k in places if k < len(args) and type(args[k]) in (int, float)}
+    return alone and all(type(a) is ndarray or k in numbers for k, a in rest)
 
 
 class _Same:

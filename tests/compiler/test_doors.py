@@ -18,6 +18,7 @@ import odyssey as od
 from odyssey import Variable
 from odyssey.compiler.arguments import fixed, taken_by
 from odyssey.compiler.doors import taking_apart
+from odyssey.compiler.missed import MISSED
 from odyssey.tree import leaves, paths
 
 X = np.linspace(-2.0, 3.0, 7)
@@ -203,6 +204,17 @@ def test_trees_and_names_are_one_program_and_rates_its_inputs() -> None:
         compiled({"y": X, "x": 2 * X}, {"m": X}, mode="b", rate=0.5)[1],
         step({"y": X, "x": 2 * X}, {"m": X}, mode="b", rate=0.5)[1],
     )
+
+
+def test_a_tree_of_numbers_behind_arrays_is_taken_apart() -> None:
+    compiled = od.compile(lambda x, y, t, s: x * s.first + y * (1 - s.second**t))
+    for k in range(1, 9):
+        args = X, X + 1.0, k, Pair(0.1 * k, 0.9)
+        np.testing.assert_array_equal(
+            compiled(*args), X * (0.1 * k) + (X + 1.0) * (1 - 0.9**k), strict=True
+        )
+    assert compiled.statistics() == (1, 7, 1)
+    assert compiled._latest(X, X + 1.0, 5, Pair(0.5, 0.9)) is not MISSED
 
 
 def test_an_array_that_comes_twice_is_one() -> None:
