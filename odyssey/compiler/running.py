@@ -165,7 +165,7 @@ class Executable:
         # Gradients to be taken away; where there is none, as mostly, that is watched.
         self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
         self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
-        self._arrays: list[tuple[State, Array]] = []
+        arrays: list[tuple[State, Array]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
             array = state.variable._array
@@ -173,14 +173,17 @@ class Executable:
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
-            self._arrays.append((state, array))
-            slot = self.module.slots.get(("state", k))
-            if slot is not None:
-                self.table[slot] = address(array)
+            arrays.append((state, array))
             start, end = span(array)
             spans.append((start, end, written))
             words += watched(state, array, written)
         refuse_overlap(spans)
+        # Where it does not fit, the words and the table go on to tell of the same arrays.
+        self._arrays: list[tuple[State, Array]] = arrays
+        for (k, _), (_, array) in zip(self._states, arrays, strict=True):
+            slot = self.module.slots.get(("state", k))
+            if slot is not None:
+                self.table[slot] = address(array)
         for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
             words += empty_gradient(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]

@@ -267,6 +267,30 @@ def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_i
     assert all((other == 7).all() for other in others)
 
 
+def test_a_binding_that_fails_changes_nothing_of_the_one_before():
+    v = od.Variable(np.arange(8.0))
+    w = od.Variable(np.ones(8), requires_grad=True)
+    optimizer = od.optim.SGD([w], 0.5)
+
+    def step(x):
+        with od.GradientTape() as tape:
+            loss = od.ops.sum(v * w * x)
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    compiled = settled(step, X)
+    mine, other = v._array, np.full(8, 100.0)
+    v._array = other
+    w._array.flags.writeable = False
+    compiled(X)  # as it was written: w looks as if nobody might write to it
+    v._array = mine
+    w._array.flags.writeable = True
+    wanted = float(np.sum(mine * w._array * X))
+    assert float(compiled(X).detach().numpy()) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_the_collector_may_call_the_function_while_results_are_made():
     fn, w, _, _ = step_of()
     x = np.eye(2)
