@@ -106,6 +106,7 @@ def transform_doors():
     doors |= loop_doors(fn)
     doors["stop_gradient"] = simple(od.stop_gradient, either)
     doors["compile"] = simple(applied(od.compile), fn, either)
+    doors["Dim"] = simple(od.Dim, lambda rng: ("n", 1, hostile(rng))[rng.integers(3)])
     doors["set_threads"] = simple(said, lambda rng: (1, 2, None, hostile(rng))[rng.integers(4)])
     doors["lower"] = simple(lambda f, *a: od.compile(f).lower(*a), fn, either)
     doors["testing.check_gradients"] = simple(
