@@ -2,14 +2,14 @@
 
 import pytest
 
-from odyssey.compiler import running
+from odyssey.compiler import writing
 from odyssey.compiler.verifying import verify
 
 
 @pytest.fixture(autouse=True)
 def every_plan_is_sound(monkeypatch):
     """Verify plans as they are made; what is wrong fails the test, whoever catches it there."""
-    plan, wrong = running.plan, []
+    plan, wrong = writing.plan, []
 
     def verified(*given):
         made = plan(*given)
@@ -19,6 +19,6 @@ def every_plan_is_sound(monkeypatch):
             wrong.append(str(error))
         return made
 
-    monkeypatch.setattr(running, "plan", verified)
+    monkeypatch.setattr(writing, "plan", verified)
     yield
     assert not wrong

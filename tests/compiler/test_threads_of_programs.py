@@ -326,8 +326,8 @@ def test_parts_of_a_loop_have_the_threads_of_the_function(monkeypatch):
     made = running.Executable.__init__
 
     def noted(self, *args, **named):
-        given.append(named.get("threads"))
         made(self, *args, **named)
+        given.append(self.threads)
 
     monkeypatch.setattr(running.Executable, "__init__", noted)
     xs = np.ones((4, 300_000))

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from odyssey.compiler import calling, emitting, running
+from odyssey.compiler import calling, emitting, running, writing
 from odyssey.compiler.bounds import fault_of, words_at
 
 
@@ -42,7 +42,7 @@ def looking():
         return looks.programs[-1]
 
     bounded = partial(emitting.emit, bounds=True)
-    with patch.object(running, "emit", bounded), patch.object(calling, "Executable", noted):
+    with patch.object(writing, "emit", bounded), patch.object(calling, "Executable", noted):
         yield looks
 
 

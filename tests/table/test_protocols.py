@@ -20,8 +20,10 @@ PLACING = {
     "variable/variable.py",
     "compiler/arguments.py",  # where an argument stands says whether a program can take it
     "compiler/calling.py",
-    "compiler/compiled.py",
+    "compiler/dynamic/declared.py",
+    "compiler/results.py",
     "compiler/watching/ours.py",
+    "tape/delivery.py",  # for each leaf of each sweep
     "tape/recording.py",
     "tape/span.py",
     "tape/gradient_tape.py",

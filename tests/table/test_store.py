@@ -135,4 +135,4 @@ def test_nobody_but_the_stores_asks_which_graph_is_traced():
         if "import Trace\n" in file.read_text(encoding="utf-8")
     }
     rooms = {name.partition("/")[0] for name in naming}
-    assert rooms == {"compiler", "optim"}  # who begin a trace
+    assert rooms == {"compiler", "optim", "transforms"}  # who begin a trace
