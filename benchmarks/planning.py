@@ -17,12 +17,12 @@ import numpy as np
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.binding import layout
-from odyssey.compiler.blas import blas
-from odyssey.compiler.emitting import emit
-from odyssey.compiler.lowering import lower
-from odyssey.compiler.planning import plan
-from odyssey.compiler.verifying import verify
+from odyssey.compiler.calls.binding import layout
+from odyssey.compiler.code.emitting import emit
+from odyssey.compiler.machine.blas import blas
+from odyssey.compiler.plan.lowering import lower
+from odyssey.compiler.plan.planning import plan
+from odyssey.compiler.plan.verifying import verify
 
 STAGES = ("lower", "plan", "verify", "write down")
 

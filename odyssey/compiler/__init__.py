@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, overload
 
 from odyssey.compiler.compiled import Compiled
-from odyssey.compiler.dynamic.dims import Dim
 from odyssey.compiler.lowered import Lowered
-from odyssey.compiler.threads import get_threads, number_of_threads, set_threads
+from odyssey.compiler.machine.threads import get_threads, number_of_threads, set_threads
+from odyssey.compiler.numbers.dims import Dim
 
 __all__ = ["Compiled", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
 

@@ -10,7 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from odyssey.checks import flag, function, whole
-from odyssey.compiler.arguments import (
+from odyssey.compiler.calls.doors import doors_of, taking_arrays_apart
+from odyssey.compiler.calls.limits import refuse_larger
+from odyssey.compiler.calls.missed import MISSED, missed
+from odyssey.compiler.inspected import Inspected, name_of
+from odyssey.compiler.machine.native import why_not
+from odyssey.compiler.machine.threads import number_of_threads
+from odyssey.compiler.watching.arguments import (
     alike,
     fixed,
     foreign,
@@ -22,13 +28,7 @@ from odyssey.compiler.arguments import (
     shows,
     taken_by,
 )
-from odyssey.compiler.doors import doors_of, taking_arrays_apart
-from odyssey.compiler.inspected import Inspected, name_of
-from odyssey.compiler.limits import refuse_larger
-from odyssey.compiler.missed import MISSED, missed
-from odyssey.compiler.native import why_not
-from odyssey.compiler.threads import number_of_threads
-from odyssey.compiler.trial import Trial, forget, tried
+from odyssey.compiler.watching.trial import Trial, forget, tried
 from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
@@ -246,7 +246,7 @@ class Compiled(Inspected):
     def _made_sized(self, program: Any, executable: Any = None) -> None:
         """Count a program, and time its runs, and its kernels, where that is asked for."""
         if is_profiled():
-            from odyssey.compiler.timing import with_kernels
+            from odyssey.compiler.calls.timing import with_kernels
 
             name = f"compiled {name_of(self._fn)}"
             run = program.run if executable is None else with_kernels(name, program.run, executable)
@@ -354,8 +354,8 @@ class Compiled(Inspected):
     def _program(
         self, case: _Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        from odyssey.compiler.calling import Program, UnsuitedError
-        from odyssey.compiler.verifying import verify
+        from odyssey.compiler.calls.calling import Program, UnsuitedError
+        from odyssey.compiler.plan.verifying import verify
 
         known, trial, guards = kept
         case.result = None, None

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from odyssey.compiler.blas import thread_setters
-from odyssey.compiler.measuring import shown_number, work_of
-from odyssey.compiler.pool import why_one
-from odyssey.compiler.threads import said
+from odyssey.compiler.calls.measuring import shown_number, work_of
+from odyssey.compiler.calls.pool import why_one
+from odyssey.compiler.machine.blas import thread_setters
+from odyssey.compiler.machine.threads import said
 
 __all__ = ["explained", "told_numbers"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import flag, whole
-from odyssey.compiler.arguments import fixed, key_of, taken_by
 from odyssey.compiler.lowered import Lowered
+from odyssey.compiler.watching.arguments import fixed, key_of, taken_by
 from odyssey.errors import SettingError
 
 if TYPE_CHECKING:
-    from odyssey.compiler.timing import Profile
+    from odyssey.compiler.calls.timing import Profile
 
 __all__ = ["Inspected", "name_of"]
 
@@ -147,6 +147,6 @@ class Inspected:
             ``{"cpu": bytes}``: its arena, its constants, what rows gave that it calls in Python,
             and the results. What such rows take for themselves meanwhile is not known.
         """
-        from odyssey.compiler.running import required
+        from odyssey.compiler.calls.running import required
 
         return {"cpu": required(self.lower(*args, **named).graph, self._budget)[0]}

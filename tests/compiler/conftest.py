@@ -2,8 +2,8 @@
 
 import pytest
 
-from odyssey.compiler import writing
-from odyssey.compiler.verifying import verify
+from odyssey.compiler.calls import writing
+from odyssey.compiler.plan.verifying import verify
 
 
 @pytest.fixture(autouse=True)

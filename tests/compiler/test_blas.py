@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odyssey.compiler import blas as module
-from odyssey.compiler.blas import COLUMNS, PLAIN, ROWS, TRANSPOSED, blas, largest_size
-from odyssey.compiler.native import load
+from odyssey.compiler.machine import blas as module
+from odyssey.compiler.machine.blas import COLUMNS, PLAIN, ROWS, TRANSPOSED, blas, largest_size
+from odyssey.compiler.machine.native import load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler import loops, placed, planning, products, routine
+from odyssey.compiler.code import loops, placed, products, routine
+from odyssey.compiler.plan import planning
 from support.bounded import looking, within_bounds
 from support.cases import EVERY, every_row
 from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, ONE_DERIVED, OTHERS, drawn, picked
@@ -211,7 +212,9 @@ def test_a_row_on_the_stack_that_is_too_short_is_found(monkeypatch):
 
 
 def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
-    monkeypatch.setattr("odyssey.compiler.lowering.Lowering._require_within", lambda *given: None)
+    monkeypatch.setattr(
+        "odyssey.compiler.plan.lowering.Lowering._require_within", lambda *given: None
+    )
 
     def at(self, n, whole, places):
         pointer, view = self.whole[whole.id]

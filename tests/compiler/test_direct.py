@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.missed import MISSED
+from odyssey.compiler.calls.missed import MISSED
 from odyssey.errors import MutationError
 
 Pair = namedtuple("Pair", "first second")

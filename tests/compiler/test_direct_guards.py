@@ -13,7 +13,7 @@ from test_guards import CHANGES, CLASSES, OfClass, of
 from test_guards_of_anything import change, function, put_back, tree
 
 import odyssey as od
-from odyssey.compiler.missed import MISSED
+from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching import memory
 
 X = np.array([3.0, 4.0])

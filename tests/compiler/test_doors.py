@@ -16,9 +16,9 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.arguments import fixed, taken_by
-from odyssey.compiler.doors import taking_apart
-from odyssey.compiler.missed import MISSED
+from odyssey.compiler.calls.doors import taking_apart
+from odyssey.compiler.calls.missed import MISSED
+from odyssey.compiler.watching.arguments import fixed, taken_by
 from odyssey.tree import leaves, paths
 
 X = np.linspace(-2.0, 3.0, 7)

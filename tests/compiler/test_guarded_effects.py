@@ -16,9 +16,9 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, ops
-from odyssey.compiler.guards import guards_of
-from odyssey.compiler.surroundings import Surroundings
 from odyssey.compiler.watching import effects
+from odyssey.compiler.watching.guards import guards_of
+from odyssey.compiler.watching.surroundings import Surroundings
 
 X = np.array([3.0, 4.0])
 

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from odyssey.compiler.native import load
+from odyssey.compiler.machine.native import load
 from odyssey.errors import SettingError
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.entry import RAN
+from odyssey.compiler.code.entry import RAN
 from support.executables import run
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler import linking, native
-from odyssey.compiler.native import MissingSymbolError, load
+from odyssey.compiler.machine import linking, native
+from odyssey.compiler.machine.native import MissingSymbolError, load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 here = pytest.mark.skipif(not linking.is_known_here(), reason="LLVM links all programs here")

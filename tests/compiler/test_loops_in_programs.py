@@ -7,8 +7,8 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.entry import RAN, REFUSED
-from odyssey.compiler.running import Executable
+from odyssey.compiler.calls.running import Executable
+from odyssey.compiler.code.entry import RAN, REFUSED
 from support.executables import run
 
 RNG = np.random.default_rng(0)

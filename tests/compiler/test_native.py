@@ -11,9 +11,9 @@ import weakref
 
 import pytest
 
-from odyssey.compiler import native, processor
-from odyssey.compiler.linking import is_known_here
-from odyssey.compiler.native import MissingSymbolError, available, builtin, load, why_not
+from odyssey.compiler.machine import native, processor
+from odyssey.compiler.machine.linking import is_known_here
+from odyssey.compiler.machine.native import MissingSymbolError, available, builtin, load, why_not
 from odyssey.errors import DeviceError, OdysseyError, SettingError
 from support.native_text import SCALED, check_scaled
 
@@ -118,7 +118,7 @@ def test_what_a_builtin_keeps_is_let_go_with_it():
 
 LAST_CALL = """
 import gc
-from odyssey.compiler.native import builtin, load
+from odyssey.compiler.machine.native import builtin, load
 
 class Trainer:
     def __init__(self, loaded):
@@ -240,7 +240,7 @@ def test_code_of_ten_kilobytes_is_loaded_from_disk_within_ten_milliseconds(cache
 
 TWICE = """
 import ctypes, sys
-from odyssey.compiler.native import load
+from odyssey.compiler.machine.native import load
 
 for k in range(12):
     text = f"define i64 @f() {{{{ ret i64 {k} }}}}".format()
@@ -282,7 +282,7 @@ WITHOUT = """
 import sys
 
 sys.modules["llvmlite"] = None
-from odyssey.compiler.native import available, load, why_not
+from odyssey.compiler.machine.native import available, load, why_not
 from odyssey.errors import DeviceError
 
 assert not available()
@@ -331,7 +331,7 @@ def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error
 
 
 def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
-    program = "import sys, odyssey.compiler.native; sys.exit('llvmlite' in sys.modules)"
+    program = "import sys, odyssey.compiler.machine.native; sys.exit('llvmlite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

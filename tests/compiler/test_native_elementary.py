@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from odyssey.compiler.elementary import BOUNDS, definitions, name_of
-from odyssey.compiler.scalars import function
+from odyssey.compiler.numbers.elementary import BOUNDS, definitions, name_of
+from odyssey.compiler.numbers.scalars import function
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 support = pytest.importorskip("support.native")

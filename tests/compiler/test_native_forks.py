@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from odyssey.compiler import native
-from odyssey.compiler.native import load
+from odyssey.compiler.machine import native
+from odyssey.compiler.machine.native import load
 from odyssey.devices.guard import hold_at_forks
 from support.faults import in_its_thread, interrupt
 from support.native_text import SCALED, check_scaled

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from odyssey.compiler import fusing, planning
-from odyssey.compiler.planning import plan
-from odyssey.compiler.verifying import verify
+from odyssey.compiler.plan import fusing, planning
+from odyssey.compiler.plan.planning import plan
+from odyssey.compiler.plan.verifying import verify
 from support.node_graphs import CALM, Graph, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 

@@ -10,8 +10,8 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler import products
-from odyssey.compiler.running import RAN, Executable
+from odyssey.compiler.calls.running import RAN, Executable
+from odyssey.compiler.code import products
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -18,9 +18,9 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler import pool
-from odyssey.compiler.native import load
-from odyssey.compiler.pool_text import pool_text
+from odyssey.compiler.calls import pool
+from odyssey.compiler.code.pool_text import pool_text
+from odyssey.compiler.machine.native import load
 from odyssey.optim import SGD
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")

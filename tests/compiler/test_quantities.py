@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from odyssey.compiler.quantities import Quantities, computing, expression_of, number_of
+from odyssey.compiler.numbers.quantities import Quantities, computing, expression_of, number_of
 
 _NUMBERS = st.one_of(
     st.integers(-9, 9),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.entry import RAN
+from odyssey.compiler.code.entry import RAN
 from support.cases import EVERY, every_row
 from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, ONE_DERIVED, picked, some_rows
 from support.compiled_rows import assert_within, derivatives, forward, outcome, plain, same_bits

@@ -11,8 +11,8 @@ import warnings
 
 import pytest
 
-from odyssey.compiler import storage
-from odyssey.compiler.storage import clear_cache, key_of, read, write
+from odyssey.compiler.machine import storage
+from odyssey.compiler.machine.storage import clear_cache, key_of, read, write
 from odyssey.saving import replacing
 
 KEY = key_of(["a", "program"])
@@ -241,7 +241,7 @@ def test_a_limit_on_the_size_of_files_is_no_error(cache):
     pytest.importorskip("resource")
     program = f"""
 import os, resource
-from odyssey.compiler.storage import read, write
+from odyssey.compiler.machine.storage import read, write
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write({KEY!r}, bytes(3000))
@@ -351,7 +351,7 @@ def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
 
 MANY = """
 import random, sys
-from odyssey.compiler.storage import clear_cache, key_of, read, write
+from odyssey.compiler.machine.storage import clear_cache, key_of, read, write
 
 rng = random.Random(int(sys.argv[1]))
 hits = 0

@@ -7,9 +7,11 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler import blas, cutting, loops, running, shared_loops
-from odyssey.compiler.pool import why_one
-from odyssey.compiler.threads import said
+from odyssey.compiler.calls import running
+from odyssey.compiler.calls.pool import why_one
+from odyssey.compiler.code import cutting, loops, shared_loops
+from odyssey.compiler.machine import blas
+from odyssey.compiler.machine.threads import said
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim import SGD
 from support.cases import EVERY

@@ -7,10 +7,10 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler import tiles
-from odyssey.compiler.entry import RAN, REFUSED
-from odyssey.compiler.measuring import work_of
-from odyssey.compiler.views import View
+from odyssey.compiler.calls.measuring import work_of
+from odyssey.compiler.code import tiles
+from odyssey.compiler.code.entry import RAN, REFUSED
+from odyssey.compiler.plan.views import View
 from support.executables import run
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import operator
 import numpy as np
 import pytest
 
-from odyssey.compiler.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
+from odyssey.compiler.numbers.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
 from odyssey.errors import DTypeError
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")

@@ -4,8 +4,9 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from odyssey.compiler import calling, emitting, running, writing
-from odyssey.compiler.bounds import fault_of, words_at
+from odyssey.compiler.calls import calling, running, writing
+from odyssey.compiler.code import emitting
+from odyssey.compiler.code.bounds import fault_of, words_at
 
 
 class Looks:

@@ -3,9 +3,9 @@
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.entry import RAN
-from odyssey.compiler.running import Executable
-from odyssey.compiler.verifying import verify
+from odyssey.compiler.calls.running import Executable
+from odyssey.compiler.code.entry import RAN
+from odyssey.compiler.plan.verifying import verify
 
 
 def run(fn, *args):

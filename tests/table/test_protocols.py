@@ -18,10 +18,10 @@ PLACING = {
     "table/fast_calls.py",
     "table/store.py",
     "variable/variable.py",
-    "compiler/arguments.py",  # where an argument stands says whether a program can take it
-    "compiler/calling.py",
+    "compiler/watching/arguments.py",  # where an argument stands says whether a program can take it
+    "compiler/calls/calling.py",
     "compiler/dynamic/declared.py",
-    "compiler/results.py",
+    "compiler/calls/results.py",
     "compiler/watching/ours.py",
     "tape/delivery.py",  # for each leaf of each sweep
     "tape/recording.py",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.lowering import Lowering
-from odyssey.compiler.nodes import type_of
+from odyssey.compiler.plan.lowering import Lowering
+from odyssey.compiler.plan.nodes import type_of
 from odyssey.describe.entries import entries
 from odyssey.errors import OdysseyError
 from odyssey.ops import Row

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import article, shown
-from odyssey.compiler.arguments import is_input, key_of
-from odyssey.compiler.dynamic.dims import Dim
+from odyssey.compiler.numbers.dims import Dim
+from odyssey.compiler.watching.arguments import is_input, key_of
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Spec
 from odyssey.table.value import array_of, free_id, make_value

@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odyssey.compiler.arguments import fixed, foreign, inputs, is_bare, shows, standings, taken_by
+from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.dynamic.declared import Declared, Found, Spot
 from odyssey.compiler.dynamic.templates import UnlikeError
-from odyssey.compiler.missed import MISSED
-from odyssey.compiler.trial import Trial, forget, tried
+from odyssey.compiler.watching.arguments import (
+    fixed,
+    foreign,
+    inputs,
+    is_bare,
+    shows,
+    standings,
+    taken_by,
+)
+from odyssey.compiler.watching.trial import Trial, forget, tried
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 from odyssey.table.scope import scopes

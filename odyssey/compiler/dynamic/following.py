@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from odyssey.compiler.dynamic.dims import Varying
 from odyssey.compiler.dynamic.templates import UnlikeError
-from odyssey.compiler.lowering import Lowered, lower
-from odyssey.compiler.nodes import Node, Nodes
+from odyssey.compiler.numbers.dims import Varying
+from odyssey.compiler.plan.lowering import Lowered, lower
+from odyssey.compiler.plan.nodes import Node, Nodes
 from odyssey.graph.graph import Graph
 
 __all__ = ["Lead"]

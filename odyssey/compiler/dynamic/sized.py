@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.binding import address
-from odyssey.compiler.calling import MISSED, Program, Shape, shape_of
+from odyssey.compiler.calls.binding import address
+from odyssey.compiler.calls.calling import MISSED, Program, Shape, shape_of
+from odyssey.compiler.calls.running import Calling, UnfitError
+from odyssey.compiler.calls.timing import Profile
+from odyssey.compiler.calls.writing import Written, write_down
+from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.dynamic.declared import Spot
 from odyssey.compiler.dynamic.following import Lead
 from odyssey.compiler.dynamic.templates import SIZES, Template, UnlikeError, template
-from odyssey.compiler.given import Numbers
-from odyssey.compiler.locks import lock_of_program
-from odyssey.compiler.nodes import Node
-from odyssey.compiler.running import Calling, UnfitError
-from odyssey.compiler.timing import Profile
-from odyssey.compiler.trial import Trial
-from odyssey.compiler.verifying import verify
-from odyssey.compiler.writing import Written, write_down
+from odyssey.compiler.machine.locks import lock_of_program
+from odyssey.compiler.plan.nodes import Node
+from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.watching.trial import Trial
 from odyssey.devices.ownership import same_bits
 from odyssey.errors import SettingError
 from odyssey.graph.graph import Graph

@@ -1,0 +1,1 @@
+"""Programs in memory: bound to arrays and states, called, timed."""

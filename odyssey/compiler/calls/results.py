@@ -1,0 +1,185 @@
+"""What a program's arrays become: Variables, arrays and numbers, as the function returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.compiler.calls.running import Executable
+from odyssey.compiler.calls.writing import Written
+from odyssey.compiler.code.tables import ARRAY, HELD, NUMBER, VARIABLE, VARIABLE_OF_NUMBER
+from odyssey.errors import OdysseyError
+from odyssey.graph.graph import Filled, Graph, Ref
+from odyssey.table.value import (
+    Info,
+    Mark,
+    Symbol,
+    Value,
+    array_of,
+    free_id,
+    is_trainable,
+    make_value,
+)
+from odyssey.tree import containers, leaves, unflatten
+from odyssey.variable import Variable
+
+__all__ = ["Leaf", "Results", "UnsuitedError"]
+
+
+class UnsuitedError(OdysseyError):
+    """No program can stand for a function; the message says why."""
+
+
+class Leaf(NamedTuple):
+    """How a leaf of a result is made.
+
+    Attributes:
+        make: Makes it of a program's arrays.
+        kind: Of those of ``tables``; None where Python alone can make it.
+        thing: What it is, or which array it is made of.
+        where: Where a Variable stands.
+        spec: Of a Variable.
+    """
+
+    make: Callable[[Sequence[Any]], Any]
+    kind: int | None
+    thing: Any
+    where: Any = None
+    spec: Any = None
+
+
+class Results:
+    """Makes of a program's arrays what the function returns.
+
+    Args:
+        executable: The program, or its text.
+        traced: What the trial returned.
+        seen: What a run returned, of which kinds are taken over.
+
+    Attributes:
+        leaves: How each leaf is made.
+        bare: Whether the result is one leaf.
+        held: Whether the function gives away what it holds.
+        tree: What the leaves are put into, if they are several.
+
+    Raises:
+        UnsuitedError: no program can return what the function does.
+    """
+
+    def __init__(self, executable: Executable | Written, traced: Any, seen: Any) -> None:
+        self.tree = traced
+        symbols, found = leaves(traced), leaves(seen)
+        if len(symbols) != len(found):
+            raise UnsuitedError("the tree that it returns changes")
+        outputs = executable.graph.outputs
+        anew = _made_anew(executable.graph)
+        place = iter(range(len(executable.plan.outputs)))
+        known: dict[int, int] = {}
+        self.leaves: list[Leaf] = []
+        _refuse_shared([array_of(leaf) for leaf in found])
+        for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
+            if not isinstance(output, (Ref, Filled)):
+                self.leaves.append(_constant(leaf, output))
+                continue
+            at = next(place)
+            if symbol is leaf:  # what the function holds, and gives away itself
+                self.leaves.append(_itself(leaf))
+                continue
+            if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
+                raise UnsuitedError("it returns one value at two places")
+            known[id(symbol)] = k
+            # What the graph says, before results were copied apart.
+            if executable.sources[k] < 0 and getattr(output, "id", None) not in anew:
+                raise UnsuitedError("it returns what it was given, or a part of it")
+            self.leaves.append(_maker(leaf, at, symbol))
+        self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
+        self.held = traced is seen  # what the function holds, and gives away itself
+        if not self.held:
+            _refuse_held(traced, seen)
+
+    def made(self, outs: Sequence[Any]) -> Any:
+        """The result."""
+        if self.held:
+            return self.tree
+        if self.bare:
+            return self.leaves[0].make(outs)
+        return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
+
+
+def _made_anew(graph: Graph) -> set[int]:
+    """Values that are arrays of their own in a run in Python: what ufuncs make, or parts of it.
+
+    A product with one is the other factor to a program.
+    """
+    found: set[int] = set()
+    for row, operands, _, ids, _ in graph.instructions:
+        refs = [o.id for o in operands if isinstance(o, Ref)]
+        if row.ufunc is not None or (refs and found.issuperset(refs)):
+            found.update(ids)
+    return found
+
+
+def _refuse_held(traced: Any, seen: Any) -> None:
+    """Refuse containers that are the same in each run, or at two places of a result."""
+    own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
+    found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
+    if not own.isdisjoint(found):
+        raise UnsuitedError("it returns a container that it holds")
+    if len(set(found)) != len(found):
+        raise UnsuitedError("it returns one container at two places")
+
+
+def _refuse_shared(found: Sequence[Any]) -> None:
+    """Refuse results that share memory with one another."""
+    arrays = [array for array in found if type(array) is ndarray and array.size]
+    for k, one in enumerate(arrays):
+        for other in arrays[k + 1 :]:
+            if np.may_share_memory(one, other):
+                raise UnsuitedError("two of its results share memory")
+
+
+def _itself(leaf: Any) -> Leaf:
+    return Leaf(lambda outs: leaf, HELD, leaf)
+
+
+def _constant(leaf: Any, output: Any) -> Leaf:
+    plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
+    if not plain or type(output) is not type(leaf):
+        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
+    return _itself(output)  # the first run may have been given other numbers
+
+
+def _as_it_is(array: Any) -> Any:
+    return array
+
+
+def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
+    if isinstance(leaf, np.generic):
+        return Leaf(lambda outs: outs[at][()], NUMBER, at)
+    if type(leaf) is ndarray:
+        if leaf.base is not None and not leaf.flags.writeable:
+            raise UnsuitedError("it returns an array that cannot be written to")
+        return Leaf(lambda outs: outs[at], ARRAY, at)
+    if type(leaf) is not Variable:
+        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
+    # What was seen may have been of another size.
+    where, info = leaf._recording, leaf._info
+    spec = symbol._spec if isinstance(symbol, Value) else leaf._spec
+    number = isinstance(leaf._array, np.generic)
+    got = itemgetter(()) if number else _as_it_is
+    if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
+        raise UnsuitedError("it returns a Variable that it made, with a name or a gradient")
+    if not isinstance(where, Mark) and not where.dead:
+        raise UnsuitedError("it returns a value on a tape that is still to be swept")
+    note = info.note if isinstance(where, Mark) and info is not None else None
+
+    def make(outs: Sequence[Any]) -> Any:
+        told = None if note is None else Info(note=note)
+        return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
+
+    kind = None if note is not None else VARIABLE_OF_NUMBER if number else VARIABLE
+    return Leaf(make, kind, at, where, spec)

@@ -1,0 +1,389 @@
+"""A program in memory: its table of addresses, the entry that Python calls, and its states.
+
+States are read and written where they lie. What the program relies on of Python's objects, such as
+that a Variable still holds the same array, stands in a list of words that the entry looks at; where
+one differs, nothing is done, and ``bind`` finds out what became of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.compiler.calls.binding import (
+    UnfitError,
+    address,
+    check_state,
+    empty_gradient,
+    functions,
+    layout,
+    refuse_overlap,
+    span,
+    strides_of,
+    watched,
+    write,
+)
+from odyssey.compiler.calls.looping import kernel_of
+from odyssey.compiler.calls.pool import symbols
+from odyssey.compiler.calls.writing import Written, data_of, outputs_of, strides_in, write_down
+from odyssey.compiler.code.emitting import Module
+from odyssey.compiler.code.entry import RAN, REFUSED, STRANGE
+from odyssey.compiler.code.given import CLASSES, Numbers
+from odyssey.compiler.machine.blas import blas
+from odyssey.compiler.machine.native import Loaded, builtin, load
+from odyssey.compiler.plan.lowering import Call, lower
+from odyssey.compiler.plan.nodes import Node
+from odyssey.compiler.plan.planning import ALIGNMENT, HELD, Plan, held, plan
+from odyssey.graph.graph import Given, Graph, State
+from odyssey.graph.parts import LoopRow
+from odyssey.spec import Array, Spec
+
+__all__ = ["RAN", "REFUSED", "STRANGE", "Calling", "Executable", "UnfitError"]
+
+
+class Executable:
+    """Machine code for a graph, bound to the states of the graph.
+
+    Attributes:
+        graph: What it computes.
+        plan: How.
+        module: Its text.
+        loaded: Its code.
+        inputs: Specs of what it is called with: arguments, then gradients from before.
+        calling: By number of a node, what calls its row.
+        dirty: Variables whose gradients are taken away by a run, as it was bound.
+        calls: By name of a row that it calls in Python, why.
+        numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
+        threads: How many it was given; 0 for what is said of all.
+        budget: Bytes that it is to hold at most, if values that are computed again let it.
+        shares: Whether there are loops or products that several threads share.
+        seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
+        constants: Arrays of the function's own, with their places in the table.
+        start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
+            answers are those of ``entry``.
+        rest: Runs the last step, where there are several.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        clocks: bool = False,
+        threads: int = 0,
+        budget: int | None = None,
+        text: Written | None = None,
+    ) -> None:
+        self.graph = graph
+        self.threads, self.budget = threads, budget
+        written = write_down(graph, clocks=clocks, budget=budget) if text is None else text
+        self.seconds = written.seconds
+        self.calls = written.calls
+        self.sources = written.sources
+        self._states = data_of(graph)
+        self.plan: Plan = written.plan
+        self.inputs = written.inputs
+        self.numbers: Numbers = written.numbers
+        self.module: Module = written.module
+        self.shares = "@ody_own" in self.module.text
+        outside = {
+            **blas(),
+            **(functions() if self.module.direct else {}),
+            **(symbols() if self.shares else {}),
+        }
+        self.loaded: Loaded = load(self.module.text, outside)
+        if self.shares:
+            write(self.loaded.address("ody_own"), [threads])
+        self._binding = RLock()
+        self.words = np.zeros(3, np.int64)
+        self._spans = np.zeros(0, np.int64)
+        self._prepare()
+        self.bind()
+
+    def _prepare(self) -> None:
+        module, plan_ = self.module, self.plan
+        self.table = np.zeros(max(len(module.slots), 1), np.int64)
+        self.widen(int(plan_.arena))
+        self.constants = [
+            (slot, np.ascontiguousarray(_constant(plan_, index)))
+            for (kind, index), slot in module.slots.items()
+            if kind == "constant"
+        ]
+        for slot, array in self.constants:
+            self.table[slot] = address(array)
+        for (kind, index), slot in module.slots.items():
+            if kind == "given":
+                self.table[slot] = address(self.numbers.cells) + 8 * index
+        self.outputs = outputs_of(plan_)
+        self._wanted = [(spec.shape, spec.dtype, True) for spec in self.inputs]
+        at = self.loaded.address
+        names = [step for step in module.steps if isinstance(step, str)]
+        self._segments = {name: _segment(at(name)) for name in names}
+        self.calling = self.calls_of(plan_, module)
+        self.called: dict[int, Array] = {}
+        self.start: Callable[..., Any] = self._start
+        self.rest: Callable[..., Any] = self._rest
+        if layout() is not None:
+            write(at("table"), [address(self.table)])
+            write(at("array_type"), [id(ndarray)])
+            write(at("number_classes"), [id(kind) for kind in CLASSES])
+            write(at("dtypes"), [id(spec.dtype) for spec in self.inputs])
+            # They keep the code, and what they are bound to lets them go with this.
+            self.start = builtin(at("call"), "program", self.loaded)
+            self.rest = builtin(at("rest"), "rest", self.loaded)
+
+    def widen(self, size: int) -> int:
+        """Take an arena of so many bytes, and tell them."""
+        self._keep = np.empty(size + ALIGNMENT, np.uint8)
+        start = address(self._keep)
+        self.table[0] = start + -start % ALIGNMENT
+        return size
+
+    def calls_of(self, plan_: Plan, module: Module) -> dict[int, Calling]:
+        """By number of a node, what calls its row, in a plan for these sizes or others."""
+        nodes = [step for step in module.steps if isinstance(step, Node)]
+        return {node.id: Calling(self, plan_, node) for node in nodes}
+
+    # -------------------------------------------------------------- states
+
+    def bind(self) -> None:
+        """Note where the states lie now.
+
+        Raises:
+            UnfitError: a state is no more what the program was made for.
+        """
+        with self._binding:
+            self._bind()
+
+    def _bind(self) -> None:
+        words: list[int] = []
+        cleared = self.graph.cleared
+        # Gradients to be taken away; where there is none, as mostly, that is watched.
+        self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
+        self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
+        arrays: list[tuple[State, Array]] = []
+        spans: list[tuple[int, int, bool]] = []
+        for k, state in self._states:
+            array = state.variable._array
+            check_state(state, array, strides_of(self.plan, k))
+            written = state.update is not None
+            if written and not array.flags.writeable:
+                raise UnfitError(f"{state.label} cannot be written to")
+            arrays.append((state, array))
+            start, end = span(array)
+            spans.append((start, end, written))
+            words += watched(state, array, written)
+        refuse_overlap(spans)
+        # Where it does not fit, the words and the table go on to tell of the same arrays.
+        self._arrays: list[tuple[State, Array]] = arrays
+        for (k, _), (_, array) in zip(self._states, arrays, strict=True):
+            slot = self.module.slots.get(("state", k))
+            if slot is not None:
+                self.table[slot] = address(array)
+        for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
+            words += empty_gradient(variable)
+        self._written = [(start, end) for start, end, written in spans if written and end > start]
+        if layout() is not None:
+            # Until all is noted no thread may get by: no word is 1 under a mask of 0.
+            before = self.words, self._spans
+            before[0][1:3] = 0, 1
+            self.words = np.array(words or [0, 0, 0], np.int64)
+            at = self.loaded.address
+            self._spans = np.array([word for span in self._written for word in span], np.int64)
+            write(at("spans"), [address(self._spans)])
+            write(at("span_count"), [len(self._written)])
+            write(at("guard_count"), [len(words) // 3])
+            write(at("guards"), [address(self.words)])
+
+    # -------------------------------------------------------------- running
+
+    def plain(self, arrays: Sequence[Any], wanted: Sequence[Spec] | None = None) -> list[Array]:
+        """Arguments as the entry takes them: arrays in order.
+
+        Args:
+            arrays: They.
+            wanted: Their specs, where those are others than ``inputs``.
+
+        Raises:
+            UnfitError: one is no array of the shape and dtype that the program is for, or lies in
+                a state that the program writes.
+        """
+        found = []
+        for array, spec in zip(arrays, wanted or self.inputs, strict=False):
+            dtype, given = spec.dtype, getattr(array, "dtype", None)
+            if type(array) is not ndarray or given != dtype or array.shape != spec.shape:
+                raise UnfitError(f"{type(array).__name__} of {given} came for {spec}")
+            start, end = span(array)
+            if any(start < high and low < end for low, high in self._written):
+                raise UnfitError("an argument lies in a state, and sees what is written there")
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                array = np.array(array, dtype, order="C")
+            found.append(array if array.dtype is dtype else array.view(dtype))
+        return found
+
+    def _start(self, *arrays: Any) -> int:
+        """What the entry does, in Python."""
+        given = len(self.inputs)
+        if not self._is_bound() or [_seen(a) for a in arrays[:given]] != self._wanted:
+            return STRANGE
+        count = given + len(self.numbers.taken)
+        if not self.numbers.put(arrays[given:count]):
+            return STRANGE
+        self.place([*arrays[:given], *arrays[count:]])
+        return self.do(self.module.steps[0])
+
+    def place(self, arrays: Sequence[Array]) -> None:
+        """Note where arguments and results lie."""
+        given, slots = len(self.inputs), self.module.slots
+        for k, array in enumerate(arrays[:given]):
+            self.table[slots["input", k]] = address(array)
+        for k, out in zip(self.plan.written(), arrays[given:], strict=True):
+            self.table[slots["output", k]] = address(out)
+
+    def _rest(self) -> int:
+        return self.do(self.module.steps[-1])
+
+    def do(self, step: str | Node) -> int:
+        """Do one step, on what the table has; a call always can be done, or raises."""
+        if isinstance(step, Node):
+            self.calling[step.id].run(self.called)
+            return RAN
+        return int(self._segments[step](address(self.table)))
+
+    def _is_bound(self) -> bool:
+        """Whether the states are where they were."""
+        return all(state.variable._array is array for state, array in self._arrays) and all(
+            variable._info.grad is None for variable in self.graph.asked
+        )
+
+    def proceed(self) -> int:
+        """The steps between the first and the last."""
+        # By number of a node, what calls gave, until the last step has read it.
+        self.called = {}
+        for step in self.module.steps[1:-1]:
+            if (answer := self.do(step)) != RAN:
+                return answer
+        return RAN
+
+    def bound(self) -> list[tuple[int, Array]]:
+        """The states' arrays, each with its place in the table."""
+        slots = self.module.slots
+        pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
+        found = zip(pairs, self._arrays, strict=True)
+        return [(slot, array) for (slot, _), (_, array) in found if slot is not None]
+
+
+class Calling:
+    """A call of a row's kernel between two segments."""
+
+    def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
+        self._call: Call = node.work
+        row = self._call.row
+        self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
+        self._kernel = kernel_of(row, partial(Executable, threads=executable.threads))
+        self._views = [_Seen(executable, plan_, i) for i in node.inputs]
+        slots = executable.module.slots
+        self._table = executable.table
+        self._executable = executable
+        users = plan_.fused.users.get(node.id, [])
+        self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
+
+    def run(self, results: dict[int, Array]) -> None:
+        """Call it; what it gives is put with the results by number."""
+        row, operands, options, specs = self._call
+        arrays = [view.array(results) for view in self._views]
+        given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
+        made = self._kernel(*given, *options)
+        made = (made,) if row.several is None else tuple(made)
+        for place, slot, id in self._parts:
+            spec = specs[place]
+            array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
+            shares = array.base is not None and not self._fresh
+            if shares and any(np.may_share_memory(array, a) for a in arrays):
+                array = array.copy()  # where an operand lies, another value will
+            results[id] = array
+            if slot is not None:
+                self._table[slot] = address(array)
+
+    def _known(self, operand: Any) -> Any:
+        if isinstance(operand, Given):
+            return self._executable.numbers.known[operand.expression]
+        return operand
+
+
+class _Seen:
+    """A value of the program as NumPy sees it, for a call."""
+
+    def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
+        self._part = node.owner.id if node.owner.kind == "part" else None
+        home = plan_.home(node)
+        self._table = executable.table
+        buffer = home.buffer
+        key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
+        self._slot = executable.module.slots.get(key, 0)
+        dtype = np.dtype(bool if node.type == "b1" else node.type)
+        # Of sizes that vary what they are here.
+        shape, each = tuple(map(int, home.view.shape)), list(map(int, home.view.strides))
+        begin = buffer.offset if buffer.kind == "arena" else 0
+        self._offset = begin + int(home.view.offset) * dtype.itemsize
+        strides = [s * dtype.itemsize for s in each]
+        self._spec = (shape, dtype, strides)
+        ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+        self._back = sum(way for way in ways if way < 0)
+        reach = max(sum(way for way in ways if way > 0) - self._back + dtype.itemsize, 0)
+        self._bytes: Any = ctypes.c_char * reach
+
+    def array(self, results: dict[int, Array]) -> Array:
+        shape, dtype, strides = self._spec
+        if self._part is not None:
+            base = results[self._part].reshape(-1).view(np.uint8)
+            return np.ndarray(shape, dtype, base, self._offset, strides)
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        start = int(self._table[self._slot]) + self._offset
+        memory = self._bytes.from_address(start + self._back)
+        seen = np.ndarray(shape, dtype, memory, -self._back, strides)
+        seen.flags.writeable = False
+        return seen
+
+
+def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:
+    """Bytes that a program for a graph holds; and its largest buffers."""
+    made = plan(lower(graph), strides_in(graph), budget)
+    found: dict[int, tuple[int, str]] = {}
+    for number, home in made.homes.items():
+        buffer = home.buffer
+        if buffer.kind in ("arena", *HELD):
+            text = f"%{number}, {buffer.bytes:,} bytes of {home.view.shape}"
+            found[id(buffer)] = (buffer.bytes, text)
+    total = held(made)
+    for one in graph.instructions:
+        for part in one.row.loop.parts if isinstance(one.row, LoopRow) else ():
+            inside, _ = required(part)
+            total += inside
+            found[id(part)] = (inside, f"{inside:,} bytes in a {one.row.name}")
+    return total, sorted(found.values(), reverse=True)
+
+
+def _segment(address: int) -> Callable[[int], int]:
+    made: Callable[[int], int] = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+    return made
+
+
+def _constant(plan_: Plan, index: int) -> Array:
+    for node in plan_.fused.order:
+        if node.kind == "leaf" and node.detail == ("constant", index):
+            found: Array = node.work
+            return found
+    raise AssertionError(f"constant {index} is nowhere")
+
+
+def _seen(array: Any) -> tuple[Any, ...]:
+    if type(array) is not ndarray:
+        return ()
+    flags = array.flags
+    return array.shape, array.dtype, flags.c_contiguous and flags.aligned

@@ -1,0 +1,44 @@
+"""How folds begin, and combine two elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from odyssey.compiler.numbers.ir import LLVM, Code, Word
+from odyssey.compiler.numbers.ir_types import FLOATING
+
+__all__ = ["folded", "neutral"]
+
+
+def neutral(code: Code, how: str, type: str) -> Word:
+    """What a fold of nothing gives."""
+    if how in ("sum", "any"):
+        return code.const(type, 0)
+    if how in ("prod", "all"):
+        return code.const(type, 1)
+    if type in FLOATING:
+        return code.const(type, -math.inf if how == "max" else math.inf)
+    if type == "b1":
+        return code.const(type, how == "min")
+    limits = np.iinfo(type)
+    return code.const(type, limits.min if how == "max" else limits.max)
+
+
+def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Word:
+    """Two elements of a fold as one; sums and products in any order, unless strictly in theirs."""
+    if how in ("sum", "prod") and a.type in FLOATING:
+        flags = "" if strictly else " reassoc nsz"
+        word = "fadd" if how == "sum" else "fmul"
+        return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
+    if how in ("sum", "prod"):
+        return a + b if how == "sum" else a * b
+    if how in ("any", "all"):
+        return a | b if how == "any" else a & b
+    if a.type in FLOATING:
+        return code.intrinsic("maximum" if how == "max" else "minimum", a, b)
+    if a.type == "b1":
+        return a | b if how == "max" else a & b
+    sign = "u" if a.type[0] == "u" else "s"
+    return code.intrinsic(f"{sign}{how}", a, b)

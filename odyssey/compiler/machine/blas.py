@@ -1,0 +1,371 @@
+"""Matrix products for programs: the functions of the library that NumPy itself calls.
+
+Whatever that library is, they are had under one name and one signature, that of C with integers of
+64 bits (``c`` and ``z`` take the addresses of their two scalars)::
+
+    void ody_sgemm(i32 order, i32 ta, i32 tb, i64 m, i64 n, i64 k,
+                   float alpha, ptr a, i64 lda, ptr b, i64 ldb, float beta, ptr c, i64 ldc)
+    void ody_sgemv(i32 order, i32 ta, i64 m, i64 n,
+                   float alpha, ptr a, i64 lda, ptr x, i64 incx, float beta, ptr y, i64 incy)
+
+Functions of Fortran, and where it matters those with shorter integers, are called by way of a small
+program. What was found is believed when it has multiplied small matrices rightly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.compiler.machine.native import Loaded, load
+
+__all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size", "thread_setters"]
+
+ROWS, COLUMNS = 101, 102
+"""What ``order`` may be: which of its neighbours an element lies beside."""
+
+PLAIN, TRANSPOSED = 111, 112
+"""What ``ta`` and ``tb`` may be: whether a matrix is turned."""
+
+_NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
+_DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+_TYPES = {"s": "float", "d": "double", "c": "ptr", "z": "ptr"}
+
+
+class _Source(NamedTuple):
+    """Addresses by name, and how they are called."""
+
+    addresses: dict[str, int]
+    kind: str  # "long": C with 64 bits, "short": C with 32, "fortran": by reference
+    keep: object
+
+
+def blas() -> Mapping[str, int]:
+    """Addresses by name, such as ``"ody_sgemm"``; none where no library is found.
+
+    Raises:
+        DeviceError: The library needs a program between, and none can be compiled here.
+    """
+    found = _found()
+    return MappingProxyType(found.addresses if found else {})
+
+
+def largest_size() -> int:
+    """What sizes and steps may be at most; beyond it, the library would read other numbers."""
+    found = _found()
+    return found.largest if found else 0
+
+
+@cache
+def thread_setters() -> tuple[int, int]:
+    """Addresses of ``int get()`` and ``void set(int)``, for how many threads the library takes.
+
+    Zeros where it has none, or is not OpenBLAS.
+    """
+    found = _found()
+    library = found.library if found else None
+    if library is None:
+        return 0, 0
+    for before, after in _SETTERS:
+        get = _symbol(library, f"{before}openblas_get_num_threads{after}")
+        put = _symbol(library, f"{before}openblas_set_num_threads{after}")
+        if get and put:
+            return get, put
+    return 0, 0
+
+
+_SETTERS = (("scipy_", "64_"), ("", "64_"), ("", "_64"), ("scipy_", ""), ("", ""))
+
+
+@cache
+def _found() -> _Functions | None:
+    """What is called, for as long as the process lives."""
+    return next((made for made in map(_Functions, _sources()) if made.multiply()), None)
+
+
+def _sources() -> Iterator[_Source]:
+    """What may be there, NumPy's own first."""
+    for library in _libraries():
+        for before, after, kind in _SPELLINGS:
+            found = {name: _symbol(library, f"{before}{name}{after}") for name in _NAMES}
+            if all(found.values()):
+                yield _Source({n: a for n, a in found.items() if a}, kind, library)
+    fortran = _scipy()
+    if fortran is not None:
+        yield fortran
+
+
+# Before and behind the name of a function, and how it is called.
+_SPELLINGS = (
+    ("scipy_cblas_", "64_", "long"),  # OpenBLAS of NumPy's wheels
+    ("cblas_", "64_", "long"),
+    ("cblas_", "_64", "long"),
+    ("cblas_", "$NEWLAPACK$ILP64", "long"),  # Accelerate
+    ("scipy_cblas_", "", "short"),
+    ("cblas_", "$NEWLAPACK", "short"),
+    ("cblas_", "", "short"),  # Debian, conda; MKL's may be either
+)
+
+
+# Whether each integer comes in eight bytes of its own, of which a function of 32 bits reads the
+# lower half: so everywhere but on Apple's ARM, which packs what does not fit into registers. Some
+# names do not tell how much is read, and so get what serves for both.
+_EIGHT_BYTES = not (sys.platform == "darwin" and platform.machine() == "arm64")
+
+
+def _libraries() -> Iterator[ctypes.CDLL]:
+    """NumPy's module of C, by whose handle what it is linked to is found; else beside NumPy."""
+    paths = [Path(str(import_module("numpy._core._multiarray_umath").__file__))]
+    if sys.platform == "win32":  # where a handle knows its own symbols only
+        home = Path(np.__file__).parent
+        paths += sorted((home.parent / "numpy.libs").glob("*openblas*.dll"))
+    for path in paths:
+        try:
+            yield ctypes.CDLL(str(path))
+        except OSError:
+            continue
+
+
+def _symbol(library: ctypes.CDLL, name: str) -> int | None:
+    try:
+        return ctypes.cast(library[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
+
+
+def _scipy() -> _Source | None:
+    """What SciPy gives to Cython: functions of Fortran with integers of 32 bits."""
+    try:
+        module: Any = import_module("scipy.linalg.cython_blas")
+        capsules = module.__pyx_capi__
+        found = {name: _pointer(capsules[name]) for name in _NAMES}
+    except (ImportError, OSError, AttributeError, KeyError, ValueError):
+        return None
+    return _Source(found, "fortran", module)
+
+
+def _pointer(capsule: object) -> int:
+    """What a capsule holds, by the name that it has itself."""
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+        ("PyCapsule_GetName", ctypes.pythonapi)
+    )(capsule)
+    found: int | None = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )(capsule, name)
+    assert found, "a capsule of no pointer"
+    return found
+
+
+class _Functions:
+    """The functions of a source, under one signature."""
+
+    def __init__(self, source: _Source) -> None:
+        self.largest = 2**63 - 1 if source.kind == "long" else 2**31 - 1
+        self._keep: list[object] = [source.keep]
+        self.library = source.keep if isinstance(source.keep, ctypes.CDLL) else None
+        self.addresses = {f"ody_{name}": a for name, a in source.addresses.items()}
+        if source.kind == "long" or (source.kind == "short" and _EIGHT_BYTES):
+            return
+        shim = _short_text if source.kind == "short" else _fortran_text
+        outside = {f"blas_{name}": a for name, a in source.addresses.items()}
+        program: Loaded = load("\n".join(shim(name) for name in _NAMES), outside)
+        self._keep.append(program)
+        self.addresses = {name: program.address(name) for name in self.addresses}
+
+    def multiply(self) -> bool:
+        """Whether they do that rightly."""
+        return all(_right(name[4:], address) for name, address in self.addresses.items())
+
+
+# ------------------------------------------------------------------ other signatures
+
+
+def _head(name: str) -> str:
+    """How a function is defined here."""
+    real = _TYPES[name[0]]
+    if name.endswith("gemm"):
+        return (
+            f"define void @ody_{name}(i32 %order, i32 %ta, i32 %tb, i64 %m, i64 %n, i64 %k, "
+            f"{real} %alpha, ptr %a, i64 %lda, ptr %b, i64 %ldb, {real} %beta, ptr %c, i64 %ldc)"
+        )
+    return (
+        f"define void @ody_{name}(i32 %order, i32 %ta, i64 %m, i64 %n, "
+        f"{real} %alpha, ptr %a, i64 %lda, ptr %x, i64 %incx, {real} %beta, ptr %y, i64 %incy)"
+    )
+
+
+def _sizes(name: str) -> tuple[str, ...]:
+    if name.endswith("gemm"):
+        return "m", "n", "k", "lda", "ldb", "ldc"
+    return "m", "n", "lda", "incx", "incy"
+
+
+def _short_text(name: str) -> str:
+    """A function of 64 bits that calls one of 32."""
+    real = _TYPES[name[0]]
+    lines = [f"  %{size}.32 = trunc i64 %{size} to i32" for size in _sizes(name)]
+    if name.endswith("gemm"):
+        given = (
+            "i32 %order, i32 %ta, i32 %tb, i32 %m.32, i32 %n.32, i32 %k.32, "
+            f"{real} %alpha, ptr %a, i32 %lda.32, ptr %b, i32 %ldb.32, "
+            f"{real} %beta, ptr %c, i32 %ldc.32"
+        )
+    else:
+        given = (
+            f"i32 %order, i32 %ta, i32 %m.32, i32 %n.32, {real} %alpha, ptr %a, i32 %lda.32, "
+            f"ptr %x, i32 %incx.32, {real} %beta, ptr %y, i32 %incy.32"
+        )
+    return _defined(name, given, lines)
+
+
+def _defined(name: str, given: str, lines: list[str]) -> str:
+    types = ", ".join(part.split()[0] for part in given.split(", "))
+    body = "\n".join([*lines, f"  call void @blas_{name}({given})", "  ret void"])
+    return f"declare void @blas_{name}({types})\n{_head(name)} {{\n{body}\n}}"
+
+
+def _fortran_text(name: str) -> str:
+    """A function of C that calls one of Fortran.
+
+    That knows columns only. What is rows here is the transposed matrix there: C = A B is computed
+    as Cᵀ = Bᵀ Aᵀ, and a product with A as one with the transposed Aᵀ.
+    """
+    lines = [f"  %rows = icmp eq i32 %order, {ROWS}"]
+    real = _TYPES[name[0]]
+    for size in _sizes(name):
+        lines.append(f"  %{size}.32 = trunc i64 %{size} to i32")
+        lines += [f"  %{size}.at = alloca i32", f"  store i32 %{size}.32, ptr %{size}.at"]
+    for letter in ("ta", "tb") if name.endswith("gemm") else ("ta",):
+        lines += _letter(letter)
+    for scalar in ("alpha", "beta"):
+        if real == "ptr":
+            lines.append(f"  %{scalar}.at = getelementptr i8, ptr %{scalar}, i64 0")
+        else:
+            lines += [
+                f"  %{scalar}.at = alloca {real}",
+                f"  store {real} %{scalar}, ptr %{scalar}.at",
+            ]
+    if name.endswith("gemm"):
+        swapped = [("ta.at", "tb.at"), ("m.at", "n.at"), ("a", "b"), ("lda.at", "ldb.at")]
+        order = "ta.at~ tb.at~ m.at~ n.at~ k.at alpha.at a~ lda.at~ b~ ldb.at~ beta.at c ldc.at"
+    else:
+        lines += [
+            "  %turned = select i1 %ta.plain, i8 84, i8 78",
+            "  %first = select i1 %rows, i8 %turned, i8 %ta.letter",
+            "  store i8 %first, ptr %ta.at",
+        ]
+        swapped = [("m.at", "n.at")]
+        order = "ta.at m.at~ n.at~ alpha.at a lda.at x incx.at beta.at y incy.at"
+    for one, other in swapped:
+        lines.append(f"  %{one}~ = select i1 %rows, ptr %{other}, ptr %{one}")
+        lines.append(f"  %{other}~ = select i1 %rows, ptr %{one}, ptr %{other}")
+    given = ", ".join(f"ptr %{operand}" for operand in order.split())
+    return _defined(name, given, lines).replace("~", ".chosen")
+
+
+def _letter(name: str) -> list[str]:
+    """The letter for one of C's numbers: N, T or C."""
+    return [
+        f"  %{name}.plain = icmp eq i32 %{name}, {PLAIN}",
+        f"  %{name}.turned = icmp eq i32 %{name}, {TRANSPOSED}",
+        f"  %{name}.other = select i1 %{name}.turned, i8 84, i8 67",
+        f"  %{name}.letter = select i1 %{name}.plain, i8 78, i8 %{name}.other",
+        f"  %{name}.at = alloca i8",
+        f"  store i8 %{name}.letter, ptr %{name}.at",
+    ]
+
+
+# ------------------------------------------------------------------ a trial
+
+# Each other than the rest, and all numbers small: products are exact in any order.
+_M, _N, _K = 3, 2, 4
+
+# For each order: the product alone, written over NaN; and twice the product, added to numbers.
+_ROUNDS = {ROWS: (1, 0, np.nan), COLUMNS: (2, 1, 3)}
+
+
+def _right(name: str, address: int) -> bool:
+    """Whether the function multiplies parts of larger arrays."""
+    call = _callable(name, address)
+    dtype = np.dtype(_DTYPES[name[0]])
+    turns = (PLAIN, TRANSPOSED)
+    if name.endswith("gemv"):
+        return all(_vectors(call, dtype, *choice) for choice in product(_ROUNDS, turns))
+    return all(_matrices(call, dtype, *choice) for choice in product(_ROUNDS, turns, turns))
+
+
+def _matrices(
+    call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int, tb: int
+) -> bool:
+    a, lda = _part(_M, _K, dtype, order, ta)
+    b, ldb = _part(_K, _N, dtype, order, tb)
+    out, ldc = _part(_M, _N, dtype, order, PLAIN)
+    alpha, beta, onto = _ROUNDS[order]
+    out[...] = onto
+    scalars = np.array([alpha, beta], dtype)
+    first, second = _given(scalars)
+    call(
+        *(order, ta, tb, _M, _N, _K, first, a.ctypes.data, lda),
+        *(b.ctypes.data, ldb, second, out.ctypes.data, ldc),
+    )
+    return np.array_equal(out, alpha * (a @ b) + (onto if beta else 0))
+
+
+def _vectors(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
+    a, lda = _part(_M, _K, dtype, order, ta)
+    x = np.arange(1, 1 + 2 * _K).astype(dtype)[::2]
+    out = np.zeros(3 * _M, dtype)[::3]
+    alpha, beta, onto = _ROUNDS[order]
+    out[...] = onto
+    sizes = (_M, _K) if ta == PLAIN else (_K, _M)
+    call(
+        *(order, ta, *sizes, alpha, a.ctypes.data, lda),
+        *(x.ctypes.data, 2, beta, out.ctypes.data, 3),
+    )
+    return np.array_equal(out, alpha * (a @ x) + (onto if beta else 0))
+
+
+def _part(
+    rows: int, columns: int, dtype: np.dtype[Any], order: int, turned: int
+) -> tuple[np.ndarray[Any, Any], int]:
+    """A matrix that is stored in this order, turned or not, within a larger one; and its step."""
+    shape = (rows, columns) if turned == PLAIN else (columns, rows)
+    whole = np.zeros([size + 2 for size in shape], dtype, "C" if order == ROWS else "F")
+    part = whole[: shape[0], : shape[1]]
+    part[...] = np.arange(1, 1 + part.size).reshape(shape)
+    if dtype.kind == "c":
+        part.imag = np.arange(part.size).reshape(shape)[::-1] - 2
+    return (part if turned == PLAIN else part.T), max(whole.strides) // dtype.itemsize
+
+
+def _given(scalars: np.ndarray[Any, Any]) -> list[Any]:
+    if scalars.dtype.kind != "c":
+        return scalars.tolist()  # type: ignore[no-any-return]
+    return [scalars[k:].ctypes.data_as(ctypes.c_void_p) for k in range(2)]
+
+
+_C_TYPES: dict[str, Any] = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "ptr": ctypes.c_void_p,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+}
+
+
+def _callable(name: str, address: int) -> Callable[..., None]:
+    """The function for Python, by the signature that programs call it with."""
+    head = _head(name)
+    parameters = head[head.index("(") + 1 : -1].split(", ")
+    types = [_C_TYPES[parameter.split()[0]] for parameter in parameters]
+    return ctypes.CFUNCTYPE(None, *types)(address)

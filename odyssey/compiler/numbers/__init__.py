@@ -1,0 +1,1 @@
+"""Arithmetic as LLVM's text: words, elementary functions, and numbers that only a call knows."""

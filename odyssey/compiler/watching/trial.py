@@ -1,0 +1,204 @@
+"""Trials: a function is traced, and what that did to Python's objects is undone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from threading import RLock
+from time import perf_counter
+from types import CoroutineType
+from typing import Any
+
+from odyssey.compiler.code.given import looked_at
+from odyssey.compiler.numbers.quantities import Expression, Quantities
+from odyssey.compiler.watching.arguments import numbers_in
+from odyssey.compiler.watching.effects import is_ours
+from odyssey.compiler.watching.guards import Guards
+from odyssey.compiler.watching.surroundings import Surroundings
+from odyssey.errors import OdysseyError, TapeError
+from odyssey.graph.trace import Trace
+
+__all__ = ["Trial", "forget", "tried"]
+
+_TRIALS = RLock()
+
+# With what stands for numbers; what is asked of one may first be asked when another is fixed.
+_MOST_TRIALS = 3
+
+
+class Trial:
+    """One trace of a function, undone.
+
+    Attributes:
+        graph: What was traced.
+        result: What the function returned, with Symbols.
+        error: What else went wrong than meeting what no graph can hold, or None.
+        guards: What the function reads of Python, as it was before the trial; None where that was
+            not looked for.
+        effects: What the function did beside what the graph says, in words; None for nothing.
+        numbers: The quantities that stood for numbers.
+        free: Of the numbers that may be others in each run, by path, their places among the leaves.
+        asked: By path of a number that is fixed by what is asked of it, what that is, and where.
+        seconds: How long all of this took.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        anyway: bool = False,
+        asked: Mapping[str, str] | None = None,
+    ):
+        """Trace ``fn``.
+
+        Args:
+            fn: The function.
+            args: What it is called with.
+            named: The same by name.
+            anyway: Whether to try where not all can be undone.
+            asked: The numbers that are fixed, by path, and why; None for all.
+        """
+        self.numbers = Quantities(self._note, tracing := Trace())
+        self.free: dict[str, int] = {}
+        self.asked: dict[str, str] = {}
+        self._fixed = asked
+        self._anyway = anyway  # also where not all can be undone
+        self.graph = tracing.graph
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.effects: str | None = None
+        self.guards: Guards | None = None
+        # One at a time: another trial would take back to what this one did. A function that waits
+        # for threads which call compiled functions must not wait for ever.
+        alone = _TRIALS.acquire(timeout=1.0)
+        begun = perf_counter()
+        try:
+            self._run(tracing, fn, args, named)
+        finally:
+            self.seconds = perf_counter() - begun
+            if alone:
+                _TRIALS.release()
+
+    def _stand_in(self, tracing: Trace, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Let quantities stand for the numbers of the arguments, where they may be any."""
+        if self._fixed is None or self.guards is None or self.guards.reason is not None:
+            return
+        found = numbers_in(args, named)
+        if self.guards.settles is not None:
+            self.asked = dict.fromkeys([path for path, _, _ in found], self.guards.settles)
+            return
+        for path, place, number in found:
+            if path not in self._fixed:
+                self.free[path] = place
+                tracing.stands[place] = self.numbers.named(path, number)
+        tracing.looked_at = looked_at
+
+    def _note(self, expression: Expression, question: str) -> None:
+        for path in expression.names:
+            self.asked.setdefault(path, f"{_SPOKEN.get(question, question)}, {_line()}")
+
+    def _run(
+        self, tracing: Trace, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        try:
+            around = Surroundings(fn, args, named, anyway=self._anyway)
+        except Exception as error:  # of an object that does not let itself be looked at
+            self.error = error
+            return
+        if not around.tried:
+            self.error = TapeError(
+                f"lower: {around.why}, and so a trial of the function would do harm; pass what it "
+                "takes from there as an argument"
+            )
+            return
+        self.guards = around.guards
+        self._stand_in(tracing, args, named)
+        try:
+            try:
+                around.lock_large()
+                self.result = tracing.run(fn, args, named)
+                self.graph.numbers = self.numbers.arithmetic if self.free else None
+                changed = around.changed()
+                self.effects = changed and f"it writes to {changed}"
+            except Exception as error:
+                self.error = error
+            finally:
+                moved = around.put_back()
+                tracing.close()
+        except BaseException:
+            around.put_back()  # once more, since Ctrl-C may have come in the midst of it
+            raise
+        if isinstance(self.result, CoroutineType):
+            self.result.close()  # else Python would warn that nobody awaits it
+        if tracing.refusal is not None:
+            raise tracing.refusal
+        if moved is not None:
+            raise TapeError(
+                f"compile: {getattr(fn, '__name__', type(fn).__name__)} draws random numbers from "
+                f"a {moved}, which a graph would not do again at each run; draw them outside, and "
+                "pass them as arguments"
+            )
+
+
+def tried(
+    fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], asked: dict[str, str]
+) -> Trial:
+    """Trace a function, with numbers that may be others in each run where they can be.
+
+    Where something is asked of one that an expression cannot answer it is fixed, and the function
+    is tried again; where anything goes wrong with what stands for numbers, all are fixed.
+
+    Args:
+        fn: The function.
+        args: What it is called with.
+        named: The same by name.
+        asked: The numbers that are fixed, by path, and why; others are entered.
+    """
+    for _ in range(_MOST_TRIALS):
+        try:
+            trial = Trial(fn, args, named, asked=asked)
+        except OdysseyError:
+            break
+        if not trial.free or not (trial.asked or _is_lost(trial)):
+            asked.update(trial.asked)
+            return trial
+        if not trial.asked:
+            break
+        asked.update(trial.asked)
+    trial = Trial(fn, args, named)
+    for path, _, _ in numbers_in(args, named):
+        asked.setdefault(path, "the function is traced with the number alone")
+    return trial
+
+
+def _is_lost(trial: Trial) -> bool:
+    """Whether no program can be made of a trial, perhaps for what stood for numbers."""
+    return bool(trial.error or trial.effects or trial.graph.eager)
+
+
+# What is asked of a number by the methods of these names, as Python writes it.
+_SPOKEN = {
+    **{
+        "bool": "whether it is true",
+        "index": "its value as an index",
+        "__array__": "an array of it",
+    },
+    **{name: f"{name}() of it" for name in ("float", "int", "complex", "hash", "repr", "str")},
+    **{"format": "its text", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+}
+
+
+def _line() -> str:
+    """The innermost line that is neither of this package nor of NumPy."""
+    frame = sys._getframe(3)
+    while frame.f_back is not None and is_ours(str(frame.f_globals.get("__name__", ""))):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def forget(error: BaseException | None) -> None:
+    """Let go of the frames of an error that nobody will see, and so of what they hold."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
