@@ -9,6 +9,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from zlib import crc32
 
 import pytest
 
@@ -38,7 +39,9 @@ def pytest_runtest_teardown():
     assert sys.exception() is None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    leave_to_soaks(items)
     peers = pytest.mark.skip(reason=f"peers missing: {', '.join(PEERS_MISSING)}")
     cudasim = pytest.mark.skip(reason="needs NUMBA_ENABLE_CUDASIM=1")
     scipy = pytest.mark.skip(reason="SciPy, which computes it, is missing")
@@ -49,6 +52,18 @@ def pytest_collection_modifyitems(items):
             item.add_marker(peers)
         if not SIMULATED and "cudasim" in item.keywords:
             item.add_marker(cudasim)
+
+
+def leave_to_soaks(items):
+    """Of tests with many cases that are marked ``share(n)``, leave all but one in n to soaks."""
+    cases = {}
+    for item in items:
+        if hasattr(item, "callspec") and (mark := item.get_closest_marker("share")):
+            cases.setdefault((item.path, item.originalname, *mark.args), []).append(item)
+    for (*_, one_in), several in cases.items():
+        several.sort(key=lambda item: crc32(item.name.encode()))
+        for item in several[-(-len(several) // one_in) :]:
+            item.add_marker(pytest.mark.soak)
 
 
 def by_scipy(item):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref
 from odyssey.graph.lifetimes import needed
@@ -206,7 +207,7 @@ def _of_graph(part: Graph, trace: Any) -> tuple[Any, ...]:
 
 def _content(value: Any) -> Any:
     """A number, an array or an option, as what can be compared; NaN is NaN."""
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, ARRAY_LIKE):
         return value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, (list, tuple)):
         return type(value), *map(_content, value)

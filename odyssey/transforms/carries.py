@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -37,7 +37,7 @@ def own(tree: Any) -> Any:
 
 
 def _own(leaf: Any) -> Any:
-    if type(leaf) is np.ndarray:
+    if isinstance(leaf, ARRAYS):
         return leaf.copy() if leaf.ndim else leaf[()]
     if type(leaf) in NUMBERS:
         return np.asarray(leaf)[()]
@@ -144,10 +144,10 @@ class Rows:
                     raise self._differs(j, k, spec, found)
                 self._specs[j] = found
             column = self._columns[j]
-            if type(column) is np.ndarray and isinstance(leaf, (Value, Symbol)):
+            if isinstance(column, ARRAYS) and isinstance(leaf, (Value, Symbol)):
                 column = self._columns[j] = list(column)
             # What the step gave may be written to by the next one.
-            column[k] = leaf if type(column) is np.ndarray else _kept(leaf)
+            column[k] = leaf if isinstance(column, ARRAYS) else _kept(leaf)
 
     def _column(self, leaf: Any) -> Any:
         if leaf is None:
@@ -177,7 +177,7 @@ class Rows:
         dtype = spec.dtype if isinstance(spec, Spec) else None
         if not any(isinstance(one, (Value, Symbol)) for one in column):
             return np.array(column, dtype)
-        return stack([np.array(v, dtype) if type(v) is np.ndarray else v for v in column])
+        return stack([np.array(v, dtype) if isinstance(v, ARRAYS) else v for v in column])
 
 
 def _kept(leaf: Any) -> Any:

@@ -7,6 +7,9 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from support.compiled_rows import check, outcome, plain, same_bits
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 SHAPE = (3, 5)
 
 

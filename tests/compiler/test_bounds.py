@@ -19,6 +19,9 @@ from support.compiled_programs import run
 from support.compiled_rows import check, derivatives, forward, outcome
 from support.programs import seeded
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 RNG = np.random.default_rng(0)
 CALM = {
     "deadline": None,

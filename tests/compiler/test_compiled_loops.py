@@ -12,6 +12,9 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import TapeError
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 RNG = np.random.default_rng(7)

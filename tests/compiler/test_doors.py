@@ -21,6 +21,9 @@ from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching.arguments import fixed, taken_by
 from odyssey.tree import leaves, paths
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 X = np.linspace(-2.0, 3.0, 7)
 
 

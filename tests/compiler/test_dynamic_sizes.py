@@ -10,7 +10,10 @@ from odyssey import ops
 from odyssey.compiler.machine.native import why_not
 from odyssey.errors import DTypeError, SettingError, ShapeError
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [
+    pytest.mark.share(3),
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
 
 BATCH = od.Dim("batch", 1, 4096)
 SIZES = (8, 12, 10, 11, 12, 3, 2, 64, 65, 100, 7, 5, 6, 4, 1, 200, 48, 49)

@@ -8,6 +8,9 @@ import pytest
 from odyssey.compiler.machine.native import load
 from odyssey.errors import SettingError
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 # By the functions themselves; and by LLVM, which calls them where the processor cannot do it.

@@ -7,6 +7,9 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 RNG = np.random.default_rng(0)
 
 

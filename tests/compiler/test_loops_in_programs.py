@@ -11,6 +11,9 @@ from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.entry import RAN, REFUSED
 from support.executables import run
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 RNG = np.random.default_rng(0)
 
 

@@ -16,6 +16,9 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 X = np.linspace(-2.0, 3.0, 7)
 
 

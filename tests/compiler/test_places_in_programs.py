@@ -9,6 +9,9 @@ from odyssey.compiler.code.entry import RAN, REFUSED
 from odyssey.spec import Spec
 from support.executables import run
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5))
 WHOLES = ["int64", "int8", "uint8", "int32", "uint64"]

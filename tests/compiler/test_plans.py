@@ -10,6 +10,9 @@ from odyssey.compiler.plan.verifying import verify
 from support.node_graphs import CALM, Graph, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 
 def check_plan(graph, roots, updates, look=verify):
     """Raise AssertionError unless a plan gives what the graph means, in outputs and states."""

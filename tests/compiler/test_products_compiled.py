@@ -13,6 +13,9 @@ from odyssey import ops
 from odyssey.compiler.calls.running import RAN, Executable
 from odyssey.compiler.code import products
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 

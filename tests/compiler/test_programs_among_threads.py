@@ -284,7 +284,15 @@ def test_one_program_in_several_threads_gives_each_its_own_result():
 # ------------------------------------------------------------------ interrupts
 
 
-def test_an_interrupt_comes_when_a_step_is_done_as_a_whole():
+@pytest.fixture
+def interruptible():
+    """Interrupts raise, also where tests are run by a process that ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_comes_when_a_step_is_done_as_a_whole(interruptible):
     w = Variable(np.zeros(LONG), requires_grad=True)
     compiled = made(lambda: w.assign(slowly(w) * 0.0 + w + 1.0))
     od.set_threads(2)

@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 
 from odyssey.compiler.numbers.quantities import Quantities, computing, expression_of, number_of
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 _NUMBERS = st.one_of(
     st.integers(-9, 9),
     st.integers(-(2**70), 2**70),

@@ -15,6 +15,9 @@ from support.compiled_rows import assert_within, derivatives, forward, outcome, 
 from support.compiled_rows import ways_to_outputs as ways_to
 from support.executables import run
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 
 def holds(fn, args, what):
     """Raise AssertionError unless a program gives what the function does; tell the program."""

@@ -14,6 +14,9 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.optim import SGD, Adam, AdamW, ExponentialLR, StepLR
 from support.compiled_rows import plain
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 
 class Net:
     """A network with its optimizer, whose functions are compiled or not."""

@@ -169,8 +169,8 @@ def _positional(fn: Callable[..., Any], named: Mapping[Any, Any]) -> list[str]:
     for name in named:
         if name not in names and not open_:
             raise SettingError(
-                f"compile: dynamic names {shown(name)}, which is no parameter of the function; it "
-                f"has {', '.join(sorted(names)) or 'none'}"
+                f"compile: dynamic names {shown(name)}, which is not a parameter of the function; "
+                f"it has {', '.join(sorted(names)) or 'none'}"
             )
     kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in parameters if p.kind in kinds]

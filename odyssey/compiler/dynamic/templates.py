@@ -182,7 +182,7 @@ def _with_lists(lines: Sequence[str], types: dict[int, str]) -> str:
             made.append(whole)
         elif start < 0:
             if "%z." in line:
-                raise UnlikeError(f"{line.strip()!r} is no part of a function")
+                raise UnlikeError(f"{line.strip()!r} is not a part of a function")
             made.append(line)
     text = "\n".join(made)
     return _CALLED.sub(lambda m: f"{m.group(1)}{same.get(m.group(2), m.group(2))}(", text)

@@ -35,7 +35,7 @@ class Dim:
 
     def __init__(self, name: str, low: int = 1, high: int | None = None) -> None:
         if not isinstance(name, str) or not name:
-            raise SettingError(f"Dim: name={shown(name)} is no name; pass a string, as 'batch'")
+            raise SettingError(f"Dim: name={shown(name)} is not a name; pass a string, as 'batch'")
         self.name = name
         self.low = whole("Dim", "low", low, 0)
         self.high = None if high is None else whole("Dim", "high", high, self.low)
