@@ -35,7 +35,11 @@ def test_more_values_than_programs_of_one_function_have_programs() -> None:
     assert compiled.statistics() == (19, 38, 22)
 
 
-@pytest.mark.parametrize("static", ["n", 1, ("n",), [1], {"n", 1}, ("n", "scale", 1, 2)], ids=str)
+@pytest.mark.parametrize(
+    "static",
+    ["n", 1, ("n",), [1], {"n", 1}, ("n", "scale", 1, 2)],
+    ids=["a name", "a place", "a tuple", "a list", "a set", "several"],
+)
 def test_a_parameter_is_static_by_name_and_by_position(static: Any) -> None:
     compiled = od.compile(powers, static=static)
     for _ in range(2):
