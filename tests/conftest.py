@@ -68,5 +68,6 @@ def leave_to_soaks(items):
 
 def by_scipy(item):
     """Whether a test is of a row that calls SciPy."""
-    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    given = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
+    given += [part for value in given if type(value) is dict for c in value.values() for part in c]
     return any(getattr(value, "primitive", None) == "call" for value in given)

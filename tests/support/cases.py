@@ -9,6 +9,7 @@ from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
+from support.together import each
 
 EVERY = {
     # Of an op of any number of operands, the row of as many as the sample has.
@@ -42,8 +43,8 @@ def tracked(row, sample):
 
 
 def walk(cases):
-    """Run a test on each of ``cases``, under their names."""
-    return pytest.mark.parametrize(("row", "sample"), list(cases.values()), ids=list(cases))
+    """Run a test on each of ``cases``, those of a row together."""
+    return each(("row", "sample"), cases)
 
 
 SMOOTH = {name: case for name, case in CASES.items() if tracked(*case)}

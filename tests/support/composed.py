@@ -1,10 +1,10 @@
 """What the tests that walk composites and losses share: their samples, and calls of them."""
 
 import numpy as np
-import pytest
 
 from odyssey import losses
 from odyssey.ops import COMPOSITES
+from support.together import each
 
 
 def every(functions):
@@ -13,8 +13,8 @@ def every(functions):
 
 
 def walk(cases):
-    """Run a test on each of ``cases``, under their names."""
-    return pytest.mark.parametrize(("function", "sample"), cases.values(), ids=list(cases))
+    """Run a test on each of ``cases``, those of a function together."""
+    return each(("function", "sample"), cases)
 
 
 LOSSES = {

@@ -3,6 +3,36 @@
 import inspect
 from functools import wraps
 
+import pytest
+
+
+def each(names, cases):
+    """As ``pytest.mark.parametrize``, with one test for all cases whose names differ in a number.
+
+    Args:
+        names: Of the arguments.
+        cases: Their values by name, as ``"sum-0"``, ``"sum-1"``.
+    """
+    groups = {}
+    for what, values in cases.items():
+        groups.setdefault(what.rpartition("-")[0] or what, {})[what] = values
+
+    def decorate(test):
+        @wraps(test)
+        def run(*args, walked, **named):
+            for what, values in walked.items():
+                try:
+                    test(*args, **named, **dict(zip(names, values, strict=True)))
+                except Exception as error:
+                    error.add_note(f"the case: {what}")
+                    raise
+
+        _sign(run, test, names, "walked")
+        mark = pytest.mark.parametrize("walked", groups.values(), ids=list(groups))
+        return mark(run)
+
+    return decorate
+
 
 def together(name, values, ids=None):
     """As ``pytest.mark.parametrize``, in one test that ends with the first case that fails."""
@@ -18,10 +48,17 @@ def together(name, values, ids=None):
                     error.add_note(f"{name}: {what}")
                     raise
 
-        signature = inspect.signature(test)
-        kept = [p for p in signature.parameters.values() if p.name != name]
-        run.__signature__ = signature.replace(parameters=kept)
-        del run.__wrapped__  # or pytest would ask for the name
+        _sign(run, test, [name])
         return run
 
     return decorate
+
+
+def _sign(run, test, without, added=None):
+    """Let a function ask pytest for what a test asks, but for some arguments."""
+    signature = inspect.signature(test)
+    kept = [p for p in signature.parameters.values() if p.name not in without]
+    if added:
+        kept.append(inspect.Parameter(added, inspect.Parameter.KEYWORD_ONLY))
+    run.__signature__ = signature.replace(parameters=kept)
+    del run.__wrapped__  # or pytest would ask for the others

@@ -125,7 +125,9 @@ def test_the_walk_sees_what_is_right_everywhere_but_at_a_corner(wrong):
     copied.numpy = [np.array]
     od.testing.check_gradients(copied, np.array([0.5, -1.5]))
     with pytest.raises(AssertionError):
-        test_what_moves_and_adds_numbers_has_its_derivatives_whatever_they_are(copied, sample((8,)))
+        test_what_moves_and_adds_numbers_has_its_derivatives_whatever_they_are(
+            walked={"copied": (copied, sample((8,)))}
+        )
 
 
 def bends(call, arrays, cotangent):
