@@ -251,7 +251,7 @@ def fn_of_x(x):
         pytest.param({"x": 0}, DTypeError, "names no axes", id="an axis alone"),
         pytest.param({"x": {0: "batch"}}, DTypeError, "a Dim for each", id="a string"),
         pytest.param({"x": {"0": BATCH}}, DTypeError, "whole numbers", id="a string as axis"),
-        pytest.param({"y": {0: BATCH}}, SettingError, "no parameter", id="another name"),
+        pytest.param({"y": {0: BATCH}}, SettingError, "not a parameter", id="another name"),
         pytest.param(
             {"x": {0: BATCH, 1: od.Dim("batch")}}, SettingError, "one name for two", id="two Dims"
         ),
