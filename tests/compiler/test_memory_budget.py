@@ -145,7 +145,7 @@ def test_plans_of_less_memory_give_what_their_graphs_mean(found, share):
 @pytest.mark.soak
 @settings(max_examples=500, **CALM)
 @given(graphs(most=80), st.sampled_from([0.0, 0.5, 0.8]))
-def test_2000_plans_of_less_memory_give_what_their_graphs_mean(found, share):
+def test_500_plans_of_less_memory_give_what_their_graphs_mean(found, share):
     check(found, share)
 
 
