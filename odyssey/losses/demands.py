@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import OdysseyError
+from odyssey.checks import shown
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample
@@ -34,7 +35,10 @@ def demanded(x: Any, holds: Any, /, message: str) -> Any:
     """The same value, if something holds everywhere; else an error with a message."""
     if not np.all(holds):
         raise OdysseyError(message)
-    return np.array(x)[()]
+    made = np.array(x)
+    if made.dtype.kind not in "biufc":
+        raise DTypeError(f"demanded: x is {shown(x)}; pass numbers of a dtype")
+    return made[()]
 
 
 publish(globals())

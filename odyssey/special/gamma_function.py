@@ -25,6 +25,8 @@ from odyssey.special.steps import half_turn_sine, polynomial, whole
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample, singles
 
+_MOST_DIMENSIONS = 10_000
+
 _NEAR = [
     *(2.0962059060600024e-12, -8.867306165956492e-12, 2.8206946487921987e-11),
     *(-1.2050236137952312e-10, 5.350164231426595e-10, -2.3086641882572558e-09),
@@ -148,7 +150,7 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
 
     Raises:
         DTypeError: ``d`` is not an int.
-        OdysseyError: ``d`` is less than 1.
+        OdysseyError: ``d`` is less than 1, or above 10,000.
 
     >>> round(multigammaln(3.0, 1), 6)  # log(2!)
     0.693147
@@ -159,6 +161,11 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
         raise DTypeError(f"multigammaln: d is {shown(d)}; pass an int") from None
     if count < 1:
         raise OdysseyError(f"multigammaln: d is {count}; dimensions start from 1")
+    if count > _MOST_DIMENSIONS:
+        raise OdysseyError(
+            f"multigammaln: d is {shown(count)}; a term is added for each of at most "
+            f"{_MOST_DIMENSIONS:,} dimensions"
+        )
     out = gammaln(a, tape=tape)
     for j in range(1, count):
         out = add(out, gammaln(sub(a, j / 2, tape=tape), tape=tape), tape=tape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, flag, shown
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Array
@@ -32,6 +32,8 @@ from odyssey.tree import flatten, paths
 from odyssey.variable import Variable
 
 __all__ = ["hessian", "jacobian"]
+
+_MOST_AXES = 64
 
 
 def jacobian(
@@ -180,6 +182,11 @@ def _columns(tape: GradientTape, outputs: list[Any], sources: list[Variable]) ->
 
 def _block(parts: Any, axis: int, shape: tuple[int, ...], like: Variable) -> Any:
     """One array of the sweeps' results side by side."""
+    if len(shape) > _MOST_AXES:
+        raise ShapeError(
+            f"jacobian: a block would have {len(shape)} axes, those of a result and of an "
+            f"argument, and NumPy's arrays have at most {_MOST_AXES}; reshape one of them"
+        )
     parts = list(parts)
     if not parts:
         return np.zeros(shape, like.dtype)
