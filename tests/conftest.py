@@ -11,10 +11,13 @@ import sys
 import tempfile
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
+WARNINGS = np.geterr()
+LOCKS = [("odyssey.devices.guard", "GUARD"), ("odyssey.compiler.watching.trial", "_TRIALS")]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
@@ -34,9 +37,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown():
-    """Let no test leave an exception that is being handled: later ones would have it as context."""
-    assert sys.exception() is None
+    """Let no test leave what later ones would see: exceptions being handled, warnings, locks."""
+    yield
+    for module, lock in LOCKS:
+        assert module not in sys.modules or not getattr(sys.modules[module], lock)._is_owned()
+    left, _ = np.geterr(), np.seterr(**WARNINGS)
+    assert (sys.exception(), left) == (None, WARNINGS)
 
 
 @pytest.hookimpl(tryfirst=True)

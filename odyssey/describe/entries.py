@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import OdysseyError
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.variable import numpy_calls
@@ -181,10 +182,11 @@ def dtypes_of(row: Row) -> dict[str, str]:
     return found
 
 
+@unwarned()
 def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
     operands = sample.arrays(np.random.default_rng(0), np.dtype(dtype))
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # complex numbers lose their imaginary part somewhere
             made = row.call(*operands, **sample.options)
             results = (made,) if row.several is None else made

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.kernels.scalars import Program, Term, program
 from odyssey.spec import Array
 
@@ -47,6 +48,7 @@ _FUNCTIONS = {
 _IN_PLACE = {"add", "sub", "mul", "truediv", "neg", "abs"}
 
 
+@unwarned()
 def on_arrays(scalar: Callable[..., Any], *operands: Any, options: tuple[Any, ...] = ()) -> Array:
     """A scalar of real numbers on arrays that broadcast, in the floating dtype of the result.
 
@@ -67,10 +69,9 @@ def on_arrays(scalar: Callable[..., Any], *operands: Any, options: tuple[Any, ..
     flat = [np.broadcast_to(a, shape).reshape(-1) for a in arrays]
     out = np.empty(shape, dtype)
     flat_out = out.reshape(-1)
-    with np.errstate(all="ignore"):
-        for start in range(0, out.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            flat_out[part] = run(*[x[part] for x in flat])
+    for start in range(0, out.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        flat_out[part] = run(*[x[part] for x in flat])
     return out if out.ndim else out[()]
 
 

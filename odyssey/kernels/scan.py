@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.kernels.loops import Loop, loop
 from odyssey.spec import Array, Spec
 
@@ -186,10 +187,14 @@ def running_products(x: Array, axis: int | None) -> Array:
     return _run(_products, _products_of_lines, (x,), axis)
 
 
+@unwarned("over")  # loops raise nothing
+def _single(x: Array) -> Array:
+    return x.astype(np.float32)
+
+
 def recurrence(x: Array, factors: Array, axis: int, reverse: bool) -> Array:
     """What ``linear_recurrence`` gives: of one line in double precision."""
     if x.ndim == 1 and x.dtype == np.float32:
         wide = recurrence(x.astype(np.float64), factors.astype(np.float64), axis, reverse)
-        with np.errstate(over="ignore"):  # loops raise nothing
-            return wide.astype(np.float32)
+        return _single(wide)
     return _run(_recurrence, _recurrence_of_lines, (x, factors), axis, reverse)

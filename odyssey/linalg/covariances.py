@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -131,6 +132,7 @@ def cov(
     return squeeze(_products(x, w, left, tape), tape=tape)
 
 
+@unwarned("divide", "invalid")
 def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
     turned = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
     if x.dtype.kind == "c":
@@ -138,8 +140,7 @@ def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
     found = matmul(x, turned, tape=tape)
     if not isinstance(left, (Value, Symbol)) and left <= 0:  # no degree of freedom is left
         left = 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return div(found, left, tape=tape)
+    return div(found, left, tape=tape)
 
 
 @composite(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.linalg.matrices import definite, square
 from odyssey.ops.elementwise.arithmetic import div, mul
@@ -68,21 +69,21 @@ _PADE = (
 _REACH = 5.371920351148152
 
 
+@unwarned("over", "invalid")
 def _expm(a: Any) -> Any:
     """Scaling and squaring, after N. J. Higham, SIAM J. Matrix Anal. Appl. 26 (2005)."""
     dtype = square("expm", a)
     if not np.size(a):
         return np.zeros(np.shape(a), dtype)
     a = np.asarray(a, np.result_type(dtype, np.float64))
-    with np.errstate(over="ignore", invalid="ignore"):
-        size = np.absolute(a).sum(-2).max(-1)
-        steps = np.ceil(np.log2(np.where((size > _REACH) & (size < np.inf), size, _REACH) / _REACH))
-        found = _pade(a * np.exp2(-steps)[..., None, None])
-        for k in range(int(steps.max(initial=0))):
-            # Each as often as it was halved, so that no matrix depends on the others.
-            more = (steps > k)[..., None, None]
-            found = np.where(more, np.matmul(found, found), found)
-        return np.asarray(found, dtype)
+    size = np.absolute(a).sum(-2).max(-1)
+    steps = np.ceil(np.log2(np.where((size > _REACH) & (size < np.inf), size, _REACH) / _REACH))
+    found = _pade(a * np.exp2(-steps)[..., None, None])
+    for k in range(int(steps.max(initial=0))):
+        # Each as often as it was halved, so that no matrix depends on the others.
+        more = (steps > k)[..., None, None]
+        found = np.where(more, np.matmul(found, found), found)
+    return np.asarray(found, dtype)
 
 
 def _pade(a: Array) -> Array:
@@ -126,11 +127,11 @@ def _sqrtm(a: Any) -> Any:
         return np.zeros(np.shape(a), dtype)
     a = np.asarray(a, np.result_type(dtype, np.float64))
     flat = a.reshape(-1, *a.shape[-2:])
-    with np.errstate(all="ignore"):
-        roots = [_root_of_one(m) for m in flat]
+    roots = [_root_of_one(m) for m in flat]
     return np.asarray(np.stack(roots).reshape(a.shape), dtype)
 
 
+@unwarned()
 def _root_of_one(a: Array) -> Array:
     if np.array_equal(a, np.conj(a.T)):
         w, v = np.linalg.eigh(a)

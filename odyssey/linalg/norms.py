@@ -13,6 +13,7 @@ import numpy as np
 
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import LinAlgError, SettingError, ShapeError
 from odyssey.linalg.matrices import definite, real_part, regular, square
 from odyssey.linalg.singular_values import svdvals
@@ -334,18 +335,21 @@ def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
     x = _floating("cond", x, tape)
     if 0 in shape_of(x)[-2:]:
         raise LinAlgError(f"cond: x has shape {shape_of(x)}; matrices without elements have none")
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if p is None or (not isinstance(p, str) and p in (2, -2)):
-            s = svdvals(x, tape=tape)
-            ends = s[..., 0], s[..., -1]
-            found = div(*(ends[::-1] if p == -2 else ends), tape=tape)
-        else:
-            dtype = square("cond", x)
-            inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype), tape=tape)
-            norms = [_matrix("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
-            found = mul(*norms, tape=tape)
+    found = _condition(x, p, tape)
     numbers = logical_not(any_of(isnan(x), (-2, -1)))
     return where(logical_and(isnan(found), numbers), np.inf, found, tape=tape)
+
+
+@unwarned("divide", "invalid", "over")
+def _condition(x: Any, p: Any, tape: Any) -> Any:
+    if p is None or (not isinstance(p, str) and p in (2, -2)):
+        s = svdvals(x, tape=tape)
+        ends = s[..., 0], s[..., -1]
+        return div(*(ends[::-1] if p == -2 else ends), tape=tape)
+    dtype = square("cond", x)
+    inverse = solve_or_nan(x, np.eye(shape_of(x)[-1], dtype=dtype), tape=tape)
+    norms = [_matrix("cond", m, p, (-2, -1), False, tape) for m in (x, inverse)]
+    return mul(*norms, tape=tape)
 
 
 publish(globals())

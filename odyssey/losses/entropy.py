@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.kernels import T, select
 from odyssey.nn.activations import sigmoid, softplus
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
@@ -45,6 +46,9 @@ def _binary_in_ops(p: Any, y: Any) -> Any:
     return neg(add(mul(y, yes), mul(sub(1, y), no)))
 
 
+_log = unwarned("divide")(np.log)
+
+
 def _clipped(logarithm: Any) -> Any:
     return select(logarithm < T(-100), T(-100), logarithm)
 
@@ -68,8 +72,7 @@ _PROBABLE = (
 def binary_entropy(p: Any, y: Any, /) -> Any:
     """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
     p, y = _alike(p, y)
-    with np.errstate(divide="ignore"):
-        yes, no = np.maximum(np.log(p), -100), np.maximum(np.log(1 - p), -100)
+    yes, no = np.maximum(_log(p), -100), np.maximum(_log(1 - p), -100)
     return -(y * yes + (1 - y) * no)
 
 

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.nn import convolving
 from odyssey.nn.convolving_by_rows import (
     convolve_by_rows,
@@ -53,11 +54,11 @@ def _by_tiles(slide: Slide, images: int, part: int, each: int, groups: int) -> b
     return images * math.prod([(n + 1) // 2 for n in slide.counts[1:]]) >= _MANY_TILES
 
 
+@unwarned()
 def _finite(x: Array) -> bool:
     """Whether all numbers are finite; it may say no where they are very large."""
     flat = x.reshape(-1)
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(flat.dot(flat)))
+    return bool(np.isfinite(flat.dot(flat)))
 
 
 def convolve(x: Array, weight: Array, bias: Array | None, slide: Slide, groups: int) -> Array:

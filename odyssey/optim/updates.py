@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from contextvars import Context, ContextVar
-from functools import cache, partial
+from functools import partial
 from itertools import starmap
 from operator import call
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.commit import Plan, run_all
+from odyssey.devices.quiet import told_of_errors
 
 __all__ = ["Updates", "treatment"]
 
@@ -24,16 +25,7 @@ __all__ = ["Updates", "treatment"]
 def treatment() -> tuple[ContextVar[Any] | None, Any]:
     """Where NumPy keeps how errors are treated, and what there is now; None where some raise."""
     quiet = {"ignore", "warn"}.issuperset(np.geterr().values())
-    variable = _variable()
-    return (variable, variable.get(None)) if quiet and variable is not None else (None, None)
-
-
-@cache
-def _variable() -> ContextVar[Any] | None:
-    """The only variable that a context has in which NumPy was told of errors."""
-    context = Context()
-    context.run(np.seterrcall, None)
-    return next(iter(context), None)
+    return (told_of_errors, told_of_errors.get(None)) if quiet else (None, None)
 
 
 class Updates:
@@ -43,15 +35,13 @@ class Updates:
         self._found: dict[str, int] = {}
         self._context = Context()
         self._context.run(np.seterrcall, self._found.__setitem__)
-        # Where NumPy keeps how errors are treated; the only variable that this call has set.
-        self._variable: ContextVar[Any] | None = next(iter(self._context), None)
         self._seen: Any = self
         self._quiet = False
 
     def quiet(self) -> bool:
         """Whether floating-point errors are ignored here, or warned of."""
-        state = self._variable.get(None) if self._variable is not None else self
-        if state is not self._seen or state is self:  # to ask NumPy takes 500 ns
+        state = told_of_errors.get(None)
+        if state is not self._seen:  # to ask NumPy takes 500 ns
             told = np.geterr()
             self._quiet = {"ignore", "warn"}.issuperset(told.values())
             if self._quiet:

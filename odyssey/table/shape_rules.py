@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, shown
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.signature import Layout
@@ -146,6 +147,7 @@ def along(who: str, dtype: Dtype) -> Callable[..., Spec]:
 
 def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:
     """The rule of an elementwise op: broadcast, and run on ones for the dtype."""
+    at_ones = unwarned()(reference)  # 1 may be where a function has no value
 
     def infer(*specs: Any) -> Spec:
         operands, options = specs[: len(layout.arrays)], specs[len(layout.arrays) :]
@@ -164,8 +166,7 @@ def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., S
             ) from None
         ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in operands]
         try:
-            with np.errstate(all="ignore"):  # 1 may be where a function has no value
-                return Spec(shape, reference(*ones, *options).dtype)
+            return Spec(shape, at_ones(*ones, *options).dtype)
         except TypeError as error:
             came = ", ".join(map(str, operands))
             raise DTypeError(f"{layout.name}: {error}; came {came}") from None

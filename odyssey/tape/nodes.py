@@ -6,6 +6,7 @@ import itertools
 import weakref
 from _thread import allocate_lock
 from collections.abc import Iterator
+from itertools import starmap
 from typing import Any
 
 from odyssey.spec import Spec
@@ -137,12 +138,16 @@ class Nodes(Keeping):
             for id in [id for id, ref in named.items() if ref() is None]:
                 del named[id]
         nodes = self.nodes
-        if not _PRUNING.acquire(blocking=False):
-            return len(nodes)
+        alone: list[bool] = []
         try:
+            # One call of C, so that an interrupt finds the lock noted as soon as it is taken.
+            alone.extend(starmap(_PRUNING.acquire, [(False,)]))
+            if True not in alone:
+                return len(nodes)
             self._prune_nodes()
         finally:
-            _PRUNING.release()
+            if True in alone:
+                _PRUNING.release()
         if self.careful is not None:
             self.careful.forget_all_but(nodes)
         self.let_go()

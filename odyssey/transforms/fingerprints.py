@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
+from odyssey.devices.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape.nodes import RawNode
@@ -34,6 +35,7 @@ _PIECES = 64
 Print = tuple[Any, Any] | None
 
 
+@unwarned()
 def fingerprint(data: Any) -> Print:
     """Sums of some pieces of an array, by which another run's result is known to be the same."""
     if isinstance(data, Symbol):
@@ -44,13 +46,12 @@ def fingerprint(data: Any) -> Print:
     pieces = min(_PIECES, flat.size)
     starts = np.arange(pieces) * flat.size // pieces
     wide = np.complex128 if flat.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):
-        sums = np.add.reduceat(flat, starts, dtype=wide)
-        largest = max(abs(flat.real.max()), abs(flat.real.min()))
-        if flat.dtype.kind == "c":
-            largest = max(largest, abs(flat.imag.max()), abs(flat.imag.min()))
-        # Rounding may differ by some units in the last place where threads split the work anew.
-        tolerance = 256 * float(np.finfo(flat.dtype).eps) * (flat.size // pieces + 1) * largest
+    sums = np.add.reduceat(flat, starts, dtype=wide)
+    largest = max(abs(flat.real.max()), abs(flat.real.min()))
+    if flat.dtype.kind == "c":
+        largest = max(largest, abs(flat.imag.max()), abs(flat.imag.min()))
+    # Rounding may differ by some units in the last place where threads split the work anew.
+    tolerance = 256 * float(np.finfo(flat.dtype).eps) * (flat.size // pieces + 1) * largest
     return sums, tolerance
 
 
@@ -149,6 +150,7 @@ class _Samples:
             ops = hash((ops, value if isinstance(value, _PLAIN) else type(value).__name__))
         return ops
 
+    @unwarned()
     def measures(self) -> tuple[Array, Array]:
         """A sum of each, and its slack: far above rounding, which ops may have enlarged."""
         numbers = np.array(self.numbers)
@@ -159,10 +161,9 @@ class _Samples:
         starts = np.add.accumulate([0, *sizes[:-1]])
         shares = [_share(part.dtype) for part in self.parts]
         wide = np.concatenate(self.parts, dtype=np.float64, casting="unsafe")
-        with np.errstate(all="ignore"):
-            sums = np.add.reduceat(wide * np.resize(_weights(), wide.size), starts)
-            norms = np.add.reduceat(wide * wide, starts) ** 0.5
-            return np.append(numbers, sums), np.append(slack, shares * norms)
+        sums = np.add.reduceat(wide * np.resize(_weights(), wide.size), starts)
+        norms = np.add.reduceat(wide * wide, starts) ** 0.5
+        return np.append(numbers, sums), np.append(slack, shares * norms)
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
+from odyssey.compiler.watching.trial import _TRIALS
 from odyssey.devices.guard import GUARD
 from odyssey.table.declare import OPS
 
@@ -57,6 +58,9 @@ def interrupt(n, event="line"):
         while GUARD._is_owned():
             GUARD.release()
             assert lines[0] in ("with GUARD:", "with self._lock:", "try:"), (fired, lines)
+        while _TRIALS._is_owned():
+            _TRIALS.release()
+            assert lines[0] in ("if True in alone:", "_TRIALS.release()"), (fired, lines)
 
 
 def in_its_thread(test):

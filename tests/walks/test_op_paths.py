@@ -99,6 +99,7 @@ def recorded_call(call, operands, positions, intermediate):
 
 @together("intermediate", [False, True], ids=["leaves", "results"])
 @together("dtype", ["float64", "float32"])
+@pytest.mark.share(2)
 @every_differentiable_sample
 def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, intermediate):
     operands = draw(sample, dtype)

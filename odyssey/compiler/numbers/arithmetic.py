@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, SUFFIXES
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 
 __all__ = [
@@ -140,10 +141,10 @@ def power(x: Word, y: Word) -> Word:
 
 
 @cache
+@unwarned("invalid")
 def _roots_for_halves() -> bool:
     """Whether NumPy takes the root where the exponent is one half; not all versions do."""
-    with np.errstate(invalid="ignore"):
-        return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
+    return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
 
 
 def _product(x: Word, times: int) -> Word:

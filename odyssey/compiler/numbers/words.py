@@ -21,8 +21,14 @@ import numpy as np
 
 from odyssey.compiler.numbers import arithmetic
 from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, MEMORY, SUFFIXES, code_of
+from odyssey.devices.quiet import unwarned
 
 __all__ = ["Code", "Word", "alike"]
+
+
+@unwarned()
+def _rounded(type: str, value: Any) -> float:
+    return float(np.dtype(type).type(value))
 
 
 class Code:
@@ -59,8 +65,7 @@ class Code:
             bits = 8 * int(type[1])
             wrapped = (int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
             return Word(self, type, str(wrapped))
-        with np.errstate(all="ignore"):
-            number = float(np.dtype(type).type(value))
+        number = _rounded(type, value)
         return Word(self, type, f"0x{struct.pack('>d', number).hex().upper()}")
 
     def load(self, type: str, pointer: str, notes: str = "") -> Word:

@@ -19,6 +19,7 @@ import numpy as np
 
 from odyssey.compiler.plan.meanings import BYTES, SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.plan.views import View
+from odyssey.devices.quiet import unwarned
 from odyssey.spec import Shape
 
 __all__ = [
@@ -93,6 +94,11 @@ class Node:
     def is_number(self) -> bool:
         """Whether it is one number, computed wherever it is needed."""
         return self.kind == "number" or (self.kind == "map" and self.size == 1)
+
+
+@unwarned()
+def _cast(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype)
 
 
 def _same(x: Any) -> Any:
@@ -187,8 +193,7 @@ class Nodes:
         if x.type == type:
             return x
         if x.kind == "number":
-            with np.errstate(all="ignore"):
-                return self.number(x.work.astype(type if type != "b1" else bool), type)
+            return self.number(_cast(x.work, type if type != "b1" else bool), type)
         computed = x.type if type == "b1" else type
         return self.map(meaning(_same, 1, (), computed), [x], x.shape, type)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import starmap
 from threading import RLock
 from time import perf_counter
 from types import CoroutineType
@@ -21,6 +22,7 @@ from odyssey.graph.trace import Trace
 __all__ = ["Trial", "forget", "tried"]
 
 _TRIALS = RLock()
+_PATIENCE = 1.0  # seconds that a trial waits for that of another thread
 
 # With what stands for numbers; what is asked of one may first be asked when another is fixed.
 _MOST_TRIALS = 3
@@ -69,15 +71,18 @@ class Trial:
         self.error: Exception | None = None
         self.effects: str | None = None
         self.guards: Guards | None = None
-        # One at a time: another trial would take back to what this one did. A function that waits
-        # for threads which call compiled functions must not wait for ever.
-        alone = _TRIALS.acquire(timeout=1.0)
-        begun = perf_counter()
+        self.seconds = 0.0
+        alone: list[bool] = []
         try:
+            # One at a time: another trial would take back to what this one did. A function that
+            # waits for threads which call compiled functions must not wait for ever. The call of C
+            # that takes the lock notes it as well, so that no interrupt comes between the two.
+            alone.extend(starmap(_TRIALS.acquire, [(True, _PATIENCE)]))
+            begun = perf_counter()
             self._run(tracing, fn, args, named)
-        finally:
             self.seconds = perf_counter() - begun
-            if alone:
+        finally:
+            if True in alone:
                 _TRIALS.release()
 
     def _stand_in(self, tracing: Trace, args: tuple[Any, ...], named: dict[str, Any]) -> None:

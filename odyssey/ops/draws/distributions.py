@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.draws.generator import drawing
 from odyssey.ops.draws.philox import (
@@ -43,10 +44,10 @@ def _parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
     return value
 
 
+@unwarned("over")
 def _is_range(low: float, high: float, kind: np.dtype[Any]) -> bool:
     """Whether a dtype has both numbers, and what lies between them."""
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(kind.type(high) - kind.type(low)))
+    return bool(np.isfinite(kind.type(high) - kind.type(low)))
 
 
 def _in(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
@@ -51,13 +52,15 @@ def fabs(x: Any, /) -> Any:
     return np.fabs(x)
 
 
+_divide = unwarned("invalid")(np.divide)
+
+
 def _sign(x: Any) -> Any:
     out = np.sign(x)
     if out.dtype.kind == "c" and (far := np.isinf(np.absolute(x))).any():
         # Here NumPy's sign takes any number for imaginary whose size overflows.
         near = x * 0.25
-        with np.errstate(invalid="ignore"):
-            finite = near / np.absolute(near)
+        finite = _divide(near, np.absolute(near))
         both = np.isinf(np.real(x)) & np.isinf(np.imag(x))
         out = np.where(far & np.isfinite(x), finite, np.where(both, np.nan, out))[()]
     return out

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import (
@@ -88,32 +89,34 @@ def _power_slope(x: Any, y: Any) -> Any:
     usual = type(y) in (int, float) and y % 1 == 0 and abs(y) < 1000
     if not usual and p.dtype.kind == "f" and np.less_equal(x, 0).any():
         p = _whole(x, y, below, p)
-    with np.errstate(invalid="ignore"):
-        slope = y * p
+    slope = _times(y, p)
     return slope if np.isfinite(slope).all() else _power_slope_far(x, y, p, slope)
 
 
+_times = unwarned("invalid")(np.multiply)
+
+
+@unwarned()
 def _whole(x: Any, y: Any, below: Any, p: Any) -> Any:
     """The powers below, for numbers that are not positive and have none but whole powers.
 
     Less 1, a ``y`` that is not whole may be, and one that is very large has not changed.
     """
     part = np.not_equal(np.floor(y), y)
-    with np.errstate(all="ignore"):
-        by_division = np.power(x, y) / x
-        below_zero = np.where(part, np.nan, by_division)
-        at_zero = np.where(part, np.power(np.abs(x), below), np.where(y < 0, by_division, p))
+    by_division = np.power(x, y) / x
+    below_zero = np.where(part, np.nan, by_division)
+    at_zero = np.where(part, np.power(np.abs(x), below), np.where(y < 0, by_division, p))
     wrong = np.less_equal(x, 0) & (part | np.equal(below, y) & np.isfinite(y))
     return np.where(wrong, np.where(np.equal(x, 0), at_zero, below_zero), p).astype(p.dtype)[()]
 
 
+@unwarned()
 def _power_slope_far(x: Any, y: Any, p: Any, slope: Any) -> Any:
     """The same where ``p``, the power below, has overflowed, or ``y`` is infinite."""
-    with np.errstate(all="ignore"):
-        near = np.isfinite(x) & np.not_equal(x, 0)
-        slope = np.where(near & np.isinf(p), y * np.power(x, y) / x, slope)
-        slope = np.where(np.isinf(y) & np.less(x, 0), np.nan, slope)
-        return np.where(np.equal(p, 0), p, slope)[()]
+    near = np.isfinite(x) & np.not_equal(x, 0)
+    slope = np.where(near & np.isinf(p), y * np.power(x, y) / x, slope)
+    slope = np.where(np.isinf(y) & np.less(x, 0), np.nan, slope)
+    return np.where(np.equal(p, 0), p, slope)[()]
 
 
 def _power_slope_scalar(x: Any, y: Any) -> Any:
@@ -156,10 +159,14 @@ def _power_log(x: Any, y: Any) -> Any:
     at_zero = np.equal(x, 0) & np.greater_equal(y, 0)
     # (x may be a Python number, or y alone complex.)
     base = np.where(at_zero, 1, x).astype(out.dtype)
-    with np.errstate(invalid="ignore"):
-        # Where the power has fallen to 0 the logarithm may be infinite.
-        fallen = np.equal(out, 0) & np.greater_equal(x, 0)
-        return np.where(fallen, out, out * np.log(base))[()]
+    # Where the power has fallen to 0 the logarithm may be infinite.
+    fallen = np.equal(out, 0) & np.greater_equal(x, 0)
+    return np.where(fallen, out, _times_logarithm(out, base))[()]
+
+
+@unwarned("invalid")
+def _times_logarithm(x: Any, base: Any) -> Any:
+    return x * np.log(base)
 
 
 def _power_log_scalar(x: Any, y: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
@@ -19,11 +20,15 @@ from odyssey.table.samples import APART, PAIRS, reject, sample
 _COMPLEX = reject(np.array([1j]), 1.0, error=DTypeError, match="not supported for the input types")
 
 
+@unwarned("invalid")
+def _away(x: Any, y: Any, base: float) -> Any:
+    return np.asarray((x - y) * math.log(base))
+
+
 def _share(x: Any, y: Any, base: float) -> Any:
     x, y = promoted(x, y)
     # By the difference, since what is common to large exponents says nothing.
-    with np.errstate(invalid="ignore"):
-        away = np.asarray((x - y) * math.log(base))
+    away = _away(x, y, base)
     if away.dtype.kind == "c":
         raise TypeError("needs real numbers")
     e = np.exp(-np.abs(away))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
@@ -231,8 +232,7 @@ _ANGLES = [sample(*s.operands, low=0.5) for s in PAIRS]
 
 def _direction(x: Any, y: Any) -> Any:
     x, y = promoted(x, y)
-    with np.errstate(over="ignore", under="ignore"):
-        squares = np.asarray(x * x + y * y)
+    squares = _sum_of_squares(x, y)
     limits = np.finfo(squares.dtype)
     low, high = limits.tiny * 2.0**limits.nmant, limits.max
     if not squares.size or (squares.min() > low and squares.max() <= high):
@@ -243,11 +243,19 @@ def _direction(x: Any, y: Any) -> Any:
         length < 1, length.dtype.type(2.0 ** (limits.nmant + 2)), length.dtype.type(0.25)
     )
     far = np.isinf(x) & np.isfinite(y)
-    with np.errstate(invalid="ignore"):
-        middle = np.where(far, np.sign(x), x * scale)
-        length = np.where(far, 1, np.hypot(x * scale, y * scale))
-        out = np.where(length == 0, 0, middle / np.where(length == 0, 1, length))
+    middle = np.where(far, np.sign(x), _times(x, scale))
+    length = np.where(far, 1, np.hypot(_times(x, scale), _times(y, scale)))
+    out = np.where(length == 0, 0, _divide(middle, np.where(length == 0, 1, length)))
     return out.astype(limits.dtype)[()]
+
+
+@unwarned("over", "under")
+def _sum_of_squares(x: Any, y: Any) -> Any:
+    return np.asarray(x * x + y * y)
+
+
+_times: Any = unwarned("invalid")(np.multiply)
+_divide: Any = unwarned("invalid")(np.divide)
 
 
 def _swing(g: Any, across: Any, x: Any, y: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import word
 from odyssey.devices.arrays import as_array
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.indexing import getitem
@@ -48,8 +49,7 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
     short = min(least, wanted) < _SHORT
     if method == "direct" or dtype.kind not in "fc" or (method == "auto" and short):
         return np.convolve(a, v, mode)
-    with np.errstate(over="ignore", invalid="ignore"):
-        out = _by_transforms(a.reshape(-1), v.reshape(-1), dtype)
+    out = _by_transforms(a.reshape(-1), v.reshape(-1), dtype)
     if not np.isfinite(out).all():
         # Transforms spread what is no number over all of the result, and may overflow on their way.
         return np.convolve(a, v, mode)
@@ -57,6 +57,7 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
     return out[first : out.size - first - (mode == "same" and least % 2 == 0)]
 
 
+@unwarned("over", "invalid")
 def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     n = a.size + v.size - 1
     m = smooth(n)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, number
+from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
@@ -128,11 +129,13 @@ def var(
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
+_divide = unwarned("invalid")(np.divide)
+
+
 def _over_length(x: Any, length: Any) -> Any:
     if np.all(length):
         return np.divide(x, length)
-    with np.errstate(invalid="ignore"):
-        out = np.divide(x, length)
+    out = _divide(x, length)
     return np.where(np.equal(x, 0) & np.equal(length, 0), out.dtype.type(0), out)[()]
 
 
@@ -185,9 +188,13 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     size = np.abs(x)
     peak = np.max(size, axis, keepdims=True, initial=0)
     scale = np.where((peak > 0) & np.isfinite(peak), peak, peak.dtype.type(1))
-    with np.errstate(invalid="ignore"):
-        scaled = np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
+    scaled = _std_scaled(x, scale, axis, ddof)
     return scaled.reshape(np.shape(out)).astype(out.dtype)[()]
+
+
+@unwarned("invalid")
+def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
+    return np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
 
 
 @op(
@@ -244,9 +251,13 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     # Subtracting the largest keeps exp from overflowing; an infinite one must not meet itself.
     top = np.max(x.real, axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, x.real.dtype.type(0))
-    with np.errstate(divide="ignore", over="ignore"):
-        out = np.log(np.add.reduce(np.exp(x - top), axis, keepdims=True)) + top
+    out = _log_of_sum(x, top, axis)
     return out.reshape(reduced_shape("logsumexp", x.shape, axis, keepdims))[()]
+
+
+@unwarned("divide", "over")
+def _log_of_sum(x: Any, top: Any, axis: Any) -> Any:
+    return np.log(np.add.reduce(np.exp(x - top), axis, keepdims=True)) + top
 
 
 def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:

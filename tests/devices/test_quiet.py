@@ -1,0 +1,103 @@
+"""What NumPy says of floating-point errors, and that nothing of ours changes it."""
+
+import re
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.devices.quiet import unwarned
+
+PACKAGE = Path(od.__file__).parent
+ZERO, ONE = np.zeros(2), np.ones(2)
+
+
+@unwarned("divide")
+def inverse(x):
+    return np.divide(1.0, x), np.geterr()
+
+
+def test_of_the_kinds_that_are_named_nothing_is_said_and_of_others_as_the_caller_wants():
+    with np.errstate(divide="raise", invalid="raise", over="call", under="warn"):
+        told = np.geterr()
+        out, within = inverse(ZERO)
+        assert np.isinf(out).all()
+        assert within == {**told, "divide": "ignore"}
+        assert np.geterr() == told
+        with pytest.raises(FloatingPointError):
+            unwarned("divide")(np.subtract)(np.inf, np.inf)
+        assert np.geterr() == told
+    assert inverse(ONE)[1] == {**np.geterr(), "divide": "ignore"}
+    assert set(unwarned()(np.geterr)().values()) == {"ignore"}
+
+
+def test_threads_have_each_what_they_told():
+    seen = {}
+
+    def work(mode):
+        with np.errstate(over=mode):
+            for _ in range(200):
+                seen.setdefault(mode, set()).add(inverse(ONE)[1]["over"])
+
+    threads = [threading.Thread(target=work, args=(m,)) for m in ("ignore", "warn", "raise")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {mode: {mode} for mode in ("ignore", "warn", "raise")}
+
+
+def test_a_function_keeps_its_name_and_what_it_is_documented_with():
+    assert inverse.__name__ == "inverse"
+    assert unwarned()(np.add).__name__ == "add"
+
+
+def test_ops_within_are_recorded_on_the_tape_that_is_open_outside():
+    x = od.Variable([1.0, 2.0], requires_grad=True)
+    with od.GradientTape() as tape:
+        y = unwarned()(lambda v: ops.sum(v * v))(x)
+    tape.backward(y)
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+CALLS = {
+    "a range": lambda: ops.random_uniform(8, rng=od.Generator(1)),
+    "logsumexp": lambda: od.ops.logsumexp(np.array([1.0, -np.inf])),
+    "a slope of powers": lambda: od.grad(lambda x: ops.sum(x**2.5))(np.array([0.0, 2.0])),
+    "expm": lambda: od.linalg.expm(np.eye(2)),
+}
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_ctrl_c_at_any_moment_leaves_what_numpy_was_told(name):
+    told, call = np.geterr(), CALLS[name]
+    call()  # what it imports would be interrupted in its loading
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for k in range(200):
+            with suppress(KeyboardInterrupt):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (k + 1))
+                    call()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            assert np.geterr() == told, k
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_no_function_leaves_it_to_python_to_end_what_it_told_numpy():
+    calls = re.compile(r"np\.errstate\((?!all=\"ignore\"\)``)|[^.]with .*errstate")
+    found = [str(p) for p in PACKAGE.rglob("*.py") if calls.search(p.read_text("utf-8"))]
+    assert not found, "use odyssey.devices.quiet.unwarned: Ctrl-C may come within errstate"
