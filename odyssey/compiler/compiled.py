@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +29,7 @@ from odyssey.compiler.watching.arguments import (
     taken_by,
 )
 from odyssey.compiler.watching.trial import Trial, forget, tried
+from odyssey.table.choosing import briefly
 from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
@@ -287,7 +288,9 @@ class Compiled(Inspected):
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
-        result = self._fn(*args, **named)
+        # The next run will be one of a program, or in the end nothing but runs like this one.
+        run = partial(briefly, self._fn) if alone and case.why is None else self._fn
+        result = run(*args, **named)
         if alone:
             case.seen = True
             if case.why is None and shows(result, inputs(args, named)):

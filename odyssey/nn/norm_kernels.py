@@ -14,7 +14,7 @@ import numpy as np
 from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Array, Shape
-from odyssey.table.choosing import FACTOR
+from odyssey.table.choosing import FACTOR, is_brief
 from odyssey.table.shape_rules import normalize_axes
 
 __all__ = [
@@ -239,6 +239,7 @@ def batch_moments(x: Any) -> tuple[Array, Array] | None:
     from odyssey.kernels import norms
 
     large = type(x) is np.ndarray and x.size >= SIZES["layer_norm"] * FACTOR[0]
+    large = large and not is_brief()
     if not large or x.dtype.char not in "fd" or _lies(x, (0, *range(2, x.ndim)))[0] != "channels":
         return None
     mean, variance = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)

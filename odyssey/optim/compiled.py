@@ -19,7 +19,7 @@ from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
 from odyssey.optim.in_place import Call, Place, Program, bound
 from odyssey.spec import Array
-from odyssey.table.choosing import FACTOR
+from odyssey.table.choosing import FACTOR, is_brief
 
 __all__ = ["CompiledUpdate", "compiled_update"]
 
@@ -63,7 +63,7 @@ def compiled_update(
     """The update of arrays by one loop, where they are large; None where NumPy is to do it."""
     p = arrays["p"]
     work = p.size * len(program.calls)
-    if p.dtype.char not in "fd" or work < SIZES[OPTIMIZER_STEP] * FACTOR[0]:
+    if p.dtype.char not in "fd" or work < SIZES[OPTIMIZER_STEP] * FACTOR[0] or is_brief():
         return None
     try:
         return CompiledUpdate(program, arrays, steps)

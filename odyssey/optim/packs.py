@@ -17,6 +17,7 @@ from odyssey.optim.groups import Group
 from odyssey.optim.in_place import Program, Update
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
+from odyssey.table.choosing import is_brief
 from odyssey.table.operands import real_dtype
 from odyssey.table.value import Together, Value, writing
 from odyssey.variable import Variable
@@ -152,7 +153,10 @@ class Pack:
             self._settle(rule, program)
         update = self._updates.get(j)
         if update is None:
-            update = self._updates[j] = self._update(j, program)
+            update = self._update(j, program)
+            if is_brief():  # later steps, of which there may be many, choose anew
+                return update.plan if g is self.grads else update.reading(g)
+            self._updates[j] = update
         if g is not self.grads:
             return update.reading(g)
         self._known, self._calls = None, update.plan

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,15 @@ from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec, spec_of
 from odyssey.table.meaning import Kernel
 
-__all__ = ["FACTOR", "USUAL_FACTOR", "by_scalar", "by_size", "first_fitting", "first_leaving"]
+__all__ = [
+    "FACTOR",
+    "USUAL_FACTOR",
+    "by_scalar",
+    "by_size",
+    "first_fitting",
+    "first_leaving",
+    "is_brief",
+]
 
 Run = Callable[..., Any]
 
@@ -22,6 +32,27 @@ USUAL_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else
 
 FACTOR = [USUAL_FACTOR]
 """By what the sizes are multiplied from which ops run compiled kernels: infinity is never."""
+
+_BRIEF = ContextVar("_BRIEF", default=False)
+
+
+def is_brief() -> bool:
+    """Whether NumPy is to do here what kernels would for which numba is not loaded yet."""
+    return _BRIEF.get() and "numba" not in sys.modules and FACTOR[0] > 0
+
+
+def briefly(fn: Run, /, *args: Any, **named: Any) -> Any:
+    """Call a function that will not run again, and so is not worth the import of numba.
+
+    That takes 0.4 seconds and 75 MB, where NumPy does the same in some milliseconds.
+    """
+    begun: list[Token[bool]] = []
+    try:
+        begun.extend(map(_BRIEF.set, [True]))  # one call of C: no interrupt comes in between
+        return fn(*args, **named)
+    finally:
+        for token in begun:
+            _BRIEF.reset(token)
 
 
 def by_size(
@@ -53,10 +84,10 @@ def by_size(
         return True
 
     def run(*values: Any) -> Any:
-        return (usual if few(*values) else large)(*values)
+        return (usual if few(*values) or is_brief() else large)(*values)
 
     def run_one(x: Any, *options: Any) -> Any:  # without a tuple of all: 60 ns less
-        return (usual if x.size < least * FACTOR[0] else large)(x, *options)
+        return (usual if x.size < least * FACTOR[0] or is_brief() else large)(x, *options)
 
     chosen = run_one if count == 1 else run
     large_leaving = first_leaving(own, leaving)
@@ -64,7 +95,7 @@ def by_size(
         return chosen, None
 
     def forward(*values: Any) -> Any:
-        if few(*values):
+        if few(*values) or is_brief():
             return None if leaving is None else leaving(*values)
         return large_leaving(*values)
 

@@ -15,7 +15,7 @@ import numpy as np
 from odyssey.errors import DeviceError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
-from odyssey.table.choosing import FACTOR
+from odyssey.table.choosing import FACTOR, is_brief
 from odyssey.table.signature import Rule, asked
 from odyssey.table.steps import Steps
 from odyssey.table.value import NUMBERS, Symbol
@@ -40,7 +40,7 @@ def fused(row: Any, rule: Rule, usual: Rule) -> Rule:
     @wraps(usual)
     def run(g: Any, *values: Any) -> Any:
         left = len(values) > len(names) and type(values[-1]) is tuple  # the kernel left slopes
-        if left or g.size < least * FACTOR[0]:
+        if left or g.size < least * FACTOR[0] or is_brief():
             return usual(g, *values)
         given = [g, *[values[k] for k in arrays]]
         dtype, shape = g.dtype, g.shape

@@ -1,6 +1,5 @@
 """A compiled step that is stopped anywhere leaves nothing open, and what the eager one leaves."""
 
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from odyssey.devices.locks import locked_bytes
 from odyssey.table.declare import OPS
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
+from support import faults
 from support.two_worlds import World
 
 COMPILER = str(Path(od.__file__).parent / "compiler")
@@ -43,29 +43,6 @@ def failing_kernel(n, error):
     finally:
         for row, kernel in kernels.items():
             row.use(kernel)
-
-
-@contextmanager
-def interrupted_line(n):
-    """Raise KeyboardInterrupt at the ``n``-th line of the compiler that a block runs."""
-    lines = []
-
-    def step(frame, event, arg):
-        if event == "line":
-            lines.append(frame)
-            if len(lines) == n:
-                raise KeyboardInterrupt
-        return step
-
-    def enter(frame, event, arg):
-        return step if frame.f_code.co_filename.startswith(COMPILER) else None
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield lines
-    finally:
-        sys.settrace(before)
 
 
 def batch():
@@ -134,7 +111,7 @@ def test_an_interrupt_at_any_line_of_the_first_call_changes_nothing_but_by_the_r
         n += stride
         world = World(3, True)
         try:
-            with interrupted_line(n):
+            with faults.interrupt(n, within=COMPILER):
                 world.use["step"](x, y)
         except KeyboardInterrupt:
             assert look(world) in (fresh, stepped), n
@@ -165,7 +142,7 @@ def test_an_interrupt_at_any_line_of_a_first_call_leaves_what_the_function_holds
 
         x = np.ones(2)
         try:
-            with interrupted_line(n):
+            with faults.interrupt(n, within=COMPILER):
                 od.compile(step)(x)
         except KeyboardInterrupt:
             calls = Counter.count  # none, or that of the run

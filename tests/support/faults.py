@@ -23,10 +23,10 @@ class FaultError(Exception):
 
 
 @contextmanager
-def interrupt(n, event="line"):
+def interrupt(n, event="line", within=PACKAGE):
     """Raise KeyboardInterrupt at the ``n``-th line or opcode of the package that a block runs.
 
-    The block sees whether it came to that.
+    Or of those of a folder in it. The block sees whether it came to that.
     """
     places, fired, lines = itertools.count(1), [], []
 
@@ -38,7 +38,7 @@ def interrupt(n, event="line"):
         return here
 
     def enter(frame, what, arg):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         if event == "opcode":
             frame.f_trace = here  # first: CPython 3.13 overlooks the flag of a frame without one
