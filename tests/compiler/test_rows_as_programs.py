@@ -62,4 +62,4 @@ def test_every_sample_of_a_row_is_the_same_as_a_program(row):
     for name in BY_ROW[row.name]:
         walk(name, FLOATS, forward)
     for name in DERIVED[row.name]:
-        walk(name, FLOATS, derivatives)
+        walk(name, [picked(name, FLOATS)], derivatives)
