@@ -1,6 +1,9 @@
 """Programs that threads share give what they give in one thread, bit for bit."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -344,3 +347,37 @@ def test_parts_of_a_loop_have_the_threads_of_the_function(monkeypatch):
     assert fn.statistics().native
     assert given == [2, 2]
     np.testing.assert_allclose(got, np.full(300_000, 4 * np.e), rtol=1e-15)
+
+
+SMALL_PRODUCTS = """
+import os, time
+import numpy as np, odyssey as od
+
+a = np.ones((256, 512), np.float32)
+weights = [np.ones((512, 10), np.float32), np.ones((512, 40), np.float32)]
+multiply = od.compile(lambda a, b, c: (a @ b, a @ c), threads=1)
+for _ in range(3):
+    multiply(a, *weights)
+time.sleep(0.3)  # until the threads that the first call woke sleep again
+
+tasks = os.listdir("/proc/self/task")
+def used():
+    stats = [open(f"/proc/self/task/{t}/stat").read().rpartition(")")[2].split() for t in tasks]
+    return sum(int(s[11]) + int(s[12]) for t, s in zip(tasks, stats) if t != str(os.getpid()))
+
+before, end = used(), time.perf_counter() + 0.4
+while time.perf_counter() < end:
+    multiply(a, *weights)
+print(used() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="nobody tells of threads here")
+def test_products_too_small_to_be_shared_wake_no_thread_of_the_library_where_one_is_asked_for():
+    if not all(blas.thread_setters()):
+        pytest.skip("NumPy's library of products lets nobody ask for its threads")
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    environment["OPENBLAS_NUM_THREADS"] = "2"
+    command = [sys.executable, "-c", SMALL_PRODUCTS]
+    told = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    assert int(told.stdout) <= 2, "hundredths of seconds of other threads"  # 40 of them without

@@ -20,6 +20,8 @@ __all__ = ["Product"]
 SMALL = 4096
 # Loops of longer sums would leave BLAS's accuracy behind.
 LONGEST = 32
+# From so many multiplications on libraries take threads of their own.
+_LONE = 1 << 17
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112
 _LETTERS = {"f4": "s", "f8": "d"}
 
@@ -55,7 +57,7 @@ class Product(Tiles):
             self.one = math.prod(batch) == 1
             self._each(0, [], operands)
             return
-        length, size = batch[found.depth], found.length
+        length, size, self.within = batch[found.depth], found.length, True
 
         def block(k: Word, first: Word, count: int | Word) -> None:
             self.range = found.depth, first, count
@@ -71,6 +73,8 @@ class Product(Tiles):
 
     # Whether this is one product, and none of a batch.
     one = False
+    # Whether the library was told already how many threads it has.
+    within = False
     # The axis of a batch of which a block is written, its first index and its length.
     range: tuple[int, Word, int | Word] | None = None
 
@@ -99,6 +103,25 @@ class Product(Tiles):
         code.line("call void @ody_leave()")
         code.line("br label %done")
         code.label("done")
+
+    def _in_step(self, whole: Callable[[], None], work: int) -> None:
+        """A product that is not shared, in one thread where a number of threads was asked for.
+
+        Else the library would take several by itself, and its threads look for more work long
+        after, on the cores that blocks of loops are for.
+        """
+        if self.alone or self.within or work < _LONE:
+            whole()
+            return
+        code = self.code
+        threads = code.op("i8", f"call i64 @ody_enter(i64 {self.own_threads().text})")
+        entered = code.op("b1", f"icmp ne i64 {threads.text}, 0")
+        whole()
+        code.line(f"br i1 {entered.text}, label %leave, label %left")
+        code.label("leave")
+        code.line("call void @ody_leave()")
+        code.line("br label %left")
+        code.label("left")
 
     def _tensors(
         self, pointers: list[str], views: tuple[View, View, View], axes: Inner, summed: bool
@@ -262,7 +285,7 @@ class Product(Tiles):
 
         size = part_of_product(m, n, k) if self.one and not self.alone else None
         if size is None:
-            whole()
+            self._in_step(whole, m * n * k)
         else:
             self._or_blocks(max(m, n), size, whole, block, False)
 
