@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple
 
@@ -42,7 +42,6 @@ _LIMIT = 256
 _MOST = 8
 # How often a first run may leave something that keeps a program from being made.
 _TRIES = 3
-
 
 # No keywords, what runs a program of these, and what does where that did nothing.
 _UNNAMED: tuple[tuple[str, ...], Any, Any] = (), missed, missed
@@ -288,9 +287,10 @@ class Compiled(Inspected):
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
-        # The next run will be one of a program, or in the end nothing but runs like this one.
-        run = partial(briefly, self._fn) if alone and case.why is None else self._fn
-        result = run(*args, **named)
+        if alone and case.why is None:  # a program may do the next run
+            result = briefly(self._fn, *args, **named)
+        else:
+            result = self._fn(*args, **named)
         if alone:
             case.seen = True
             if case.why is None and shows(result, inputs(args, named)):

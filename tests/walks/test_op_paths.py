@@ -56,6 +56,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.share(2)
 @together("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 @every_differentiable_sample
 def test_strides_change_neither_value_nor_derivatives(row, sample, layout):
