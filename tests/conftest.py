@@ -48,12 +48,15 @@ def _let_go(module, name):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown():
-    """Let no test leave what later ones would see: exceptions being handled, warnings, locks."""
+    """Let no test leave what later ones would see: an exception being handled, locks, warnings.
+
+    NumPy prints arrays within ``np.errstate``; a signal that a test sends may come in the midst of
+    that. What NumPy was told is therefore put back and not asserted; see devices/test_quiet.py.
+    """
     yield
     held = [lock for module, lock in LOCKS if module in sys.modules and _let_go(module, lock)]
-    assert not held
-    left, _ = np.geterr(), np.seterr(**WARNINGS)
-    assert (sys.exception(), left) == (None, WARNINGS)
+    np.seterr(**WARNINGS)
+    assert (sys.exception(), held) == (None, [])
 
 
 @pytest.hookimpl(tryfirst=True)
