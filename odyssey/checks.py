@@ -19,6 +19,7 @@ from odyssey.errors import (
     SettingError,
     ShapeError,
 )
+from odyssey.quiet import apart
 
 __all__ = [
     "STUMBLES",
@@ -44,6 +45,7 @@ STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
 """
 
 _WIDTH = 80
+_repr = apart(repr)  # of arrays, which NumPy prints within an np.errstate
 
 # Of a number that is shown digit by digit, and of a list that is shown element by element.
 _LENGTH = 8
@@ -68,7 +70,7 @@ def shown(value: Any) -> str:
     ('aaa..', 'an int')
     """
     try:
-        text = " ".join(repr(value).split())
+        text = " ".join(_repr(value).split())
     except Exception:  # repr of a stranger: too deep, too many digits, or broken
         return article(type(value).__name__)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 2]}.."

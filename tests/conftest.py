@@ -48,15 +48,11 @@ def _let_go(module, name):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown():
-    """Let no test leave what later ones would see: an exception being handled, locks, warnings.
-
-    NumPy prints arrays within ``np.errstate``; a signal that a test sends may come in the midst of
-    that. What NumPy was told is therefore put back and not asserted; see devices/test_quiet.py.
-    """
+    """Let no test leave what later ones would see: an exception being handled, locks, warnings."""
     yield
     held = [lock for module, lock in LOCKS if module in sys.modules and _let_go(module, lock)]
-    np.seterr(**WARNINGS)
-    assert (sys.exception(), held) == (None, [])
+    told = np.seterr(**WARNINGS)
+    assert (sys.exception(), held, told) == (None, [], WARNINGS)
 
 
 @pytest.hookimpl(tryfirst=True)

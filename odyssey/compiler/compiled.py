@@ -40,7 +40,8 @@ __all__ = ["Compiled", "Statistics"]
 _LIMIT = 256
 # How many programs one combination may have, for numbers and surroundings that differ.
 _MOST = 8
-# How often a first run may leave something that keeps a program from being made.
+# How often a first run may leave what keeps a program from being made; and do without numba, since
+# of ever new shapes each run is a first one.
 _TRIES = 3
 
 # No keywords, what runs a program of these, and what does where that did nothing.
@@ -287,10 +288,8 @@ class Compiled(Inspected):
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
-        if alone and case.why is None:  # a program may do the next run
-            result = briefly(self._fn, *args, **named)
-        else:
-            result = self._fn(*args, **named)
+        brief = alone and case.why is None and len(self._known) <= _TRIES
+        result = briefly(self._fn, *args, **named) if brief else self._fn(*args, **named)
         if alone:
             case.seen = True
             if case.why is None and shows(result, inputs(args, named)):

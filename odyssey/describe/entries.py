@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import OdysseyError
+from odyssey.quiet import unwarned
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import MISSING_OPS

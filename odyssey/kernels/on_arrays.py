@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.kernels.scalars import Program, Term, program
+from odyssey.quiet import unwarned
 from odyssey.spec import Array
 
 __all__ = ["on_arrays"]

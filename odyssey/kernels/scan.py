@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.kernels.loops import Loop, loop
+from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 
 __all__ = [

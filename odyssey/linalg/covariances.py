@@ -8,7 +8,6 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -20,6 +19,7 @@ from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.diagonals import diag
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squeeze
+from odyssey.quiet import unwarned
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value

@@ -19,6 +19,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import real_part, square
 from odyssey.linalg.products import matmul
 from odyssey.linalg.solving import raising
@@ -147,7 +148,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
     Only the triangle that is read has a gradient. Where eigenvalues are equal, derivatives of the
     vectors, and second ones, are not defined: infinities and NaN show it.
     """
-    return np.linalg.eigh(a, UPLO)
+    return lapack.eigh(a, UPLO)
 
 
 @op(
@@ -174,7 +175,7 @@ def eigvalsh(a: Any, /, UPLO: str = "L") -> Any:
     Only the triangle that is read has a gradient. Where eigenvalues are equal, second derivatives
     are not defined: infinities and NaN show it.
     """
-    return np.linalg.eigvalsh(a, UPLO)
+    return lapack.eigvalsh(a, UPLO)
 
 
 publish(globals())

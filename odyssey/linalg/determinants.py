@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import real_part, regular, square
 from odyssey.linalg.products import matmul
 from odyssey.linalg.solving import solve_or_nan
@@ -65,9 +66,9 @@ def _turning(a: Any) -> tuple[Array, Array, Array, Any]:
     lost = ~np.isfinite(a).all((-2, -1))
     if lost.any():
         a = np.where(lost[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
-    u, s, vh = np.linalg.svd(a)
+    u, s, vh = lapack.svd(a)
     s[lost] = np.nan
-    return u, s, vh, np.linalg.det(np.matmul(u, vh))[..., None, None]
+    return u, s, vh, lapack.det(np.matmul(u, vh))[..., None, None]
 
 
 _NEXT, _LAST = np.array([1, 2, 0]), np.array([2, 0, 1])
@@ -209,7 +210,7 @@ def det(a: Any, /) -> Any:
 
     Two derivatives are right for singular matrices as well; for these the third is NaN.
     """
-    return np.linalg.det(a)
+    return lapack.det(a)
 
 
 def _log_spec(a: Spec) -> tuple[Spec, Spec]:
@@ -258,7 +259,7 @@ def slogdet(a: Any, /) -> Any:
     The sign of real matrices is a step, of derivative 0. A singular matrix has the sign 0, the
     logarithm -inf, and NaN for its gradient.
     """
-    return np.linalg.slogdet(a)
+    return lapack.slogdet(a)
 
 
 @composite(

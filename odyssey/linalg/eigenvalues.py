@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, LinAlgError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import square
 from odyssey.linalg.products import matmul
 from odyssey.linalg.solving import solve_or_nan
@@ -48,13 +49,13 @@ def _eigen_spec(a: Any) -> tuple[Spec, Spec]:
 
 def _eig(a: Any) -> Any:
     dtype = _complex(square("eig", a))
-    w, v = np.linalg.eig(a)
+    w, v = lapack.eig(a)
     return _EIG(w.astype(dtype, copy=False), v.astype(dtype, copy=False))
 
 
 def _eigvals(a: Any) -> Any:
     dtype = _complex(square("eigvals", a))
-    return np.linalg.eigvals(a).astype(dtype, copy=False)
+    return lapack.eigvals(a).astype(dtype, copy=False)
 
 
 # ------------------------------------------------------------------ rules

@@ -11,6 +11,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError, SettingError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import real_part, rectangular, regular
 from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.linalg.solving import solve_or_nan
@@ -295,7 +296,7 @@ def _qr_push(t: Any, q: Any, r: Any) -> tuple[Any, Any]:
 )
 def qr_factors(a: Any, /, mode: str = "reduced") -> Any:
     """``Q``, of orthonormal columns, and ``R``, an upper triangle, of ``a = Q @ R``; see ``qr``."""
-    return np.linalg.qr(a, mode)
+    return lapack.qr(a, mode)
 
 
 @composite(

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import definite, square
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, where
@@ -25,6 +25,7 @@ from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import matrix_transpose
+from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -95,7 +96,7 @@ def _pade(a: Array) -> Array:
     odd = np.matmul(a, odd + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye)
     even = np.matmul(a6, b[12] * a6 + b[10] * a4 + b[8] * a2)
     even = even + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
-    found: Array = np.linalg.solve(even - odd, even + odd)
+    found: Array = lapack.solve(even - odd, even + odd)
     return found
 
 
@@ -134,7 +135,7 @@ def _sqrtm(a: Any) -> Any:
 @unwarned()
 def _root_of_one(a: Array) -> Array:
     if np.array_equal(a, np.conj(a.T)):
-        w, v = np.linalg.eigh(a)
+        w, v = lapack.eigh(a)
         # What rounding made of 0 is none.
         w = np.where(np.absolute(w) <= len(w) * np.finfo(w.dtype).eps * np.absolute(w).max(), 0, w)
         root: Array = np.matmul(v * np.sqrt(w), np.conj(v.T))
@@ -154,8 +155,8 @@ def _newton(a: Array) -> Array:
     m, x = a, a
     size = float(np.inf)
     for _ in range(_MOST_STEPS):
-        inverse = np.linalg.inv(m)
-        sign, log = np.linalg.slogdet(m)
+        inverse = lapack.inv(m)
+        sign, log = lapack.slogdet(m)
         far = size > 1e-2
         mu = np.exp(-log / (2 * n)) if far and sign else 1.0
         x = 0.5 * mu * np.matmul(x, eye + inverse / mu**2)

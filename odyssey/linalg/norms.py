@@ -13,7 +13,6 @@ import numpy as np
 
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import LinAlgError, SettingError, ShapeError
 from odyssey.linalg.matrices import definite, real_part, regular, square
 from odyssey.linalg.singular_values import svdvals
@@ -26,6 +25,7 @@ from odyssey.ops.folds.reductions import any as any_of
 from odyssey.ops.folds.reductions import max, min, spread, sum
 from odyssey.ops.folds.statistics import over_length
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
+from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import composite, op, publish

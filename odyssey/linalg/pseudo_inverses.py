@@ -14,6 +14,7 @@ import numpy as np
 
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import (
     batch_of,
@@ -67,7 +68,7 @@ def _pinv(a: Any, rcond: float, hermitian: bool, rtol: None) -> Any:
         return np.zeros(spec.shape, spec.dtype)
     if not hermitian:
         refuse_not_finite("pinv", a)
-    return np.linalg.pinv(a, rcond, hermitian)
+    return lapack.pinv(a, rcond, hermitian)
 
 
 def _pinv_pull(g: Any, a: Any, out: Any, hermitian: bool) -> Any:
@@ -145,7 +146,7 @@ def _least_squares(a: Any, b: Any, rcond: float | None) -> Any:
     a, b = np.asarray(a), np.asarray(b)
     refuse_not_finite("least_squares", a)
     if a.ndim == 2 and b.ndim in (1, 2):
-        return np.linalg.lstsq(a, b, rcond)[0]
+        return lapack.lstsq(a, b, rcond)[0]
     spec = _squares_spec(a, b, rcond)
     right = b[:, None] if b.ndim == 1 else b
     batch = spec.shape[:-1] if b.ndim == 1 else spec.shape[:-2]
@@ -153,7 +154,7 @@ def _least_squares(a: Any, b: Any, rcond: float | None) -> Any:
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     out = np.empty((*batch, a.shape[-1], right.shape[-1]), spec.dtype)
     for place in np.ndindex(batch):
-        out[place] = np.linalg.lstsq(left[place], right[place], rcond)[0]
+        out[place] = lapack.lstsq(left[place], right[place], rcond)[0]
     return out.reshape(spec.shape)
 
 

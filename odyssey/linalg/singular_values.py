@@ -16,6 +16,7 @@ import numpy as np
 
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import eigh
 from odyssey.linalg.matrices import real_part, rectangular, refuse_not_finite, square
 from odyssey.linalg.products import adjoint_of, matmul
@@ -173,7 +174,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
     With ``full_matrices`` the vectors are all of a basis.
     """
     refuse_not_finite("svd_factors", a)
-    return np.linalg.svd(a, full_matrices)
+    return lapack.svd(a, full_matrices)
 
 
 @op(
@@ -191,7 +192,7 @@ def svdvals(a: Any, /) -> Any:
 
     Where some are equal, second derivatives are not defined: infinities and NaN show it.
     """
-    return np.linalg.svd(a, compute_uv=False)
+    return lapack.svd(a, compute_uv=False)
 
 
 @composite(
@@ -277,7 +278,7 @@ def _rank_spec(a: Spec, *options: Any) -> Spec:
 
 
 def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
-    return np.asarray(np.linalg.matrix_rank(a, tol, hermitian, rtol=rtol), np.intp)[()]
+    return np.asarray(lapack.matrix_rank(a, tol, hermitian, rtol=rtol), np.intp)[()]
 
 
 @op(

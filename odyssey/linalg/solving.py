@@ -16,6 +16,7 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
+from odyssey.linalg import lapack
 from odyssey.linalg.matrices import batch_of, precision, regular, square
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import neg
@@ -56,7 +57,7 @@ def _inverse_spec(a: Any) -> Spec:
 
 def _solve_or_nan(a: Any, b: Any) -> Any:
     with suppress(np.linalg.LinAlgError):
-        return np.linalg.solve(a, b)
+        return lapack.solve(a, b)
     spec = system("solve_or_nan", a, b)  # raises, where shapes do not fit
     vector = np.ndim(b) == 1
     right = np.broadcast_to(b[:, None] if vector else b, (*spec.shape, 1) if vector else spec.shape)
@@ -64,7 +65,7 @@ def _solve_or_nan(a: Any, b: Any) -> Any:
     out = np.full(right.shape, np.nan, spec.dtype)
     for place in np.ndindex(right.shape[:-2]):
         try:
-            out[place] = np.linalg.solve(left[place], right[place])
+            out[place] = lapack.solve(left[place], right[place])
         except np.linalg.LinAlgError:
             continue
     return out[..., 0] if vector else out
@@ -163,7 +164,7 @@ def solve(a: Any, b: Any, /) -> Any:
     A ``b`` of one axis is one vector for all matrices; else its last two axes are columns.
     A singular matrix raises ``LinAlgError``.
     """
-    return np.linalg.solve(a, b)
+    return lapack.solve(a, b)
 
 
 @op(
@@ -187,7 +188,7 @@ def solve(a: Any, b: Any, /) -> Any:
 )
 def inv(a: Any, /) -> Any:
     """Inverses of square matrices; a singular one raises ``LinAlgError``."""
-    return np.linalg.inv(a)
+    return lapack.inv(a)
 
 
 def _between(g: Any, inverse: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import flag, shown
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import definite, precision, regular, square
 from odyssey.linalg.products import adjoint_of, matmul
@@ -31,9 +32,9 @@ def solved_by_halves(a: Array, b: Array, lower: bool) -> Array:
     n = a.shape[-1]
     if n <= _PIECE:
         if not lower:
-            return np.linalg.solve(a, b)
+            return lapack.solve(a, b)
         # Turned by half a circle it is an upper triangle, in which LAPACK finds nothing to swap.
-        return np.linalg.solve(a[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
+        return lapack.solve(a[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
     k = n // 2
     first, last = slice(None, k), slice(k, None)
     if not lower:
@@ -274,7 +275,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     triangle of ``a`` is read, and has a gradient: pass ``(a + conj(a).T) / 2`` for a Hermitian one.
     A matrix that is not positive definite raises ``LinAlgError``.
     """
-    return np.linalg.cholesky(a, upper=upper)
+    return lapack.cholesky(a, upper=upper)
 
 
 publish(globals())

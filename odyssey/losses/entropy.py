@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.kernels import T, select
 from odyssey.nn.activations import sigmoid, softplus
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log
 from odyssey.ops.structure.shape import astype
+from odyssey.quiet import unwarned
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import sample
 

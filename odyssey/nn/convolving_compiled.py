@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.nn import convolving
 from odyssey.nn.convolving_by_rows import (
     convolve_by_rows,
@@ -27,6 +26,7 @@ from odyssey.nn.convolving_by_tiles import (
     pull_weight_by_tiles,
 )
 from odyssey.nn.sliding import Slide
+from odyssey.quiet import unwarned
 from odyssey.spec import Array
 
 __all__ = ["convolve", "pull_image", "pull_weight"]

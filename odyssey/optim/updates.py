@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.commit import Plan, run_all
-from odyssey.devices.quiet import told_of_errors
+from odyssey.quiet import told_of_errors
 
 __all__ = ["Updates", "treatment"]
 

@@ -14,6 +14,7 @@ from odyssey.devices.commit import Plan, commit
 from odyssey.devices.guard import GUARD
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
 from odyssey.ops.draws.generator import Generator
+from odyssey.quiet import apart
 from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of
 from odyssey.spec import Array
@@ -188,7 +189,7 @@ def _setting_state(path: str, generator: Any, state: Any) -> tuple[Any, ...]:
             for part in (state, inner):
                 if name in part and not 0 <= part[name] <= most:
                     raise ValueError(f"{name}={part[name]}")
-        trial = deepcopy(generator)
+        trial = apart(deepcopy)(generator)  # NumPy's begin within an np.errstate
         call = _call(trial, state)
         call[0](*call[1:])
         if not _same(state_of(trial), state):

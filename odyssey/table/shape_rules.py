@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, shown
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
 from odyssey.table.signature import Layout
 

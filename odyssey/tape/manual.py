@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
+from odyssey.quiet import apart
 from odyssey.spec import Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.declare import REQUIRED, Row
@@ -267,6 +268,9 @@ def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> Non
             )
 
 
+_alike = apart(np.allclose)
+
+
 def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results: list[Any]) -> None:
     """In the careful mode: the output, and a saved one, must be what the op makes of the inputs."""
     if not all(name in values for name in row.arrays):
@@ -277,7 +281,7 @@ def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results:
     for name, made, result in zip(row.results, each, results, strict=True):
         claimed = [values[name]] if name in values else []
         for value in claimed if result is None else [result._array, *claimed]:
-            if np.shape(made) != np.shape(value) or not np.allclose(made, value, equal_nan=True):
+            if np.shape(made) != np.shape(value) or not _alike(made, value, equal_nan=True):
                 raise TapeError(
                     f"record: {row.name} of these inputs gives {made!r}, the output holds {value!r}"
                 )

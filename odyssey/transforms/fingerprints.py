@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
-from odyssey.devices.quiet import unwarned
+from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape.nodes import RawNode

@@ -17,6 +17,7 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
+from odyssey.quiet import apart
 from odyssey.spec import Array
 from odyssey.table.scope import Pause, follower, innermost
 from odyssey.table.store import store
@@ -32,6 +33,8 @@ from odyssey.variable import numpy_calls
 from odyssey.variable.operators import Operators
 
 __all__ = ["Conversions"]
+
+_text = apart(np.array2string)
 
 
 class Conversions(Value, Operators):
@@ -205,7 +208,7 @@ class Conversions(Value, Operators):
     def _values(self) -> str:
         if isinstance(self._array, Symbol):
             return f"<{self._array!r}>"
-        return np.array2string(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
+        return _text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
         for node in reversed(place_of(self).nodes):

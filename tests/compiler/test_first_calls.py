@@ -56,6 +56,23 @@ assert "numba" in sys.modules
     subprocess.run([sys.executable, "-c", PROGRAM + end], check=True)
 
 
+def test_of_ever_new_shapes_only_the_first_runs_do_without_kernels():
+    pytest.importorskip("numba")
+    program = """
+import sys
+import numpy as np, odyssey as od
+from odyssey import nn
+
+look = od.compile(lambda x: nn.gelu(x))
+loaded = []
+for k in range(6):
+    look(np.ones((300, 1000 + k)))
+    loaded.append("numba" in sys.modules)
+assert loaded == [False] * 3 + [True] * 3, loaded
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.fixture
 def unloaded(monkeypatch):
     """As if numba had not been loaded."""

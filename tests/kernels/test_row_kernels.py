@@ -252,9 +252,12 @@ def test_blocks_that_end_in_another_order_leave_the_usual_kernel(numbered):
     assert len(row.with_residuals) == 1
 
 
-def test_an_interrupt_at_many_lines_of_a_block_leaves_the_usual_kernels(numbered):
+@pytest.mark.parametrize(
+    "first", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 3, 4))]
+)
+def test_an_interrupt_at_any_line_of_a_block_leaves_the_usual_kernels(numbered, first):
     usual = {row.name: row.kernel for row in OPS.values()}
-    for n in itertools.count(1, 4):
+    for n in itertools.count(first, 4):
         with suppress(KeyboardInterrupt), faults.interrupt(n) as fired, ops.use_kernels():
             pass
         assert {row.name: row.kernel for row in OPS.values()} == usual, fired

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, SUFFIXES
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
+from odyssey.quiet import unwarned
 
 __all__ = [
     "bitwise",

@@ -21,7 +21,7 @@ import numpy as np
 
 from odyssey.compiler.numbers import arithmetic
 from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, MEMORY, SUFFIXES, code_of
-from odyssey.devices.quiet import unwarned
+from odyssey.quiet import unwarned
 
 __all__ = ["Code", "Word", "alike"]
 

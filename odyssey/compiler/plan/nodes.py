@@ -19,7 +19,7 @@ import numpy as np
 
 from odyssey.compiler.plan.meanings import BYTES, SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.plan.views import View
-from odyssey.devices.quiet import unwarned
+from odyssey.quiet import unwarned
 from odyssey.spec import Shape
 
 __all__ = [

@@ -9,7 +9,6 @@ import numpy as np
 
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.draws.generator import drawing
 from odyssey.ops.draws.philox import (
@@ -20,6 +19,7 @@ from odyssey.ops.draws.philox import (
 )
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.structure.shape import astype
+from odyssey.quiet import unwarned
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import Sample, reject, sample

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.structure.creation import zeros_like
+from odyssey.quiet import unwarned
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample, singles
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import (
@@ -19,6 +18,7 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.structure.shape import astype
+from odyssey.quiet import unwarned
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_dtype
 from odyssey.table.samples import APART, PAIRS, sample, singles

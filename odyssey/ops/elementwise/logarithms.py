@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp, exp2, log, log2
+from odyssey.quiet import unwarned
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_options

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.quiet import unwarned
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted

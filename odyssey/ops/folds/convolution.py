@@ -8,12 +8,12 @@ import numpy as np
 
 from odyssey.checks import word
 from odyssey.devices.arrays import as_array
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, number
-from odyssey.devices.quiet import unwarned
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
@@ -17,6 +16,7 @@ from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.elementwise.elementary import exp, log, sqrt
 from odyssey.ops.folds.reductions import count, max, mean, spread, sum
 from odyssey.ops.structure.shape import astype, reshape
+from odyssey.quiet import unwarned
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish

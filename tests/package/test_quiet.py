@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.devices.quiet import unwarned
+from odyssey.quiet import apart, unwarned
 
 PACKAGE = Path(od.__file__).parent
 ZERO, ONE = np.zeros(2), np.ones(2)
@@ -65,20 +66,50 @@ def test_ops_within_are_recorded_on_the_tape_that_is_open_outside():
     assert x.grad.tolist() == [2.0, 4.0]
 
 
+def test_of_a_function_of_others_nothing_is_left_of_what_it_told_numpy():
+    def tell():
+        np.seterr(all="raise")
+        return np.geterr()
+
+    with np.errstate(divide="call"):
+        before = np.geterr()
+        assert apart(np.geterr)() == before
+        assert set(apart(tell)().values()) == {"raise"}
+        assert np.geterr() == before
+
+
+EYE = np.eye(3)
 CALLS = {
     "a range": lambda: ops.random_uniform(8, rng=od.Generator(1)),
     "logsumexp": lambda: od.ops.logsumexp(np.array([1.0, -np.inf])),
     "a slope of powers": lambda: od.grad(lambda x: ops.sum(x**2.5))(np.array([0.0, 2.0])),
     "expm": lambda: od.linalg.expm(np.eye(2)),
+    **{
+        name: lambda name=name: getattr(od.linalg, name)(EYE)
+        for name in (
+            *("cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matrix_rank"),
+            *("pinv", "qr", "slogdet", "svd", "svdvals"),
+        )
+    },
+    "lstsq": lambda: od.linalg.lstsq(EYE, EYE),
+    "solve": lambda: od.linalg.solve(EYE, EYE),
+    "a repr": lambda: repr(od.Variable(EYE)),
 }
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", CALLS)
-def test_ctrl_c_at_any_moment_leaves_what_numpy_was_told(name):
-    told, call = np.geterr(), CALLS[name]
+needs_timers = [
+    pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def assert_nothing_is_left_told(call):
+    """Interrupted at 200 moments, it leaves what NumPy was told."""
+    told = np.geterr()
     call()  # what it imports would be interrupted in its loading
+    start = time.perf_counter()
+    call()
+    step = max(1e-6, (time.perf_counter() - start) / 150)
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -88,7 +119,7 @@ def test_ctrl_c_at_any_moment_leaves_what_numpy_was_told(name):
         for k in range(200):
             with suppress(KeyboardInterrupt):
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (k + 1))
+                    signal.setitimer(signal.ITIMER_REAL, step * (k + 1))
                     call()
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -97,7 +128,31 @@ def test_ctrl_c_at_any_moment_leaves_what_numpy_was_told(name):
         signal.signal(signal.SIGALRM, before)
 
 
+class TestInterrupts:
+    pytestmark = needs_timers
+
+    @pytest.mark.parametrize("name", CALLS)
+    def test_ctrl_c_at_any_moment_leaves_what_numpy_was_told(self, name):
+        assert_nothing_is_left_told(CALLS[name])
+
+    def test_a_load_into_a_generator_as_well(self, tmp_path):
+        rng = np.random.default_rng(0)
+        od.save(tmp_path / "held.npz", rng)
+        assert_nothing_is_left_told(lambda: od.load(tmp_path / "held.npz", rng))
+
+
+def test_numpys_functions_of_matrices_are_called_where_they_are_set_apart():
+    calls = re.compile(r"(?<!\w)np\.linalg\.(?!norm)[a-z_]+\((?!np\.eye\(1\)\))")
+    lines = {
+        (p.name, line) for p in PACKAGE.rglob("*.py") for line in p.read_text("utf-8").split("\n")
+    }
+    found = [
+        (name, line) for name, line in lines if calls.search(re.sub(r" (>>>|\.\.\.).*", "", line))
+    ]
+    assert not found, "call odyssey.linalg.lapack's: Ctrl-C may come within their errstate"
+
+
 def test_no_function_leaves_it_to_python_to_end_what_it_told_numpy():
     calls = re.compile(r"np\.errstate\((?!all=\"ignore\"\)``)|[^.]with .*errstate")
     found = [str(p) for p in PACKAGE.rglob("*.py") if calls.search(p.read_text("utf-8"))]
-    assert not found, "use odyssey.devices.quiet.unwarned: Ctrl-C may come within errstate"
+    assert not found, "use odyssey.quiet.unwarned: Ctrl-C may come within errstate"

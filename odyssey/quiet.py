@@ -9,12 +9,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-__all__ = ["told_of_errors", "unwarned"]
+__all__ = ["apart", "told_of_errors", "unwarned"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_NEVER = object()
 
 
 def _found() -> ContextVar[Any]:
@@ -50,19 +48,36 @@ def unwarned(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         np.seterr(**modes)
         return told_of_errors.get()
 
-    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
-        made: list[tuple[Any, Any]] = [(_NEVER, None)]
+    usual = Context().run(silent)
 
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
         @wraps(fn)
         def run(*args: P.args, **named: P.kwargs) -> R:
-            told, context = told_of_errors.get(None), copy_context()
-            for_this, silence = made[0]
-            if told is not for_this:
-                silence = copy_context().run(silent)
-                made[0] = told, silence
-            context.run(told_of_errors.set, silence)
+            context = copy_context()
+            if told_of_errors.get(None) is None:  # as mostly; what was told is not kept for later
+                context.run(told_of_errors.set, usual)
+            else:
+                context.run(silent)
             return context.run(fn, *args, **named)
 
         return run
 
     return decorate
+
+
+def apart(fn: Callable[P, R]) -> Callable[P, R]:
+    """Run a function so that what it tells NumPy of floating-point errors ends with it.
+
+    For functions of others that enter ``np.errstate``; what the caller told NumPy holds within.
+
+    >>> before = np.geterr()
+    >>> _ = apart(np.seterr)(all="raise")
+    >>> np.geterr() == before
+    True
+    """
+
+    @wraps(fn)
+    def run(*args: P.args, **named: P.kwargs) -> R:
+        return copy_context().run(fn, *args, **named)
+
+    return run
