@@ -14,7 +14,9 @@ Without numba everything but kernels works.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from odyssey.errors import DeviceError
@@ -27,6 +29,7 @@ __all__ = [
     "cpu_softmax",
     "cuda_loop",
     "cuda_softmax",
+    "has_numba",
     "numba_module",
     "select",
 ]
@@ -61,3 +64,9 @@ def numba_module(name: str = "") -> Any:
             f"kernels: numba cannot be imported ({error}), and compiles them; everything else "
             "works without it; `pip install numba`, on a version of Python that it supports"
         ) from error
+
+
+@cache
+def has_numba() -> bool:
+    """Whether there is a numba to import; it may still fail to."""
+    return find_spec("numba") is not None

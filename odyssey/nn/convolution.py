@@ -72,6 +72,7 @@ def _of_axes(n: int) -> dict[str, Any]:
         "infer": infer,
         "canonical": canonical,
         "equals": in_ops.convolution_in_ops,
+        "native": in_ops.convolved_natively,
         "vjp": {"x": x_rule, "weight": weight_rule, "bias": in_ops.bias_rule},
         "jvp": {
             "x": lambda t, weight, stride, padding, dilation, groups: _again(
@@ -332,6 +333,7 @@ def convolution_input(
     kernels=[compiled(weight_pulled, "convolution_weight")],
     infer=_weight_spec,
     equals=in_ops.weight_in_ops,
+    native=in_ops.weight_natively,
     canonical=_weight_spelled,
     vjp={
         "y": lambda g, x, stride, padding, dilation, groups: _again(

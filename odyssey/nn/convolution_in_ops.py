@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.linalg.products import matmul
 from odyssey.nn.convolution_shapes import fitting, fitting_image, fitting_weight
-from odyssey.nn.sliding import Slide, spelled
+from odyssey.nn.sliding import Slide, has_many_tiles, spelled
 from odyssey.nn.unfolding import fold, unfold
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import isfinite
@@ -18,14 +18,17 @@ from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Shape, Spec
+from odyssey.table.choosing import are_kernels_compiled
 
 __all__ = [
     "bias_rule",
     "convolution_in_ops",
+    "convolved_natively",
     "input_in_ops",
     "input_natively",
     "over_places",
     "weight_in_ops",
+    "weight_natively",
 ]
 
 # A convolution of so few products for each result multiplies zeros rather than summing windows.
@@ -42,6 +45,32 @@ def convolution_in_ops(
     columns = _columns(x, slide, groups)
     out = reshape(matmul(rows, columns), (x.shape[0], weight.shape[0], *slide.counts))
     return out if bias is None else add(out, over_places(bias, x.ndim - 2))
+
+
+def convolved_natively(
+    build: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
+    """The same, unless its kernel takes the fewer products."""
+    options = (stride, padding, dilation, groups)
+    slide, groups = fitting("convolution", x, weight, bias, options)
+    if _in_tiles(slide, x.shape[0], weight.shape, groups, x, weight):
+        return NotImplemented
+    return convolution_in_ops(x, weight, bias, *options)
+
+
+def _in_tiles(slide: Slide, samples: int, weight: Shape, groups: int, *operands: Any) -> bool:
+    """Whether a kernel computes tiles, of which a program knows nothing."""
+    if {operand.dtype.char for operand in operands} not in ({"f"}, {"d"}):
+        return False
+    part, each = weight[1], weight[0] // groups
+    return has_many_tiles(slide.lifted(), samples, part, each, groups) and are_kernels_compiled()
 
 
 def over_places(bias: Any, n: int) -> Any:
@@ -90,6 +119,8 @@ def input_natively(
     """The same, as a convolution with zeros around the results, and between few of them."""
     options = (stride, padding, dilation, groups)
     slide, groups, shape = fitting_image("convolution_input", y, weight, size, options)
+    if _in_tiles(slide, shape[0], weight.shape, groups, y, weight):
+        return NotImplemented
     few = weight.shape[0] // groups * math.prod(slide.window) <= _FEW
     back = slide.back() if few or set(slide.stride) == {1} else None
     if back is None:
@@ -128,6 +159,24 @@ def weight_in_ops(
     parts = reshape(y, (x.shape[0], groups, shape[0] // groups, math.prod(slide.counts)))
     columns = matrix_transpose(_columns(x, slide, groups))
     return reshape(sum(matmul(parts, columns), 0), shape)
+
+
+def weight_natively(
+    build: Any,
+    y: Any,
+    x: Any,
+    window: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
+    """The same, unless its kernel takes the fewer products."""
+    options = (stride, padding, dilation, groups)
+    slide, groups, shape = fitting_weight("convolution_weight", y, x, window, options)
+    if _in_tiles(slide, x.shape[0], shape, groups, y, x):
+        return NotImplemented
+    return weight_in_ops(y, x, window, *options)
 
 
 def bias_rule(g: Any) -> Any:

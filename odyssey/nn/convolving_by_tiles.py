@@ -11,7 +11,7 @@ from odyssey.kernels.window_tiles import images_of_tiles, slopes_of_tiles, tiles
 from odyssey.nn.sliding import Slide
 from odyssey.spec import Array, Shape
 
-__all__ = ["convolve_by_tiles", "fits_tiles", "pull_image_by_tiles", "pull_weight_by_tiles"]
+__all__ = ["convolve_by_tiles", "pull_image_by_tiles", "pull_weight_by_tiles"]
 
 _G = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]])
 _WINDOWS = np.kron(_G, _G)  # from the 9 elements of a window to the 16 of a tile
@@ -21,14 +21,6 @@ _WINDOWS = np.kron(_G, _G)  # from the 9 elements of a window to the 16 of a til
 _BLOCK = 1 << 18
 _LEAST = 128
 _LEAST_OF_WEIGHT = 256
-
-
-def fits_tiles(slide: Slide) -> bool:
-    """Whether windows are of 3 by 3 elements, side by side, on images padded by up to 2."""
-    near = slide.stride == (1, 1, 1) and slide.dilation[1:] == (1, 1)
-    flat = slide.size[0] == slide.counts[0] == 1
-    narrow = all(0 <= p <= 2 for pair in slide.pads for p in pair)
-    return near and flat and narrow and slide.window == (1, 3, 3)
 
 
 class _Tiles:

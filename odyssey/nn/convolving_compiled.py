@@ -21,11 +21,10 @@ from odyssey.nn.convolving_by_rows import (
 )
 from odyssey.nn.convolving_by_tiles import (
     convolve_by_tiles,
-    fits_tiles,
     pull_image_by_tiles,
     pull_weight_by_tiles,
 )
-from odyssey.nn.sliding import Slide
+from odyssey.nn.sliding import Slide, has_many_tiles
 from odyssey.quiet import unwarned
 from odyssey.spec import Array
 
@@ -36,22 +35,12 @@ __all__ = ["convolve", "pull_image", "pull_weight"]
 # measured 1.4 for 16, 0.6 for 64.
 _FEW_PAIRS, _MANY_PLACES = 256, 36
 
-# Tiles take less time from so many channels, of images and of the result, and so many tiles on:
-# measured 0.75 for 64 channels and 784 tiles, 1.02 for 256 and 49.
-_MANY_CHANNELS, _MANY_TILES = 32, 128
-
 
 def _by_rows(slide: Slide, part: int, each: int) -> bool:
     alone = part < 4 and each < 4
     few = slide.stride == (1, 1, 1) and part * each <= _FEW_PAIRS
     few = few and math.prod(slide.counts) >= _MANY_PLACES
     return (alone or few) and part * each > 0 and fits_rows(slide)
-
-
-def _by_tiles(slide: Slide, images: int, part: int, each: int, groups: int) -> bool:
-    if groups != 1 or min(part, each) < _MANY_CHANNELS or not fits_tiles(slide):
-        return False
-    return images * math.prod([(n + 1) // 2 for n in slide.counts[1:]]) >= _MANY_TILES
 
 
 @unwarned()
@@ -68,7 +57,7 @@ def convolve(x: Array, weight: Array, bias: Array | None, slide: Slide, groups: 
         out = None
         if _by_rows(slide, part, each):
             out = convolve_by_rows(x, weight, bias, slide, groups)
-        elif _by_tiles(slide, len(x), part, each, groups):
+        elif has_many_tiles(slide, len(x), part, each, groups):
             out = convolve_by_tiles(x, weight, bias, slide)
         if out is not None:
             return out
@@ -82,7 +71,7 @@ def pull_image(g: Array, weight: Array, slide: Slide, groups: int) -> Array:
         out = None
         if _by_rows(slide, part, each):
             out = pull_image_by_rows(g, weight, slide, groups)
-        elif _by_tiles(slide, len(g), part, each, groups):
+        elif has_many_tiles(slide, len(g), part, each, groups):
             out = pull_image_by_tiles(g, weight, slide)
         if out is not None:
             return out
@@ -96,7 +85,7 @@ def pull_weight(g: Array, x: Array, slide: Slide, groups: int) -> Array:
         out = None
         if _by_rows(slide, part, each):
             out = pull_weight_by_rows(g, x, slide, groups)
-        elif _by_tiles(slide, len(g), part, each, groups):
+        elif has_many_tiles(slide, len(g), part, each, groups):
             out = pull_weight_by_tiles(g, x, slide)
         if out is not None and _finite(out):
             return out

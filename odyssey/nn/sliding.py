@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from odyssey.checks import shown, whole, word
 from odyssey.errors import SettingError, ShapeError
 from odyssey.spec import Shape
 
-__all__ = ["Pads", "Slide", "images", "ints", "slide_of", "spelled"]
+__all__ = ["Pads", "Slide", "fits_tiles", "has_many_tiles", "images", "ints", "slide_of", "spelled"]
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -57,6 +58,34 @@ class Slide(NamedTuple):
             return None
         one = (1,) * len(self.size)
         return Slide(self.counts, self.window, one, tuple(pads), self.dilation, self.size)
+
+
+# Tiles of 2 by 2 results take less time than windows from so many channels, of images and of the
+# result, and so many tiles on: measured 0.75 for 64 channels and 784 tiles, 1.02 for 256 and 49.
+_MANY_CHANNELS, _MANY_TILES = 32, 128
+
+
+def fits_tiles(slide: Slide) -> bool:
+    """Whether windows are of 3 by 3 elements, side by side, on images padded by up to 2."""
+    near = slide.stride == (1, 1, 1) and slide.dilation[1:] == (1, 1)
+    flat = slide.size[0] == slide.counts[0] == 1
+    narrow = all(0 <= p <= 2 for pair in slide.pads for p in pair)
+    return near and flat and narrow and slide.window == (1, 3, 3)
+
+
+def has_many_tiles(slide: Slide, samples: int, part: int, each: int, groups: int) -> bool:
+    """Whether so many tiles of 2 by 2 results are the fastest way of a convolution.
+
+    Args:
+        slide: Over three axes.
+        samples: How many images there are.
+        part: The channels of the images in a group.
+        each: Those of the result.
+        groups: How many groups there are.
+    """
+    if groups != 1 or min(part, each) < _MANY_CHANNELS or not fits_tiles(slide):
+        return False
+    return samples * math.prod([(n + 1) // 2 for n in slide.counts[1:]]) >= _MANY_TILES
 
 
 def ints(who: str, name: str, value: Any, n: int, low: int = 1) -> Shape:

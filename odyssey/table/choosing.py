@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DeviceError
+from odyssey.kernels import has_numba
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec, spec_of
 from odyssey.table.meaning import Kernel
@@ -19,6 +20,7 @@ from odyssey.table.meaning import Kernel
 __all__ = [
     "FACTOR",
     "USUAL_FACTOR",
+    "are_kernels_compiled",
     "by_scalar",
     "by_size",
     "first_fitting",
@@ -39,6 +41,11 @@ _BRIEF = ContextVar("_BRIEF", default=False)
 def is_brief() -> bool:
     """Whether NumPy is to do here what kernels would for which numba is not loaded yet."""
     return _BRIEF.get() and "numba" not in sys.modules and FACTOR[0] > 0
+
+
+def are_kernels_compiled() -> bool:
+    """Whether large operands have compiled kernels here."""
+    return math.isfinite(FACTOR[0]) and has_numba()
 
 
 def briefly(fn: Run, /, *args: Any, **named: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from odyssey import ops
 from odyssey.nn import convolving, convolving_by_rows, convolving_by_tiles, convolving_compiled
-from odyssey.nn.sliding import slide_of
+from odyssey.nn.sliding import fits_tiles, slide_of
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="numba, which compiles kernels, is missing"
@@ -69,7 +69,7 @@ def check_tiles(seed):
     size = [3 + int(n) for n in rng.integers(0, 20, 2)]
     part, each = (int(n) for n in rng.integers(1, 5, 2))
     x, weight, bias, g, slide = case(seed, size, 3, 1, pads, part, each, 1)
-    assert convolving_by_tiles.fits_tiles(slide)
+    assert fits_tiles(slide)
     close(
         convolving_by_tiles.convolve_by_tiles(x, weight, bias, slide),
         convolving.convolve(x, weight, bias, slide, 1),

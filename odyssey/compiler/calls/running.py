@@ -346,9 +346,8 @@ class _Seen:
             return np.zeros(shape, dtype)
         start = int(self._table[self._slot]) + self._offset
         memory = self._bytes.from_address(start + self._back)
-        seen = np.ndarray(shape, dtype, memory, -self._back, strides)
-        seen.flags.writeable = False
-        return seen
+        # As writeable as what the row's kernel is given elsewhere: NumPy copies what is not.
+        return np.ndarray(shape, dtype, memory, -self._back, strides)
 
 
 def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:

@@ -15,8 +15,8 @@ from odyssey.ops.elementwise.choice import (
     logical_and,
     logical_or,
     not_equal,
-    where,
 )
+from odyssey.ops.folds.places import place_natively
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
@@ -226,28 +226,10 @@ _PLACES = (
 )
 
 
-def _place_natively(how: str) -> Any:
-    def native(build: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
-        ndim, line = x.ndim, x
-        if axis is None:
-            line, axis = build.reshape(x, (x.size,)), 0
-        found = equal(line, build.fold(how, line, (axis,), True))
-        if x.dtype.kind == "f":  # of which NaN is the extreme, if there is one
-            found = logical_or(found, not_equal(line, line))
-        # Twice as many numbers of half the size are compared at a time.
-        short = np.int32 if line.shape[axis] < 2**31 else np.intp
-        index = build.cast(build.index(line.shape, axis), short)
-        places = where(found, index, line.shape[axis])
-        first = build.cast(build.fold("min", places, (axis,), keepdims), np.intp)
-        return build.reshape(first, (1,) * ndim) if keepdims and line is not x else first
-
-    return native
-
-
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=_place_natively("max"),
+    native=place_natively("max"),
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -266,7 +248,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=_place_natively("min"),
+    native=place_natively("min"),
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),

@@ -1,0 +1,110 @@
+"""Programs call kernels that are faster than what they would write themselves."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.table import choosing
+from support.executables import run
+
+RNG = np.random.default_rng(0)
+
+
+def called(fn, *args):
+    """What a program gives, and which kernels it calls."""
+    _, (got,), made = run(fn, *args)
+    return got, set(made.calls)
+
+
+def images(channels, dtype="f4"):
+    """Images that tiles of 2 by 2 results cover, 128 of them, and windows of 3 by 3."""
+    shapes = (2, channels, 16, 16), (channels, channels, 3, 3)
+    return [RNG.normal(size=shape).astype(dtype) for shape in shapes]
+
+
+CONVOLUTIONS = {
+    "conv2d": lambda x, w: ops.conv2d(x, w, padding=1),
+    "convolution_input": lambda y, w: ops.convolution_input(y, w, size=16, padding=1),
+    "convolution_weight": lambda y, x: ops.convolution_weight(y, x, window=3, padding=1),
+}
+
+
+def operands_of(name, channels, dtype="f4"):
+    x, w = images(channels, dtype)
+    return (x[::-1].copy(), x) if name == "convolution_weight" else (x, w)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_by_tiles_are_called_and_give_their_bits(name, dtype):
+    pytest.importorskip("numba")
+    operands = operands_of(name, 32, dtype)
+    got, names = called(CONVOLUTIONS[name], *operands)
+    assert names == {name}
+    np.testing.assert_array_equal(got, CONVOLUTIONS[name](*operands))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_others_are_written(name, monkeypatch):
+    assert called(CONVOLUTIONS[name], *operands_of(name, 31))[1] == set()
+    monkeypatch.setattr(choosing, "FACTOR", [np.inf])  # as ODYSSEY_KERNELS=numpy has it
+    operands = operands_of(name, 32)
+    got, names = called(CONVOLUTIONS[name], *operands)
+    assert names == set()
+    wanted = CONVOLUTIONS[name](*[x.astype("f8") for x in operands])
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_training_step_with_such_kernels_is_the_eager_one():
+    pytest.importorskip("numba")
+    x, _ = images(32)
+    filters = RNG.normal(size=(32, 32, 3, 3)) * 0.05
+
+    def trained(wrap):
+        w = od.Variable(filters.astype("f4"), requires_grad=True)
+        optimizer = od.optim.SGD([w], learning_rate=1e-4, momentum=0.9)
+
+        @wrap
+        def step(x):
+            optimizer.zero_grad()
+            with od.GradientTape() as tape:
+                loss = (ops.relu(ops.conv2d(ops.conv2d(x, w, padding=1), w, padding=1)) ** 2).mean()
+            tape.backward(loss)
+            optimizer.step()
+            return loss
+
+        return [float(step(x)) for _ in range(5)], w.numpy()
+
+    (losses, w), (wanted, v) = trained(od.compile), trained(lambda fn: fn)
+    assert losses[4] < losses[0]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-6)
+    np.testing.assert_allclose(w, v, rtol=0, atol=1e-6 * np.abs(v).max())
+
+
+PLACES = {"argmax": ops.argmax, "argmin": ops.argmin}
+
+
+@pytest.mark.parametrize("length", [255, 256, 1000])
+@pytest.mark.parametrize("axis", [-1, 0, None])
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_long_lines_are_called_and_are_those_of_numpy(name, axis, length):
+    x = RNG.integers(-20, 20, (5, length)).astype("f4")
+    x[1, 17] = x[2, 30] = x[2, -1] = np.nan
+    got, names = called(lambda x: PLACES[name](x, axis), x)
+    np.testing.assert_array_equal(got, getattr(np, name)(x, axis))
+    assert names == ({name} if axis is None or (axis == -1 and length > 255) else set())
+
+
+def test_a_kernel_is_given_what_numpy_need_not_copy():
+    seen = []
+
+    @od.op()
+    def looked_at(x, /):
+        seen.append((x.flags.writeable, x.flags.c_contiguous, x.flags.aligned))
+        return x.copy()
+
+    compiled = od.compile(lambda x: looked_at(x * 2.0))
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(np.ones(1000)), 2.0)
+    assert set(seen) == {(True, True, True)}
