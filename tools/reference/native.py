@@ -23,9 +23,9 @@ Made from the table of ops by `python -m tools.reference`; do not edit.
 A compiled function runs as one native program. Here stands what a program has for each row of the
 table, of real numbers in single or double precision, integers and truth values, as the samples of
 the row use it. Rows of complex numbers, and of numbers of half precision, are called in Python, and
-so is what is listed last; a call is right, and takes the time that it takes in an eager call. Called
-where they are large, since that is the faster, are convolutions of 3 by 3 windows of 32 channels and
-more, and the places of extremes in lines of 256 elements and more.
+so is what is listed last; a call is right, and takes the time that it takes in an eager call.
+Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
+channels and more, and the places of extremes in lines of 256 elements and more.
 """
 
 _WAYS = {

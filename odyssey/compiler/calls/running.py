@@ -296,6 +296,8 @@ class Calling:
         """Call it; what it gives is put with the results by number."""
         row, operands, options, specs = self._call
         arrays = [view.array(results) for view in self._views]
+        if row.foreign:  # which may keep what it is given, longer than the program keeps it
+            arrays = [np.array(array) for array in arrays]
         given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
         made = self._kernel(*given, *options)
         made = (made,) if row.several is None else tuple(made)
