@@ -90,7 +90,7 @@ def test_a_class_that_is_none_of_many_is_refused():
         assert answer == REFUSED
 
 
-@pytest.mark.parametrize("shape", [(7, 1000), (3, 5, 70), (40,)], ids=str)
+@pytest.mark.parametrize("shape", [(7, 255), (1000, 7), (3, 5, 70), (40,)], ids=str)
 def test_places_of_extremes_are_the_first_ones(shape):
     x = RNG.integers(-3, 4, shape).astype("f4")
     for axis in range(len(shape)):
