@@ -26,15 +26,7 @@ def explained(program: Any) -> str:
         lines.append(
             f"  {'':3} {'kernel':<8} {'space':>16} {'bytes':>14} {'flops':>16}  function  what"
         )
-    for kernel in plan.fused.kernels:
-        name = executable.module.names.get(kernel.place, "")
-        kind, space, what, moved, flops = work_of(plan, kernel)
-        if kernel.kind == "call":
-            what = f"calls {what}"
-        lines.append(
-            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {shown_number(flops):>16}  "
-            f"{name:<8}  {what}"
-        )
+    lines += _kernels(executable, "")
     outputs = sum(node.size for node in plan.outputs if node is not None)
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
@@ -51,6 +43,24 @@ def explained(program: Any) -> str:
     times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
     lines.append(f"milliseconds: {times}")
     return "\n".join(lines)
+
+
+def _kernels(executable: Any, inside: str) -> list[str]:
+    """A line for each kernel; behind a call of a loop those of its parts, further to the right."""
+    plan, lines = executable.plan, []
+    for kernel in plan.fused.kernels:
+        name = executable.module.names.get(kernel.place, "")
+        kind, space, what, moved, flops = work_of(plan, kernel)
+        called = kernel.kind == "call"
+        lines.append(
+            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {shown_number(flops):>16}  "
+            f"{name:<8}  {inside}{'calls ' * called}{what}"
+        )
+        parts = executable.calling[kernel.nodes[0].id].parts if called else {}
+        for title, part in parts.items():
+            lines.append(f"  {'':70}{inside}  {title}:")
+            lines += _kernels(part, f"{inside}    ")
+    return lines
 
 
 def _threads(number: int, text: str) -> str:

@@ -261,3 +261,24 @@ def test_words_tell_of_kernels_guards_and_stages():
     assert "scale[0]" in text
     for stage in ("trace", "lower", "plan", "write down", "link"):
         assert f"{stage} " in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("varying", [None, {"rows": {0: od.Dim("time", 1, 64)}}], ids=str)
+def test_words_tell_of_the_parts_of_loops(varying):
+    w = RNG.normal(size=(4, 4))
+
+    def fn(rows):
+        last, _ = od.scan(lambda h, row: (ops.tanh(h @ w + row), h), np.zeros((2, 4)), rows)
+        large = od.cond(last.sum() > 0, ops.exp, ops.sin, last)
+        return od.while_loop(lambda a: ops.sum(a) < 50.0, lambda a: ops.exp2(a), large)
+
+    compiled = od.compile(fn, dynamic=varying)
+    for length in (5, 6, 5, 6):
+        compiled(RNG.normal(size=(length, 2, 4)))
+    text = compiled.explain(RNG.normal(size=(6, 2, 4)))
+    found = [line.split("  ")[-1].strip() for line in text.splitlines()]
+    assert "calls scan" in found
+    after = {title: found[found.index(f"{title}:") + 1] for title in ("if true", "if false")}
+    assert after == {"if true": "exp", "if false": "sin"}
+    assert found.index("add, tanh, copy") > found.index("each step:") > found.index("calls scan")
+    assert found.index("exp2") > found.index("while:") > found.index("calls while_loop")

@@ -25,7 +25,9 @@ from odyssey.graph.parts import Loop, LoopRow, specs_of
 from odyssey.spec import Array
 from odyssey.table.row import Row
 
-__all__ = ["NativeLoop", "kernel_of"]
+__all__ = ["NativeLoop", "kernel_of", "parts_of"]
+
+_TITLES = {"scan": ["each step"], "cond": ["if true", "if false"]}
 
 # Runs programs again and again. Before each time it puts addresses into their tables: row ``k`` of
 # ``moves`` says where, from which address on, how far apart they are, and of which bits of the
@@ -126,13 +128,14 @@ class _Part:
     """One part as a program.
 
     Attributes:
+        program: Of its graph.
         whole: Whether it is one native segment that writes all of its outputs.
     """
 
     def __init__(
         self, graph: Graph, numbers: Sequence[Given], make: Callable[[Graph], Any]
     ) -> None:
-        self._program = program = make(_with_numbers(graph, numbers))
+        self.program = program = make(_with_numbers(graph, numbers))
         self.slots, self.table = program.module.slots, program.table
         steps, written = program.module.steps, program.plan.written()
         self._written = {k: n for n, k in enumerate(written)}
@@ -141,7 +144,7 @@ class _Part:
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Array]:
         """The outputs, in new arrays."""
-        program = self._program
+        program = self.program
         outs = [np.empty(shape, dtype) for shape, dtype in program.outputs]
         taken = self._taken(numbers)
         answer = program.start(*arrays, *taken, *outs)
@@ -160,8 +163,8 @@ class _Part:
 
     def _taken(self, numbers: Sequence[Any]) -> Sequence[Any]:
         """What the program is given of numbers."""
-        completed = self._program.numbers.completed(numbers)
-        taken = None if completed is None else self._program.numbers.given(completed)
+        completed = self.program.numbers.completed(numbers)
+        taken = None if completed is None else self.program.numbers.given(completed)
         if taken is None:
             raise _refused()
         found: Sequence[Any] = taken
@@ -169,7 +172,7 @@ class _Part:
 
     def take(self, numbers: Sequence[Any]) -> None:
         """Put numbers where the program reads them, as its entry does."""
-        if not self._program.numbers.put(self._taken(numbers)):
+        if not self.program.numbers.put(self._taken(numbers)):
             raise _refused()
 
     def put(self, kind: str, k: int, array: Array) -> None:
@@ -215,6 +218,12 @@ def kernel_of(row: Row, make: Callable[[Graph], Any]) -> Callable[..., Any]:
     return NativeLoop(row.loop, make).run if isinstance(row, LoopRow) else row.kernel
 
 
+def parts_of(kernel: Callable[..., Any]) -> dict[str, Any]:
+    """The programs of the parts of a loop, by what they are for; none of other kernels."""
+    loop = getattr(kernel, "__self__", None)
+    return loop.programs() if isinstance(loop, NativeLoop) else {}
+
+
 class NativeLoop:
     """What a loop or two branches do, in native code; one run at a time.
 
@@ -231,6 +240,11 @@ class NativeLoop:
             (truth,) = specs_of(loop.parts[0])
             whole = whole and truth.dtype == np.bool_
         self._driven = _Driven(loop, self._parts) if whole else None
+
+    def programs(self) -> dict[str, Any]:
+        """The programs of its parts, by what they are for."""
+        titles = _TITLES.get(self._loop.kind, ["while", "each step"])
+        return dict(zip(titles, [part.program for part in self._parts], strict=True))
 
     def run(self, *operands: Any) -> Any:
         """The results, new arrays.

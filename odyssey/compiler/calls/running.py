@@ -29,7 +29,7 @@ from odyssey.compiler.calls.binding import (
     watched,
     write,
 )
-from odyssey.compiler.calls.looping import kernel_of
+from odyssey.compiler.calls.looping import kernel_of, parts_of
 from odyssey.compiler.calls.pool import symbols
 from odyssey.compiler.calls.writing import Written, data_of, outputs_of, strides_in, write_down
 from odyssey.compiler.code.emitting import Module
@@ -278,13 +278,18 @@ class Executable:
 
 
 class Calling:
-    """A call of a row's kernel between two segments."""
+    """A call of a row's kernel between two segments.
+
+    Attributes:
+        parts: Programs of which a loop that it calls is made, by what they are for.
+    """
 
     def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
         self._call: Call = node.work
         row = self._call.row
         self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
         self._kernel = kernel_of(row, partial(Executable, threads=executable.threads))
+        self.parts = parts_of(self._kernel)
         self._views = [_Seen(executable, plan_, i) for i in node.inputs]
         slots = executable.module.slots
         self._table = executable.table
