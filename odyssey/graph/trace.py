@@ -94,6 +94,11 @@ class Trace(Parts):
         if not self.is_own(value) or isinstance(value._array, Symbol):
             raise self.no_value(who, value)
 
+    def look(self, who: str, value: Any) -> None:
+        """Note that a program cannot do it, if another run may find other numbers there."""
+        if not self.is_own(value):
+            self.only_eagerly(f"{who} takes the numbers of {self._label(value, 'data')}")
+
     def refuse_effect(self, what: str, instead: str) -> None:
         """Raise: it would happen now, and not at every run."""
         raise self.refuse(
@@ -392,5 +397,5 @@ class Trace(Parts):
             state = State(variable, "grad", -1, variable._spec, label)
             self._states[variable._id, "grad"] = state
             self.graph.states.append(state)
-        ref = self._ref(array_of(left))
+        ref = self._ref(self.read(left) if isinstance(left, Value) else left)
         state.update = ref if ref != Ref(state.id) else None

@@ -12,8 +12,8 @@ from odyssey.checks import flag, number, shown
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.optim.rule import like
-from odyssey.table.store import MEMORY, store
-from odyssey.table.value import Symbol, array_of
+from odyssey.table.store import MEMORY, operand_of, store
+from odyssey.table.value import Symbol
 from odyssey.tree import paths
 from odyssey.variable import Variable
 
@@ -45,7 +45,7 @@ def clip_grad_value(params: Any, limit: float) -> None:
                 f"clip_grad_value: {p!r} is complex, and complex numbers have no order; "
                 "use clip_grad_norm"
             )
-    _replace(found, [ops.minimum(ops.maximum(array_of(p.grad), -limit), limit) for p in found])
+    _replace(found, [ops.minimum(ops.maximum(operand_of(p.grad), -limit), limit) for p in found])
 
 
 def clip_grad_norm(params: Any, max_norm: float, *, norm_type: float = 2.0) -> None:
@@ -132,7 +132,7 @@ def _with_gradients(who: str, params: Any) -> list[Variable]:
 
 def _norm(grads: list[Any], norm_type: float) -> Any:
     """The norm of all elements of all gradients, as a number or a Symbol."""
-    sizes = [ops.absolute(array_of(g)) for g in grads]
+    sizes = [ops.absolute(operand_of(g)) for g in grads]
     if norm_type == math.inf:
         largest = [ops.max(size) for size in sizes if size.size]
         total: Any = 0.0
@@ -162,7 +162,7 @@ def _factor(norm: Any, max_norm: float) -> Any:
 
 
 def _scaled(p: Variable, factor: Any) -> Any:
-    g = array_of(p.grad)
+    g = operand_of(p.grad)
     return ops.multiply(g, like(factor, g))
 
 

@@ -24,7 +24,16 @@ from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
 from odyssey.table.value import CONSTANT, Info, Symbol, Value, replacing
 
-__all__ = ["MEMORY", "Memory", "Store", "refuse_locked", "set_store", "store"]
+__all__ = [
+    "MEMORY",
+    "Memory",
+    "Store",
+    "numbers_of",
+    "operand_of",
+    "refuse_locked",
+    "set_store",
+    "store",
+]
 
 
 class Store(Protocol):
@@ -50,6 +59,9 @@ class Store(Protocol):
 
     def demand(self, who: str, value: Any) -> None:
         """Raise where ``who`` asks for numbers of a Variable that only a later run will know."""
+
+    def look(self, who: str, value: Any) -> None:
+        """Know that what runs here hangs on the numbers that a Variable has now."""
 
     def refuse_effect(self, what: str, instead: str) -> None:
         """Raise where an effect on Python objects would not be repeated by a later run.
@@ -148,6 +160,9 @@ class Memory:
     def demand(self, who: str, value: Any) -> None:
         """Nothing: the numbers are there."""
 
+    def look(self, who: str, value: Any) -> None:
+        """Nothing: they are looked at in each run."""
+
     def refuse_effect(self, what: str, instead: str) -> None:
         """Nothing: this is the run."""
 
@@ -171,6 +186,19 @@ MEMORY = Memory()
 _STORE: ContextVar[Store] = ContextVar("odyssey_store", default=MEMORY)
 store = _STORE.get
 set_store = _STORE.set
+
+
+def operand_of(value: Any) -> Any:
+    """What is computed on in place of a Variable that a user hands in; all else as it is."""
+    return store().operand(value) if isinstance(value, Value) else value
+
+
+def numbers_of(who: str, value: Any) -> Any:
+    """The array, or Symbol, of a Variable of which ``who`` needs the numbers; all else as it is."""
+    if isinstance(value, Value):
+        store().look(who, value)
+        return value._array
+    return value
 
 
 def refuse_locked(who: str, leaf: Value) -> None:

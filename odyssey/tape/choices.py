@@ -25,7 +25,7 @@ from odyssey.ops.folds.reductions import sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.table.declare import PASS
 from odyssey.table.scope import no_grad
-from odyssey.table.value import Value
+from odyssey.table.store import operand_of
 from odyssey.tape.nodes import FIRST, RawNode
 
 __all__ = ["Chosen", "Guard", "either", "fitted", "poles_among", "step"]
@@ -63,7 +63,7 @@ class Chosen:
         """The same, where nothing records."""
         if self._make is not None:
             made = self._make()
-            self._made = made._array if isinstance(made, Value) else made
+            self._made = operand_of(made)
             self._make, self._depth = None, 0  # which frees what it was to be made from
         return self._made
 

@@ -17,7 +17,7 @@ from odyssey.devices.guard import GUARD
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
 from odyssey.spec import Spec, fits_kind
-from odyssey.table.store import Store
+from odyssey.table.store import Store, operand_of
 from odyssey.table.value import (
     LEAF,
     Symbol,
@@ -70,7 +70,7 @@ def _replacement(new: Any, g: Any) -> Any:
     if isinstance(new, Variable) and (
         is_constant(new) or (is_untracked(new) and isinstance(g, ARRAY_LIKE))
     ):
-        new = new._array
+        new = operand_of(new)
     kept = isinstance(new, (Variable, Symbol))
     array = new if kept else as_array("on_gradient", "what the function returned", new)
     if not fits_kind(array.dtype, g.dtype):

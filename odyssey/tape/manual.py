@@ -15,6 +15,7 @@ from odyssey.spec import Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.declare import REQUIRED, Row
 from odyssey.table.published import row_of
+from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
 from odyssey.table.wires import WireSpec
 from odyssey.tape.recording import SEVERAL, Recording
@@ -142,8 +143,8 @@ def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | No
         given = known
     if is_constant(given):  # which stays one: see ``fixed``
         r.note(given)
-        return None, given._array, given._spec
-    return r.place(given), given._array, given._spec
+        return None, numbers_of("record", given), given._spec
+    return r.place(given), numbers_of("record", given), given._spec
 
 
 def _output(tape: Span, row: Row, inputs: set[Any], output: Any) -> int:
@@ -211,7 +212,7 @@ def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
     for name in {*row.arrays, *row.results} & saved.keys():
         value = saved[name]
         if isinstance(value, Value):
-            value = value._array
+            value = numbers_of("record", value)
         if value is None or type(value) in NUMBERS:
             continue
         found[name] = np.array(as_array("record", name, value))

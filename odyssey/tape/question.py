@@ -22,6 +22,7 @@ from odyssey.errors import (
 )
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Spec, fits_kind
+from odyssey.table.store import operand_of
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -247,7 +248,7 @@ def _one(dtype: np.dtype[Any]) -> Any:
 def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> Any:
     """Check a cotangent or tangent against the value that it belongs to, and cast it."""
     if isinstance(given, Variable) and not graph:
-        given = given._array
+        given = operand_of(given)
     if not isinstance(given, (Variable, Symbol)):
         given = as_array(who, f"the {what}", given)
     if spec is None:

@@ -17,7 +17,7 @@ from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import CONSTANT, LEAF, Symbol, is_constant, make_value, place_of
 from odyssey.tape import GradientTape
 from odyssey.tape.span import recording_of
@@ -182,7 +182,7 @@ def _array_of(leaf: Any) -> Any:
     if type(leaf) is float:
         return np.asarray(leaf)
     if type(leaf) is Variable and is_constant(leaf):
-        return leaf._array
+        return operand_of(leaf)
     return None
 
 

@@ -11,6 +11,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
+from odyssey.table.store import operand_of
 from odyssey.table.value import (
     CONSTANT,
     NUMBERS,
@@ -42,7 +43,8 @@ def _own(leaf: Any) -> Any:
     if type(leaf) in NUMBERS:
         return np.asarray(leaf)[()]
     if type(leaf) is Variable and is_constant(leaf) and not isinstance(leaf._array, Symbol):
-        data = leaf._array.copy()
+        data = operand_of(leaf)
+        data = data if isinstance(data, Symbol) else data.copy()
         return make_value(Variable, data, CONSTANT, free_id(), leaf._spec, leaf._info)
     return leaf
 

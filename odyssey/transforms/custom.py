@@ -17,6 +17,7 @@ from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.repeats import Noted, noting, repetition
 from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
+from odyssey.table.store import operand_of
 from odyssey.table.value import (
     CONSTANT,
     UNTRACKED,
@@ -313,7 +314,7 @@ class _Call:
         if not isinstance(g, (Variable, Symbol)):
             g = as_array(self.name, f"the gradient of {self.paths[place]}", g)
         if isinstance(g, Variable) and is_constant(g):
-            g = g._array
+            g = operand_of(g)
         if g.shape != spec.shape:
             raise ShapeError(
                 f"{self.name}: backward returned a gradient of shape {g.shape} for "
@@ -332,7 +333,7 @@ class _Call:
 def _array(leaf: Any) -> Any:
     """A leaf of what a rule returned: Variables and numbers as arrays."""
     if isinstance(leaf, Variable):
-        return leaf._array
+        return operand_of(leaf)
     known = isinstance(leaf, (float, complex, *ARRAY_LIKE))
     refuse("custom_vjp", "what a rule returned", leaf)
     return as_array("custom_vjp", "what a rule returned", leaf) if known else leaf

@@ -16,7 +16,7 @@ from odyssey.ops.structure import shape
 from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
 from odyssey.variable.numpy_folds import FOLDS, fold
@@ -181,7 +181,7 @@ def _on_data(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _data(leaf: Any) -> Any:
     if isinstance(leaf, Value):
-        return leaf._array
+        return numbers_of("NumPy", leaf)
     if isinstance(leaf, ARRAYS):
         refuse("NumPy", "an operand", leaf)
     return leaf

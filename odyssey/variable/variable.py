@@ -23,7 +23,7 @@ from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
 from odyssey.table.protocols import Tape
 from odyssey.table.scope import find
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -216,7 +216,7 @@ class Variable(Conversions, Writing):
     def _gradient(self, value: Any) -> Any:
         """A gradient that a user gives: a copy, as an array of this dtype, of what is constant."""
         if isinstance(value, Variable) and is_constant(value):
-            value = value._array
+            value = operand_of(value)
         kept = isinstance(value, (Variable, Symbol))
         found = value if kept else as_array("grad", "the gradient", value)
         if not fits_kind(found.dtype, self.dtype):

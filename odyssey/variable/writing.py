@@ -10,8 +10,8 @@ from odyssey.devices.guard import GUARD
 from odyssey.errors import TapeError
 from odyssey.ops.structure.indexing import setitem
 from odyssey.table.scope import recording_now
-from odyssey.table.store import store
-from odyssey.table.value import Value, array_of, is_trainable, is_untracked
+from odyssey.table.store import operand_of, store
+from odyssey.table.value import Value, is_trainable, is_untracked
 from odyssey.variable.operators import Operators
 
 __all__ = ["Writing"]
@@ -33,7 +33,7 @@ class Writing(Value, Operators):
         """
         if not self.is_leaf or is_untracked(self):
             raise TapeError(f"assign: {self!r} is not a leaf; build a new value with ops instead")
-        store().write(self, array_of(value))
+        store().write(self, operand_of(value))
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -47,7 +47,7 @@ class Writing(Value, Operators):
             )
         here = store()
         with GUARD:
-            here.write(self, setitem(here.operand(self), array_of(value), key))
+            here.write(self, setitem(here.operand(self), operand_of(value), key))
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)

@@ -130,3 +130,19 @@ def test_what_an_op_from_outside_keeps_stays_as_it_was():
     for number, array in kept.items():
         assert array.flags.owndata  # and is not of a program, which may be gone
         np.testing.assert_array_equal(array, number)
+
+
+@pytest.mark.parametrize("gives", [lambda x: x * 1j, lambda x: x[:2], lambda x: x.astype("f4")])
+def test_an_op_from_outside_that_does_not_give_what_it_said_runs_as_it_was_written(gives):
+    @od.op(infer=lambda x: x)
+    def saying(x, /):
+        return gives(x)
+
+    def fn(x):
+        return saying(x + 1.0) * 2.0
+
+    compiled, x = od.compile(fn), np.arange(4.0)
+    for _ in range(4):
+        got, wanted = compiled(x), fn(x)
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)

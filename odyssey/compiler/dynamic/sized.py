@@ -14,7 +14,8 @@ import numpy as np
 
 from odyssey.compiler.calls.binding import address
 from odyssey.compiler.calls.calling import MISSED, Program, Shape, shape_of
-from odyssey.compiler.calls.running import Calling, UnfitError
+from odyssey.compiler.calls.kernels import Calling
+from odyssey.compiler.calls.running import UnfitError
 from odyssey.compiler.calls.timing import Profile
 from odyssey.compiler.calls.writing import Written, write_down
 from odyssey.compiler.code.given import Numbers

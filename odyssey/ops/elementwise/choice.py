@@ -12,7 +12,8 @@ from odyssey.kernels import T, select
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
-from odyssey.table.value import NUMBERS, Symbol, Value, is_tracked
+from odyssey.table.store import numbers_of
+from odyssey.table.value import NUMBERS, Symbol, is_tracked
 
 
 @op(
@@ -286,7 +287,7 @@ def _bound(name: str, bound: Any) -> Any:
             f"clip: {name} is {bound!r}, but bounds are static; "
             "use minimum and maximum, which differentiate both operands"
         )
-    bound = bound._array if isinstance(bound, Value) else bound
+    bound = numbers_of("clip", bound)
     if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
         return bound
     refuse("clip", name, bound)

@@ -19,6 +19,7 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.store import numbers_of
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 _DOUBLE, _WHOLE = np.dtype(np.float64), np.dtype(np.intp)
@@ -31,7 +32,7 @@ def _known(who: str, name: str, x: Any) -> Array:
             f"{who}: {name} has no values while a graph is traced, but bins hang on them; pass it "
             "as an array"
         )
-    return x._array if isinstance(x, Value) else as_array(who, name, x)
+    return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 
 
 def _counts(x: Any, places: Array, length: int) -> Any:
@@ -186,7 +187,7 @@ def histogram(
 
 
 def _plain(x: Any) -> Any:
-    return x._array if isinstance(x, Value) else x
+    return numbers_of("digitize", x)
 
 
 @composite(

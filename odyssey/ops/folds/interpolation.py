@@ -29,7 +29,8 @@ from odyssey.ops.structure.shape import astype
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.value import NUMBERS, Symbol, Value
+from odyssey.table.store import numbers_of
+from odyssey.table.value import NUMBERS, Symbol
 
 # ------------------------------------------------------------------ places
 
@@ -286,7 +287,7 @@ def interp(
 
 
 def _sorting(xp: Any) -> Any:
-    data = xp._array if isinstance(xp, Value) else xp
+    data = numbers_of("interp", xp)
     if isinstance(data, Symbol):
         raise DTypeError(
             "interp: period= sorts xp, which has no values while a graph is traced; pass xp as an "

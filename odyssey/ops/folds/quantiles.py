@@ -30,6 +30,7 @@ from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import folded_axes, reduced_shape
+from odyssey.table.store import numbers_of
 from odyssey.table.value import Symbol, Value, is_tracked
 
 METHODS = (
@@ -60,7 +61,7 @@ def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
         if isinstance(q, Symbol) or is_tracked(q):
             raise DTypeError(f"{who}: q is {q!r}, but it is static; pass numbers")
-        given = q._array if isinstance(q, Value) else as_array(who, "q", q)
+        given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
         if given.dtype.kind not in "iuf":
             raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")
         if not ((given >= 0) & (given <= most)).all():

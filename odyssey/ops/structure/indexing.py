@@ -24,6 +24,7 @@ from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import given_spec
+from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
@@ -52,7 +53,7 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, Symbol):
         raise DTypeError(f"getitem: the index {key!r} has no value while a graph is traced")
     if isinstance(key, Value):
-        key = plain_key(key._array)
+        key = plain_key(numbers_of("an index", key))
     if isinstance(key, slice):
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, _INDICES):

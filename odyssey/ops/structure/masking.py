@@ -16,6 +16,7 @@ from odyssey.ops.structure.placing import operand
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 _ROWS = np.array([True, False, True])
@@ -29,7 +30,7 @@ def _known(who: str, name: str, x: Any) -> Any:
             f"{who}: {name} has no values while a graph is traced, but the shape of the result "
             "hangs on them; pass it as an array"
         )
-    return x._array if isinstance(x, Value) else as_array(who, name, x)
+    return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 
 
 # ------------------------------------------------------------------ keeping some
@@ -225,7 +226,7 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
 
 def _checked(a: Any, count: int) -> Any:
     """Places of arrays, of which negative ones do not count from the end."""
-    data = a._array if isinstance(a, Value) else a
+    data = numbers_of("choose", a)
     if not isinstance(data, Symbol) and data.size and (data.min() < 0 or data.max() >= count):
         raise ShapeError(
             f"choose: a place is out of bounds for {count} choices; a has numbers from "

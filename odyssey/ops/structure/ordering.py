@@ -18,6 +18,7 @@ from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.store import numbers_of
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 
@@ -363,7 +364,7 @@ def unique(
     flag("unique", "equal_nan", equal_nan)
     if axis is not None:
         (axis,) = normalize_axes("unique", axis, len(ar.shape))
-    data = ar._array if isinstance(ar, Value) else ar
+    data = numbers_of("unique", ar)
     wanted["return_index"] = True
     found = np.unique(data, axis=axis, equal_nan=equal_nan, **wanted)
     values = take(ar, found[1], axis, tape=tape)

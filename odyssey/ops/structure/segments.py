@@ -26,7 +26,8 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.value import Symbol, Value
+from odyssey.table.store import numbers_of
+from odyssey.table.value import Symbol
 
 _IDS = np.array([0, 2, 0, 2, 5])
 _SPARE = np.array([1, -1, 1, 7, 3])
@@ -39,7 +40,7 @@ def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
     data, ids = operand(who, "data", data), operand(who, "segment_ids", ids)
     _check_ids(who, data, ids)
     if count is None:
-        known = ids._array if isinstance(ids, Value) else ids
+        known = numbers_of(who, ids)
         if isinstance(known, Symbol):
             raise DTypeError(
                 f"{who}: segment_ids have no values while a graph is traced; pass num_segments"

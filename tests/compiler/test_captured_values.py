@@ -1,0 +1,180 @@
+"""Variables that a function holds, handed to what wants values: each call finds today's numbers."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import Variable, ops
+
+START = np.arange(6.0)
+
+
+def done(action):
+    """A function of an action whose result is left in Variables."""
+
+    def run(w, v, t, x):
+        action(w, v, t, x)
+
+    return run
+
+
+def on_tape(ask):
+    def run(w, v, t, x):
+        with od.GradientTape() as tape:
+            y = w * x[:2]
+        return ask(tape, y, w, v)
+
+    return run
+
+
+def swap(w, v, t, x):
+    before = w * 1.0
+    w.assign(t)
+    t.assign(before)
+
+
+def hooked(w, v, t, x):
+    with od.GradientTape() as tape:
+        y = w * x[:2]
+        tape.on_gradient(y, lambda g: v)
+        z = ops.sum(y)
+    return tape.gradient(z, w)
+
+
+def custom(w, v, t, x):
+    fn = od.custom_vjp(lambda a: a * 2.0)
+    fn.defvjp(lambda a: (a * 2.0, ()), lambda kept, g: (v,))
+    return od.grad(lambda a: ops.sum(fn(a)))(x[:2])
+
+
+def clipped(w, v, t, x):
+    w.grad = v
+    return od.optim.clip_grad_norm([w], 1.0)
+
+
+def target(w, v, t, x):
+    with od.GradientTape() as tape:
+        loss = ops.sum((w * x[:2] - v) ** 2)
+    tape.backward(loss)
+    od.optim.SGD([w], learning_rate=1e-3).step()
+    t.assign(w)
+
+
+def cube(a):
+    return ops.sum(a**3)
+
+
+# Of w and t, which are trainable, v, which is not, and an argument.
+FLOATS = {
+    "assign": done(lambda w, v, t, x: w.assign(v)),
+    "assign a leaf": done(lambda w, v, t, x: w.assign(t)),
+    "an item": done(lambda w, v, t, x: w.__setitem__(slice(None), v)),
+    "a gradient": done(lambda w, v, t, x: setattr(w, "grad", v)),
+    "swap": swap,
+    "a target": target,
+    "seed of a gradient": on_tape(lambda tape, y, w, v: tape.gradient(y, w, v)),
+    "seed of a sweep": on_tape(lambda tape, y, w, v: tape.backward(y, v)),
+    "tangent of a tape": on_tape(lambda tape, y, w, v: tape.jvp(y, w, v)),
+    "tangent": lambda w, v, t, x: od.jvp(lambda a: a**2, [x[:2]], [v])[1],
+    "point of a tangent": lambda w, v, t, x: od.jvp(lambda a: a**2, [v], [x[:2]])[1],
+    "cotangent": lambda w, v, t, x: od.vjp(lambda a: a**2, x[:2])[1](v)[0],
+    "point of a cotangent": lambda w, v, t, x: od.vjp(lambda a: a**2, v)[1](x[:2])[0],
+    "vector of a Hessian": lambda w, v, t, x: od.hvp(cube, x[:2], v),
+    "point of a Hessian": lambda w, v, t, x: od.hvp(cube, v, x[:2]),
+    "point": lambda w, v, t, x: od.grad(cube)(v),
+    "point in a tree": lambda w, v, t, x: od.grad(lambda d: cube(d["a"] * d["b"]))(
+        {"a": v, "b": x[:2]}
+    ),
+    "hook": hooked,
+    "rule": custom,
+    "norm of gradients": clipped,
+    "bounds": lambda w, v, t, x: ops.clip(x[:2], None, v),
+    "bins": lambda w, v, t, x: np.digitize(x, v),
+    "edges": lambda w, v, t, x: np.histogram(x, v)[0],
+    "values": lambda w, v, t, x: np.unique(v),
+    "carry": lambda w, v, t, x: od.scan(lambda h, r: (h * r, h), v, x)[0],
+    "carry of a loop": lambda w, v, t, x: od.while_loop(
+        lambda a: ops.sum(a) < 50.0, lambda a: a * 2.0 + ops.sum(x), v
+    ),
+}
+INTEGERS = {
+    "an index": lambda w, v, t, x: x[v],
+    "of a column": lambda w, v, t, x: ops.stack([x, x])[:, v],
+    "written at": lambda w, v, t, x: ops.setitem(x, 7.0, v),
+    "gradient": lambda w, v, t, x: od.grad(lambda a: cube(a[v]))(x),
+    "within a scan": lambda w, v, t, x: od.scan(
+        lambda h, r: (h + ops.sum(r[v]), h), 0.0, ops.stack([x, x])
+    )[0],
+    "checkpoint": lambda w, v, t, x: od.grad(lambda a: od.checkpoint(lambda b: cube(b[v]))(a))(x),
+    "dropped": lambda w, v, t, x: np.delete(x, v),
+    "inserted": lambda w, v, t, x: np.insert(x, v, 0.0),
+    "kept": lambda w, v, t, x: np.compress(v, x[:2]),
+    "repeated": lambda w, v, t, x: np.repeat(x[:2], v),
+    "segments": lambda w, v, t, x: ops.segment_sum(x[:2], v),
+    "chosen": lambda w, v, t, x: np.choose(v % 2, [x[:2], x[2:4]]),
+    "taken": lambda w, v, t, x: ops.take(x, v),
+}
+
+
+def left(fn, wrap, values):
+    """What calls return and leave, between which the Variables take other values."""
+    w = Variable(np.zeros(2), requires_grad=True)
+    v, t = Variable(values[0].copy()), Variable(np.ones(2), requires_grad=True)
+    run, found = wrap(lambda x: fn(w, v, t, x)), []
+    for k, value in enumerate(values):
+        v.assign(value)
+        t.assign(np.array([k + 2.0, k - 1.0]))
+        result = run(START + k)
+        state = (result, w.numpy(), t.numpy(), w.grad, t.grad)
+        found.append([np.array(leaf) for leaf in od.tree.leaves(state) if leaf is not None])
+    return found
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS])
+def test_what_a_variable_holds_now_is_what_counts(name):
+    if name in FLOATS:
+        fn, values = FLOATS[name], [np.array([k + 1.0, k + 2.5]) for k in range(6)]
+    else:
+        fn, values = INTEGERS[name], [np.array([k % 4, (k + 1) % 4]) for k in range(6)]
+    for got, wanted in zip(
+        left(fn, od.compile, values), left(fn, lambda f: f, values), strict=True
+    ):
+        for a, b in zip(got, wanted, strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+def test_a_target_network_and_the_best_weights_so_far_are_native():
+    w = Variable(np.ones(2), requires_grad=True)
+    kept = Variable(np.zeros(2))
+
+    @od.compile
+    def keep(x):
+        w.assign(w * x)
+        kept.assign(w)
+
+    for k in range(5):
+        keep(np.array([2.0, 0.5]))
+        np.testing.assert_array_equal(kept.numpy(), [2.0 ** (k + 1), 0.5 ** (k + 1)])
+    assert keep.statistics().native == 4
+
+
+def test_what_looks_at_numbers_runs_as_it_was_written_and_says_so():
+    places = Variable(np.array([0, 1]), name="places")
+    compiled = od.compile(lambda x: x[places])
+    for _ in range(3):
+        compiled(START)
+    assert not compiled.statistics().native
+    assert "an index takes the numbers of places" in compiled.explain(START)
+
+
+def test_ops_ask_for_what_a_variable_holds():
+    package = Path(od.__file__).parent
+    rooms = ("ops", "linalg", "nn", "losses", "fft", "special")
+    files = [p for room in rooms for p in (package / room).rglob("*.py") if p.stem != "generator"]
+    found = [str(p) for p in files if re.search(r"\._array\b", p.read_text("utf-8"))]
+    assert len(files) > 100
+    assert not found, "use operand_of or numbers_of: while traced the array is of one run"
