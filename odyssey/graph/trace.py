@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from itertools import chain, count
 from operator import is_
@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
 from odyssey.graph.names import names_of
 from odyssey.graph.parts import Parts
+from odyssey.graph.refusals import Refusals
 from odyssey.graph.traced import TracedArray
 from odyssey.graph.weak import is_weak, seen_by_shape_rules, settle_result, settled, settled_call
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.call import run
 from odyssey.table.canonical import plain_options
-from odyssey.table.protocols import Recording
 from odyssey.table.scope import Boundary, enter
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
@@ -49,7 +48,7 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace(Parts):
+class Trace(Refusals, Parts):
     """A graph under construction, and what the function made of the Variables that it met.
 
     A trace is a trial: everything is noted here, and no Variable changes.
@@ -61,13 +60,15 @@ class Trace(Parts):
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self.refusal: TapeError | None = None
+        self.refusal = None
         # Marked Variables with a later id were made by the traced function: they are not state.
         self._first_own_id = free_id()
         self._count = 0
         self._begin_parts()
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
+        # By number of what a Variable's data was before a write to it, what it is called.
+        self._replaced: dict[int, str] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._made: dict[int, tuple[Any, Any]] = {}
         self._constants: dict[Any, tuple[Array, Ref]] = {}
@@ -80,51 +81,6 @@ class Trace(Parts):
         self._labels: dict[int, str] = {}
         self._taken: set[str] = set()  # by labels, and by those of their gradients
         self._names: dict[int, str] = {}
-
-    # -------------------------------------------------------------- refusals
-
-    def refuse(self, message: str) -> TapeError:
-        """Return the error of what no graph can hold, and keep it: NumPy may wrap it."""
-        error = TapeError(f"{message} ({user_line()})")
-        self.refusal = self.refusal or error
-        return error
-
-    def demand(self, who: str, value: Any) -> None:
-        """Raise unless the value is there to be looked at, the same in every run."""
-        if not self.is_own(value) or isinstance(value._array, Symbol):
-            raise self.no_value(who, value)
-
-    def look(self, who: str, value: Any) -> None:
-        """Note that a program cannot do it, if another run may find other numbers there."""
-        if not self.is_own(value):
-            self.only_eagerly(f"{who} takes the numbers of {self._label(value, 'data')}")
-
-    def refuse_effect(self, what: str, instead: str) -> None:
-        """Raise: it would happen now, and not at every run."""
-        raise self.refuse(
-            f"{what} while a graph is traced, which would happen once and not at every run; "
-            f"{instead}"
-        )
-
-    def only_eagerly(self, why: str) -> None:
-        """Note why a program cannot do what the function does."""
-        self.graph.eager = self.graph.eager or why
-
-    def no_value(self, who: str, value: Any) -> TapeError:
-        """Return the error of a question for a value that only a run will know."""
-        return self.refuse(
-            f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
-            "branch on values, print them or copy them into arrays: use ops, such as ops.where, "
-            "return the value, or leave this part uncompiled"
-        )
-
-    def check_inside(self, recording: Recording) -> None:
-        """Raise for a recording that was there before the trace."""
-        if not recording.traced:
-            raise TapeError(
-                "while a graph is traced, a tape from before would record or be swept; lower the "
-                "function where that tape is not enabled"
-            )
 
     # -------------------------------------------------------------- values
 
@@ -226,6 +182,7 @@ class Trace(Parts):
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
         operands = tuple(self._ref(v) for v in values)
+        self._look_back(operands)
         results = [self.symbol(spec) for spec in made]
         ids = tuple(result.id for result in results)
         self._writing.append(Instruction(row, operands, options, ids, made))
@@ -291,7 +248,10 @@ class Trace(Parts):
         """Note what a Variable's data becomes; later reads see it."""
         self._refuse_written(variable)
         self.read(variable)
-        value = value if isinstance(value, Symbol) else as_array("assign", "the value", value)
+        if isinstance(value, Symbol):
+            self._look_back([Ref(value.id)])
+        else:
+            value = as_array("assign", "the value", value)
         try:
             value = broadcast_to(value, variable.shape) if value.shape != variable.shape else value
         except ShapeError:
@@ -301,9 +261,17 @@ class Trace(Parts):
         if value.dtype != variable.dtype:
             value = astype(value, variable.dtype)
         if variable._id in self._current:
+            state = self._states[variable._id, "data"]
+            self._replaced[state.id] = state.label
             self._current[variable._id] = value
         else:
             variable._array = value
+
+    def _look_back(self, operands: Iterable[Any]) -> None:
+        """Note where a Variable's data is used behind a write: a run will find the new numbers."""
+        for label in [self._replaced.get(o.id) for o in operands if isinstance(o, Ref)]:
+            if label is not None:
+                self.only_eagerly(f"it writes to {label}, of which it took the data before")
 
     def gradient(self, variable: Any) -> Any:
         """A leaf's gradient: what the function made of it, or that from before, as a state."""
@@ -384,6 +352,7 @@ class Trace(Parts):
             value = settled(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
+        self._look_back(self.graph.outputs)
         self.refuse_leaks()
 
     def _finish_grad(self, variable: Variable, left: Any) -> None:

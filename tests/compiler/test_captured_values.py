@@ -63,6 +63,24 @@ def target(w, v, t, x):
     t.assign(w)
 
 
+def view(w, v, t, x):
+    before = w.data
+    w.assign(x[:2])
+    return before * 1.0
+
+
+def turned_view(w, v, t, x):
+    before = w.numpy()[::-1]
+    w.assign(x[:2])
+    return before * 1.0
+
+
+def swapped_views(w, v, t, x):
+    one, other = w.data, t.data
+    w.assign(other)
+    t.assign(one)
+
+
 def cube(a):
     return ops.sum(a**3)
 
@@ -75,6 +93,8 @@ FLOATS = {
     "a gradient": done(lambda w, v, t, x: setattr(w, "grad", v)),
     "swap": swap,
     "a target": target,
+    "a view": view,
+    "swapped views": swapped_views,
     "seed of a gradient": on_tape(lambda tape, y, w, v: tape.gradient(y, w, v)),
     "seed of a sweep": on_tape(lambda tape, y, w, v: tape.backward(y, v)),
     "tangent of a tape": on_tape(lambda tape, y, w, v: tape.jvp(y, w, v)),
