@@ -198,3 +198,29 @@ def test_ops_ask_for_what_a_variable_holds():
     found = [str(p) for p in files if re.search(r"\._array\b", p.read_text("utf-8"))]
     assert len(files) > 100
     assert not found, "use operand_of or numbers_of: while traced the array is of one run"
+
+
+HELD = np.arange(6.0)
+
+
+@pytest.mark.parametrize(
+    ("fn", "native"),
+    [
+        (lambda: HELD * 2.0, True),
+        (lambda: ops.sum(HELD, keepdims=True), True),
+        (lambda: Variable(np.ones(3)), True),
+        (lambda: HELD[2:], False),
+        (lambda: Variable(HELD), False),
+        (lambda: (HELD + 1.0)[::-1], False),
+    ],
+)
+def test_what_is_made_anew_of_what_is_the_same_is_an_array_of_each_call(fn, native):
+    compiled = od.compile(lambda x: (x * 2.0, fn()))
+    found = [compiled(np.ones(2))[1] for _ in range(4)]
+    assert (compiled.statistics().native > 0) == native
+    once, again, wanted = (getattr(one, "data", one) for one in (found[2], found[3], fn()))
+    np.testing.assert_array_equal(np.asarray(again), np.asarray(wanted))
+    shared = np.shares_memory(np.asarray(again), HELD), np.shares_memory(np.asarray(wanted), HELD)
+    assert shared[0] == shared[1]
+    if native:
+        assert not np.shares_memory(np.asarray(once), np.asarray(again))

@@ -93,7 +93,8 @@ class Results:
                 raise UnsuitedError("it returns one value at two places")
             known[id(symbol)] = k
             # What the graph says, before results were copied apart.
-            if executable.sources[k] < 0 and getattr(output, "id", None) not in anew:
+            there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
+            if there and not _is_fresh(array_of(symbol), array_of(leaf)):
                 raise UnsuitedError("it returns what it was given, or a part of it")
             self.leaves.append(_maker(leaf, at, symbol))
         self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
@@ -108,6 +109,18 @@ class Results:
         if self.bare:
             return self.leaves[0].make(outs)
         return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
+
+
+def _is_fresh(made: Any, before: Any) -> bool:
+    """Whether a run made an array anew, of what is the same in each, and not as a part of another.
+
+    Args:
+        made: What the trial made.
+        before: What the run before it made; what is only handed on is one array to both.
+    """
+    if isinstance(made, np.generic):
+        return True
+    return type(made) is ndarray and made.flags.owndata and made is not before
 
 
 def _made_anew(graph: Graph) -> set[int]:
