@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from copy import copy
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import OdysseyError, ShapeError
+from odyssey.refilled import attributes, extras, field_names, fields_of_tuple, rebuild
 
 __all__ = [
+    "children_of",
     "containers",
+    "extras_in",
     "flatten",
     "leaf_type",
     "leaves",
@@ -30,6 +32,7 @@ _DEEPEST = 200
 # ------------------------------------------------------------------ one container
 
 
+_PLAIN = dict, list, tuple  # which have no attributes
 # What most leaves are: to find out that they are no container took most of the time of a walk.
 _LEAVES: set[type] = {np.ndarray, np.float64, np.float32, float, int, bool, complex, type(None)}
 
@@ -48,7 +51,7 @@ def _values(node: Any) -> list[Any] | None:
     if isinstance(node, (list, tuple)):
         return list(node)
     if hasattr(type(node), "__dataclass_fields__"):
-        return [getattr(node, name) for name in _field_names(node)]
+        return [getattr(node, name) for name in field_names(node)]
     return None
 
 
@@ -57,15 +60,15 @@ def _keys(node: Any) -> list[Any]:
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, (list, tuple)):
-        return list(_fields_of_tuple(node) or range(len(node)))
-    return _field_names(node)
+        return list(fields_of_tuple(node) or range(len(node)))
+    return field_names(node)
 
 
 def _steps(node: Any) -> list[str]:
     """The ways to the children, as Python writes them."""
     if isinstance(node, dict):
         return [f"[{key!r}]" for key in node]
-    if isinstance(node, (list, tuple)) and not _fields_of_tuple(node):
+    if isinstance(node, (list, tuple)) and not fields_of_tuple(node):
         return [f"[{i}]" for i in range(len(node))]
     return [f".{name}" for name in _keys(node)]
 
@@ -73,80 +76,8 @@ def _steps(node: Any) -> list[str]:
 def _is_record(node: Any) -> bool:
     """Whether the children of a container are its attributes."""
     if isinstance(node, tuple):
-        return bool(_fields_of_tuple(node))
+        return bool(fields_of_tuple(node))
     return not isinstance(node, (dict, list))
-
-
-def _fields_of_tuple(node: Any) -> tuple[str, ...]:
-    """The names of a named tuple's fields; none for other tuples, and all else."""
-    names = getattr(type(node), "_fields", ()) if isinstance(node, tuple) else ()
-    return names if type(names) is tuple and len(names) == len(node) else ()
-
-
-def _rebuild(node: Any, values: list[Any]) -> Any:
-    """A container like ``node`` of other children."""
-    if type(node) is dict:
-        return dict(zip(node, values, strict=True))
-    if type(node) is list:
-        return values
-    if type(node) is tuple:
-        return tuple(values)
-    if isinstance(node, dict):
-        return _refilled_dict(node, values)
-    if isinstance(node, list):
-        made = copy(node)
-        made[:] = values
-        return made
-    if isinstance(node, tuple):
-        return _refilled_tuple(node, values)
-    return _refilled_record(node, values)
-
-
-def _refilled_dict(node: Any, values: list[Any]) -> Any:
-    if type(node) is defaultdict:
-        return defaultdict(node.default_factory, zip(node, values, strict=True))
-    # Its constructor may want anything; a copy has what else it holds.
-    made = copy(node)
-    for key, value in zip(node, values, strict=True):
-        made[key] = value
-    return made
-
-
-def _refilled_tuple(node: Any, values: list[Any]) -> Any:
-    kind = type(node)
-    if _fields_of_tuple(node):
-        return kind._make(values)
-    try:
-        made = tuple.__new__(kind, values)
-    except TypeError as error:  # a class written in C
-        raise DTypeError(
-            f"a tree: {kind.__name__} cannot be made again with other values ({error}); "
-            "pass a plain tuple"
-        ) from error
-    if hasattr(node, "__dict__"):
-        made.__dict__.update(node.__dict__)
-    return made
-
-
-def _refilled_record(node: Any, values: list[Any]) -> Any:
-    from dataclasses import fields, replace
-
-    names = _field_names(node)
-    kinds = type(node).__dataclass_fields__.values()
-    if all(field.init for field in fields(node)) and len(kinds) == len(names):
-        return replace(node, **dict(zip(names, values, strict=True)))
-    # Fields that its constructor computes, or wants besides, cannot be given to it.
-    made = copy(node)
-    for name, value in zip(names, values, strict=True):
-        object.__setattr__(made, name, value)  # also where it is frozen
-    return made
-
-
-def _field_names(node: Any) -> list[str]:
-    # Imported where it is needed: it brings inspect along, a tenth of the package's import time.
-    from dataclasses import fields
-
-    return [field.name for field in fields(node)]
 
 
 # ------------------------------------------------------------------ all leaves
@@ -158,14 +89,28 @@ def containers(tree: Any) -> Iterator[tuple[Any, list[Any]]]:
     if children is None:
         return
     names = list(tree) if isinstance(tree, dict) else []  # others are called the same in each run
-    yield tree, [*names, *children, *_attributes(tree)]
+    yield tree, [*names, *children, *chain.from_iterable(attributes(tree))]
     for child in children:
         yield from containers(child)
 
 
-def _attributes(node: Any) -> Iterator[Any]:
-    for name, value in getattr(node, "__dict__", {}).items():
-        yield from (name, value)
+def children_of(node: Any) -> tuple[list[Any], list[Any]]:
+    """What a container calls its children, and these."""
+    return _keys(node), _values(node) or []
+
+
+def extras_in(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each attribute of a container that is no child of it, with its path."""
+    children = _values(tree)
+    if children is None:
+        return
+    if type(tree) not in _PLAIN:
+        for name, value in extras(tree):
+            yield f"{prefix}.{name}", value
+    if _LEAVES.issuperset(map(type, children)):
+        return
+    for step, child in zip(_steps(tree), children, strict=True):
+        yield from extras_in(child, prefix + step)
 
 
 def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -262,7 +207,7 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
     """Return a tree of the shape of ``tree`` with ``values`` as its leaves.
 
     Dictionaries, lists and tuples of classes of their own keep these, and what else they hold;
-    dataclasses are made anew.
+    dataclasses are made anew, without their constructors.
 
     Raises:
         OdysseyError: when there are more or fewer values than leaves.
@@ -273,7 +218,7 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
         return dict(zip(tree, values, strict=True))
     children = _values(tree)
     if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
-        return _rebuild(tree, list(values))
+        return rebuild(tree, list(values))
     supply = iter(values)
     try:
         result = _build(tree, supply, _DEEPEST)
@@ -297,7 +242,7 @@ def _build(node: Any, supply: Iterator[Any], left: int) -> Any:
     if children is not None:
         if not left:
             raise _endless(node)
-        return _rebuild(node, [_build(child, supply, left - 1) for child in children])
+        return rebuild(node, [_build(child, supply, left - 1) for child in children])
     value = next(supply, _MISSING)
     if value is _MISSING:
         raise _TooFewError

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.refilled import extras
 from odyssey.spec import spec_of
 from odyssey.table.value import Symbol, Weak
 from odyssey.tree import containers
@@ -45,7 +46,7 @@ def settle_result(result: Any, numbers: Iterable[Any]) -> None:
     """
     for one, held in containers(result):
         settled(held, "it is returned")
-        if isinstance(one, (dict, list, tuple)) and getattr(one, "__dict__", None):
+        if extras(one):
             settled(list(numbers), "an attribute of what is returned may hold it")
 
 

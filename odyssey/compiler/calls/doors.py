@@ -15,6 +15,7 @@ from numpy import ndarray
 from odyssey.compiler.calls.missed import MISSED, missed
 from odyssey.compiler.watching.arguments import inputs
 from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.refilled import attributes
 from odyssey.table.value import Traced, Value
 from odyssey.tree import leaves
 
@@ -192,6 +193,11 @@ class _Text:
 
         self.unless(f"type({word}) is {self.name(type(node))}")
         names = [field.name for field in fields(node)]
+        held = [name for name, _ in attributes(node)]
+        if not set(held) <= set(names):
+            raise _Unknown
+        if hasattr(node, "__dict__"):
+            self.unless(f"{word}.__dict__.keys() == {self.name(vars(node).keys() & names)}")
         source = "".join(f"{word}.{name}, " for name in names)
         self.parts(f"({source})", [getattr(node, name) for name in names])
 
@@ -220,4 +226,5 @@ def _ids(node: Any) -> tuple[int, ...]:
 
 def _is_named(node: Any) -> bool:
     kind = type(node)
-    return isinstance(node, tuple) and kind.__base__ is tuple and hasattr(kind, "_fields")
+    named = kind.__base__ is tuple and hasattr(kind, "_fields")
+    return isinstance(node, tuple) and named and not kind.__dictoffset__

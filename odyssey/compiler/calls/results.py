@@ -24,7 +24,7 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tree import containers, leaves, unflatten
+from odyssey.tree import containers, extras_in, leaves, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["Leaf", "Results", "UnsuitedError"]
@@ -144,6 +144,21 @@ def _refuse_held(traced: Any, seen: Any) -> None:
         raise UnsuitedError("it returns a container that it holds")
     if len(set(found)) != len(found):
         raise UnsuitedError("it returns one container at two places")
+    for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
+        if path != other or not _is_always(one, thing):
+            raise UnsuitedError(f"what it returns has an attribute of its own, {_last(path)}")
+    if len(list(extras_in(traced))) != len(list(extras_in(seen))):
+        raise UnsuitedError("what it returns has attributes of its own, which change")
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _is_always(one: Any, other: Any) -> bool:
+    """Whether two things, of a trial and of a run, say that it is the same in each run."""
+    plain = type(one) is type(other) and type(one) in (int, float, complex, bool, str, bytes)
+    return one is other or (plain and repr(one) == repr(other))
 
 
 def _refuse_shared(found: Sequence[Any]) -> None:

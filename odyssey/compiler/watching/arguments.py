@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
+from odyssey.refilled import extras
 from odyssey.table.value import Mark, Value, array_of, is_trainable
-from odyssey.tree import leaves, paths
+from odyssey.tree import children_of, extras_in, leaves, paths
 from odyssey.variable import Variable
 
 __all__ = [
@@ -33,6 +34,24 @@ __all__ = [
 _PLAIN = (int, float, complex, str, bool, bytes, range, type(None))
 
 
+class _Same:
+    """A thing that is told from others by what it is, and kept, so that no other becomes it."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __repr__(self) -> str:
+        return f"{type(self.thing).__name__} at {id(self.thing):#x}"
+
+
 def sign(value: Any) -> Any:
     """What of an argument decides whether a graph must be traced anew.
 
@@ -49,12 +68,37 @@ def sign(value: Any) -> Any:
     if kind is tuple or kind is list:
         return (kind, *map(sign, value))
     if kind is dict:
-        return (kind, *[(type(key), key, sign(item)) for key, item in value.items()])
+        if _NAMES.issuperset(map(type, value)):
+            return (kind, *value, *map(sign, value.values()))
+        return (kind, *[(_told(key), sign(item)) for key, item in value.items()])
     if kind is str or kind is bool:
         return kind, value
     if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
-        return (kind, *[(path, sign(leaf)) for path, leaf in paths(value)])
+        return _sign_of_own(value)
     return kind
+
+
+def _sign_of_own(value: Any) -> Any:
+    """What tells a container of a class of its own; what else it holds is among what is fixed."""
+    keys, parts = children_of(value)
+    names = tuple(map(_told, keys)) if isinstance(value, dict) else len(parts)
+    more = tuple([name for name, _ in extras(value)])
+    return (type(value), names, more, *map(sign, parts))
+
+
+_NAMES = frozenset({str})
+
+
+def _told(key: Any) -> Any:
+    """What tells a key from others, equal ones among them: 1 from 1.0, and -0.0 from 0.0."""
+    kind = type(key)
+    if kind in _PLAIN:
+        return kind, repr(key) if kind in (float, complex, range) else key
+    if isinstance(key, np.generic):
+        return kind, key.dtype, key.tobytes()
+    if kind is tuple or (issubclass(kind, tuple) and not kind.__dictoffset__):
+        return (kind, *map(_told, tuple.__iter__(key)))
+    return _Same(key)
 
 
 def is_input(leaf: Any) -> bool:
@@ -87,13 +131,16 @@ def foreign(args: tuple[Any, ...], named: dict[str, Any]) -> str | None:
             return "an argument is a result on a tape"
         if type(leaf) not in (ndarray, Variable) and not isinstance(leaf, np.generic):
             return f"an argument is a {type(leaf).__name__}, which is more than an array"
+    for path, value in extras_in((args, named)):
+        if type(value) not in _PLAIN and not path.endswith(".__orig_class__"):
+            return f"an argument has an attribute of its own, {path.rpartition('.')[2]}"
     return None
 
 
 def numbers_in(args: tuple[Any, ...], named: dict[str, Any]) -> list[tuple[str, int, int | float]]:
     """Python's numbers among the arguments: path, place among all leaves, and the number."""
     try:
-        found = enumerate(paths((args, named)))
+        found = enumerate(_apart(paths((args, named))))
         return [(path, k, leaf) for k, (path, leaf) in found if type(leaf) in (int, float)]
     except Exception:  # of a container that lets nobody look
         return []
@@ -132,34 +179,28 @@ def is_bare(
     return alone and all(type(a) is ndarray or k in numbers for k, a in rest)
 
 
-class _Same:
-    """An argument that is fixed in a graph by what it is, and kept, so that no other becomes it."""
-
-    __slots__ = ("thing",)
-
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.thing is other.thing
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self.thing).__name__} at {id(self.thing):#x}"
-
-
 def fixed(args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are fixed in a graph, by path: -0.0, 0.0, 0 and False are four."""
-    return {
-        path: (int, leaf)
-        if type(leaf) is int
-        else repr(leaf)
-        if type(leaf) in _PLAIN
-        else _Same(leaf)
-        for path, leaf in paths((args, named))
-        if not is_input(leaf)
+    found = {
+        path: _fixed(leaf) for path, leaf in _apart(paths((args, named))) if not is_input(leaf)
     }
+    for path, value in _apart(extras_in((args, named))):
+        found[f"{path}, an attribute"] = _fixed(value)
+    return found
+
+
+def _fixed(thing: Any) -> Any:
+    if type(thing) is int:
+        return int, thing
+    return repr(thing) if type(thing) in _PLAIN else _Same(thing)
+
+
+def _apart(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Paths that are all different: two keys of a dictionary may be written alike."""
+    known: dict[str, int] = {}
+    for path, leaf in found:
+        count = known[path] = known.get(path, 0) + 1
+        yield path if count == 1 else f"{path}, the {count}th", leaf
 
 
 def refuse_unhashable(args: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -1,0 +1,176 @@
+"""Containers made again: of other children, and with what else they hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from copy import copy
+from types import MemberDescriptorType
+from typing import Any
+
+from odyssey.errors import DTypeError
+
+__all__ = ["attributes", "extras", "field_names", "fields_of_tuple", "rebuild"]
+
+_MISSING = object()
+
+
+def field_names(node: Any) -> list[str]:
+    """The names of a dataclass's fields."""
+    # Imported where it is needed: it brings inspect along, a tenth of the package's import time.
+    from dataclasses import fields
+
+    return [field.name for field in fields(node)]
+
+
+def fields_of_tuple(node: Any) -> tuple[str, ...]:
+    """The names of a named tuple's fields; none for other tuples, and all else."""
+    names = getattr(type(node), "_fields", ()) if isinstance(node, tuple) else ()
+    return names if type(names) is tuple and len(names) == len(node) else ()
+
+
+def rebuild(node: Any, values: list[Any]) -> Any:
+    """A container like ``node`` of other children."""
+    if type(node) is dict:
+        return dict(zip(node, values, strict=True))
+    if type(node) is list:
+        return values
+    if type(node) is tuple:
+        return tuple(values)
+    if isinstance(node, dict):
+        return _refilled_dict(node, values)
+    if isinstance(node, list):
+        made = copy(node)
+        made[:] = values
+        return _without_cached(made)
+    if isinstance(node, tuple):
+        return _refilled_tuple(node, values)
+    return _refilled_record(node, values)
+
+
+def _refilled_dict(node: Any, values: list[Any]) -> Any:
+    if type(node) is defaultdict:
+        return defaultdict(node.default_factory, zip(node, values, strict=True))
+    # Its constructor may want anything; a copy has what else it holds.
+    made = copy(node)
+    for key, value in zip(node, values, strict=True):
+        made[key] = value
+    return _without_cached(made)
+
+
+def _refilled_tuple(node: Any, values: list[Any]) -> Any:
+    kind = type(node)
+    try:
+        made = tuple.__new__(kind, values)
+    except TypeError as error:  # a class written in C
+        raise DTypeError(
+            f"a tree: {kind.__name__} cannot be made again with other values ({error}); "
+            "pass a plain tuple"
+        ) from error
+    if room := _room(node):
+        _room(made).update(room)
+    return _without_cached(made)
+
+
+def _refilled_record(node: Any, values: list[Any]) -> Any:
+    """A dataclass's object of other children: no code of the class runs, as a constructor would."""
+    kind = type(node)
+    try:
+        made = object.__new__(kind)
+    except TypeError:  # a class that is made from one written in C
+        made = copy(node)
+    names, room = field_names(node), _room(node)
+    for slot in _slots(kind):
+        if slot.__name__ not in names and (held := _in_slot(slot, node)) is not _MISSING:
+            slot.__set__(made, held)
+    more = not room.keys() <= set(names)
+    if more:
+        _room(made).update(room)
+    described = _described(kind, names)
+    for name, value in zip(names, values, strict=True):
+        homes = _homes(node, name) if name in described else []
+        for place in homes or [name]:
+            if place in homes and place in room:
+                _room(made)[place] = value
+            else:  # which calls a setter, where no home is known
+                object.__setattr__(made, place, value)  # also where it is frozen
+    return _without_cached(made) if more else made
+
+
+# ------------------------------------------------------------------ attributes
+
+
+def _room(node: Any) -> dict[str, Any]:
+    found = getattr(node, "__dict__", None)
+    return found if type(found) is dict else {}
+
+
+def _slots(kind: type) -> list[Any]:
+    """The descriptors of all slots of a class, also of those that it is made from."""
+    rooms = [base.__dict__ for base in kind.__mro__ if "__slots__" in base.__dict__]
+    parts = [part for room in rooms for part in room.values()]
+    return [part for part in parts if type(part) is MemberDescriptorType]
+
+
+def _in_slot(slot: Any, node: Any) -> Any:
+    try:
+        return slot.__get__(node)
+    except AttributeError:
+        return _MISSING
+
+
+def _of_class(kind: type, name: str) -> Any:
+    """What a class has by a name, as it is written there."""
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), _MISSING)
+
+
+def _described(kind: type, names: list[str]) -> set[str]:
+    """The attributes that are set by code of the class: that of a property, say."""
+    found = {name for base in kind.__mro__[:-1] for name in names if name in base.__dict__}
+    made = {name: type(_of_class(kind, name)) for name in found}
+    return {n for n, k in made.items() if k is not MemberDescriptorType and hasattr(k, "__set__")}
+
+
+def _homes(node: Any, name: str) -> list[str]:
+    """Where an object keeps a field that has code of its own: what the code gives is there."""
+    value = getattr(node, name)
+    return [n for n, v in attributes(node) if v is value and n.endswith(name)]
+
+
+def _is_cached(kind: type, name: str) -> bool:
+    """Whether an attribute is what a ``cached_property``, or one like it, has computed."""
+    by_class = _of_class(kind, name)
+    made = type(by_class)
+    plain = callable(by_class) or made is classmethod or not hasattr(made, "__get__")
+    return not plain and not hasattr(made, "__set__")
+
+
+def _without_cached(made: Any) -> Any:
+    """Forget what was computed of the children before."""
+    if room := _room(made):
+        kind = type(made)
+        fields = getattr(kind, "__dataclass_fields__", ())
+        for name in [name for name in room if name not in fields and _is_cached(kind, name)]:
+            del room[name]
+    return made
+
+
+def attributes(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that an object has of its own, with their names."""
+    yield from list(_room(node).items())
+    for slot in _slots(type(node)):
+        if (held := _in_slot(slot, node)) is not _MISSING:
+            yield slot.__name__, held
+
+
+def extras(node: Any) -> list[tuple[str, Any]]:
+    """The attributes of a container that are no children of it, nor computed of these."""
+    kind = type(node)
+    found = list(attributes(node))
+    if not found:
+        return found
+    inner: set[str] = set()
+    if not isinstance(node, (dict, list, tuple)):
+        names = field_names(node)
+        inner.update(names, *[_homes(node, name) for name in _described(kind, names)])
+    return [(n, v) for n, v in found if n not in inner and not _is_cached(kind, n)]
