@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from copy import copy
 from types import MemberDescriptorType
@@ -40,21 +40,36 @@ def rebuild(node: Any, values: list[Any]) -> Any:
     if isinstance(node, dict):
         return _refilled_dict(node, values)
     if isinstance(node, list):
-        made = copy(node)
-        made[:] = values
-        return _without_cached(made)
+        return _refilled_list(node, values)
     if isinstance(node, tuple):
         return _refilled_tuple(node, values)
     return _refilled_record(node, values)
 
 
 def _refilled_dict(node: Any, values: list[Any]) -> Any:
+    """Code of the class might convert the items, and has done so before; none of it runs."""
     if type(node) is defaultdict:
         return defaultdict(node.default_factory, zip(node, values, strict=True))
-    # Its constructor may want anything; a copy has what else it holds.
-    made = copy(node)
+    base: Any = next(
+        kind for kind in type(node).__mro__ if kind in (OrderedDict, defaultdict, dict)
+    )
+    made = base.__new__(type(node))
+    if base is defaultdict:
+        made.default_factory = node.default_factory
+    if getattr(node, "__dict__", None) is node:  # its items are its attributes
+        made.__dict__ = made
+    room = _with_attributes(made, node)
     for key, value in zip(node, values, strict=True):
-        made[key] = value
+        if key in room and room[key] is dict.get(node, key):  # it is an attribute as well
+            _room(made)[key] = value
+        base.__setitem__(made, key, value)
+    return _without_cached(made)
+
+
+def _refilled_list(node: Any, values: list[Any]) -> Any:
+    made = list.__new__(type(node))
+    _with_attributes(made, node)
+    list.__setitem__(made, slice(None), values)
     return _without_cached(made)
 
 
@@ -67,8 +82,7 @@ def _refilled_tuple(node: Any, values: list[Any]) -> Any:
             f"a tree: {kind.__name__} cannot be made again with other values ({error}); "
             "pass a plain tuple"
         ) from error
-    if room := _room(node):
-        _room(made).update(room)
+    _with_attributes(made, node)
     return _without_cached(made)
 
 
@@ -80,12 +94,8 @@ def _refilled_record(node: Any, values: list[Any]) -> Any:
     except TypeError:  # a class that is made from one written in C
         made = copy(node)
     names, room = field_names(node), _room(node)
-    for slot in _slots(kind):
-        if slot.__name__ not in names and (held := _in_slot(slot, node)) is not _MISSING:
-            slot.__set__(made, held)
     more = not room.keys() <= set(names)
-    if more:
-        _room(made).update(room)
+    _with_attributes(made, node, more, names)
     described = _described(kind, names)
     for name, value in zip(names, values, strict=True):
         homes = _homes(node, name) if name in described else []
@@ -103,6 +113,17 @@ def _refilled_record(node: Any, values: list[Any]) -> Any:
 def _room(node: Any) -> dict[str, Any]:
     found = getattr(node, "__dict__", None)
     return found if type(found) is dict else {}
+
+
+def _with_attributes(made: Any, node: Any, more: bool = True, but: Any = ()) -> dict[str, Any]:
+    """Give what is made the attributes of another one, and return those without slots."""
+    for slot in _slots(type(node)):
+        if slot.__name__ not in but and (held := _in_slot(slot, node)) is not _MISSING:
+            slot.__set__(made, held)
+    room = _room(node)
+    if room and more:
+        _room(made).update(room)
+    return room
 
 
 def _slots(kind: type) -> list[Any]:
@@ -170,6 +191,8 @@ def extras(node: Any) -> list[tuple[str, Any]]:
     if not found:
         return found
     inner: set[str] = set()
+    if isinstance(node, dict):
+        inner.update(n for n, v in found if dict.get(node, n) is v)
     if not isinstance(node, (dict, list, tuple)):
         names = field_names(node)
         inner.update(names, *[_homes(node, name) for name in _described(kind, names)])
