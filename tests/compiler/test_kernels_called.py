@@ -98,6 +98,25 @@ def test_places_in_long_lines_are_called_and_are_those_of_numpy(name, axis, leng
     assert names == ({name} if axis is None or (axis == -1 and length > 255) else set())
 
 
+@pytest.mark.parametrize("shape", [(100, 100), (10_000, 4), (20_000,)], ids=str)
+def test_products_of_all_others_are_called_where_there_are_many_of_many(shape):
+    pytest.importorskip("numba")
+    x = RNG.uniform(0.9, 1.1, shape)
+    got, names = called(lambda x: ops.prod_others(x, axis=-1), x)
+    np.testing.assert_allclose(got, x.prod(-1, keepdims=True) / x, rtol=1e-10)
+    assert names == ({"prod_others"} if shape == (100, 100) else set())
+
+
+def test_a_sort_is_numpys_and_its_order_another_call():
+    x = RNG.normal(size=(5, 40))
+    got, names = called(ops.sort, x)
+    np.testing.assert_array_equal(got, np.sort(x))
+    assert names == {"sort"}
+    slope, names = called(od.grad(lambda x: ops.sum(ops.sort(x) * np.arange(40.0))), x)
+    np.testing.assert_array_equal(slope, np.argsort(np.argsort(x)))
+    assert names == {"argsort"}  # of the sort itself nothing is needed
+
+
 def test_a_kernel_is_given_what_numpy_need_not_copy(monkeypatch):
     seen, row = [], ops.OPS["argmax"]
     kernel = row.kernel

@@ -25,7 +25,8 @@ table, of real numbers in single or double precision, integers and truth values,
 the row use it. Rows of complex numbers, and of numbers of half precision, are called in Python, and
 so is what is listed last; a call is right, and takes the time that it takes in an eager call.
 Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
-channels and more, and the places of extremes in lines of 256 elements and more.
+channels and more, the places of extremes in lines of 256 elements and more, and 64 products of all
+others of 64 elements and more.
 """
 
 _WAYS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from odyssey.graph.graph import Given, Graph
 from odyssey.graph.parts import LoopRow
 from odyssey.spec import Array, Spec, spec_of
 from odyssey.table.row import Row
-
-if TYPE_CHECKING:
-    from odyssey.compiler.calls.running import Executable
 
 __all__ = ["Calling"]
 
@@ -39,7 +36,7 @@ class Calling:
     """
 
     def __init__(
-        self, executable: Executable, plan_: Plan, node: Node, make: Callable[[Graph], Any]
+        self, executable: Any, plan_: Plan, node: Node, make: Callable[[Graph], Any]
     ) -> None:
         self._call: Call = node.work
         row = self._call.row
@@ -91,7 +88,7 @@ def _compare(row: Row, made: Sequence[Any], specs: Sequence[Spec]) -> None:
 class _Seen:
     """A value of the program as NumPy sees it, for a call."""
 
-    def __init__(self, executable: Executable, plan_: Plan, node: Node) -> None:
+    def __init__(self, executable: Any, plan_: Plan, node: Node) -> None:
         self._part = node.owner.id if node.owner.kind == "part" else None
         home = plan_.home(node)
         self._table = executable.table
