@@ -14,6 +14,7 @@ Without numba everything but kernels works.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -54,16 +55,38 @@ def numba_module(name: str = "") -> Any:
     """Import numba, or a module of it.
 
     Raises:
-        DeviceError: where that cannot be, for instance because it has no release for this Python.
+        DeviceError: where that cannot be, for instance because it has no release for this Python,
+            or because Ctrl-C came in the midst of its first import.
     """
     # Not an import statement: numba declares itself typed, but some of its modules are not.
     try:
-        return import_module(f"numba.{name}" if name else "numba")
-    except ImportError as error:
+        module = import_module(f"numba.{name}" if name else "numba")
+        _check_whole()
+    except Exception as error:
+        hint = "`pip install numba`, on a version of Python that it supports"
+        if not isinstance(error, ModuleNotFoundError):
+            hint += "; or begin Python anew if a first import was interrupted"
         raise DeviceError(
             f"kernels: numba cannot be imported ({error}), and compiles them; everything else "
-            "works without it; `pip install numba`, on a version of Python that it supports"
+            f"works without it; {hint}"
         ) from error
+    return module
+
+
+@cache
+def _check_whole() -> None:
+    """Refuse numba after an interrupt of its first import.
+
+    What was imported by then stays loaded, and is not bound in the numba of a later import: that
+    fails, or numba does when it compiles, each time and by an AttributeError.
+    """
+    numba = sys.modules["numba"]
+    for name, module in list(sys.modules.items()):
+        package, _, last = name.rpartition(".")
+        if package != "numba" or hasattr(numba, last):
+            continue
+        if not getattr(module.__spec__, "_initializing", False):  # as in another thread
+            raise ImportError(f"an import of it was interrupted, it lacks {name}")
 
 
 @cache
