@@ -55,6 +55,7 @@ class Updates:
 
     def run(self, who: Any, plan: Plan) -> None:
         """Make the calls of ``plan``, then warn of floating-point errors as NumPy is told to."""
+        self._found.clear()  # what a step left that was interrupted before it told
         # A copy, since a context can be entered by one thread at a time only.
         self._context.copy().run(run_all, starmap(call, plan))
         if self._found:

@@ -1,7 +1,8 @@
 """SGD against its formulas written out in float64, and its hold on the parameters."""
 
+import warnings
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import MissingGradientError, OdysseyError
-from odyssey.optim import SGD
+from odyssey.optim import SGD, updates
+from support.faults import in_its_thread, interrupt
 from support.sgd_cases import SETTINGS, SHAPES, problem, same, wide
 
 # ------------------------------------------------------------------ the formulas
@@ -257,3 +259,23 @@ def test_a_step_changes_no_gradient():
         optimizer.step()
     for p in params:
         np.testing.assert_array_equal(p.grad, np.ones(p.shape))
+
+
+@in_its_thread
+def test_an_overflow_of_an_interrupted_step_is_not_told_of_by_a_later_one():
+    for n in count(1):
+        w = Variable(np.full(3, 1e308), requires_grad=True)
+        optimizer = SGD([w], learning_rate=100.0)
+        w.grad = np.full(3, -1e308)
+        try:
+            with warnings.catch_warnings(), interrupt(n, within=updates.__file__) as fired:
+                warnings.simplefilter("ignore", RuntimeWarning)
+                optimizer.step()
+        except KeyboardInterrupt:
+            pass
+        w.assign(np.zeros(3))
+        w.grad = np.ones(3)
+        optimizer.step()  # a warning is an error here
+        if not fired:
+            break
+    assert n > 5
