@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import number, whole
+from odyssey.checks import number, shown, whole
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.demands import demanded
@@ -215,7 +215,7 @@ def multi_margin(
     """
     who = "multi_margin"
     if p not in (1, 2):
-        raise SettingError(f"{who}: p={p!r}; pass 1 or 2")
+        raise SettingError(f"{who}: p={shown(p)}; pass 1 or 2")
     margin = number(who, "margin", margin)
     x, targets = floating(who, predictions), arrays(targets)
     (k,) = normalize_axes(who, whole(who, "axis", axis), len(x.shape))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T, select
 from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
@@ -30,7 +31,7 @@ _CUBIC = 0.044715
 
 def _gelu_options(approximate: Any) -> tuple[str]:
     if approximate not in ("none", "tanh"):
-        raise OdysseyError(f'gelu: approximate is {approximate!r}; pass "none" or "tanh"')
+        raise OdysseyError(f'gelu: approximate is {shown(approximate)}; pass "none" or "tanh"')
     return (approximate,)
 
 

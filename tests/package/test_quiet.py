@@ -156,3 +156,49 @@ def test_no_function_leaves_it_to_python_to_end_what_it_told_numpy():
     calls = re.compile(r"np\.errstate\((?!all=\"ignore\"\)``)|[^.]with .*errstate")
     found = [str(p) for p in PACKAGE.rglob("*.py") if calls.search(p.read_text("utf-8"))]
     assert not found, "use odyssey.quiet.unwarned: Ctrl-C may come within errstate"
+
+
+class Telling(np.ndarray):
+    """An array whose repr tells NumPy something, as any does for as long as it runs."""
+
+    def __repr__(self):
+        np.seterr(all="raise")
+        return "Telling"
+
+
+def telling(values):
+    return np.array(values).view(Telling)
+
+
+FEW, HALF = telling([7, 8, 9]), telling([0.5, 1.5])
+MESSAGES = {
+    "diff": lambda: ops.diff(ONE, axis=telling([0, 0])),
+    "interp": lambda: ops.interp(ONE, ONE, ONE, left=HALF),
+    "linear_recurrence": lambda: ops.linear_recurrence(ONE, ONE, axis=HALF),
+    "moveaxis": lambda: ops.moveaxis(EYE, telling([0, 1]), 0),
+    "nanquantile": lambda: ops.nanquantile(ONE, HALF),
+    "pad, ints": lambda: ops.pad(ONE, HALF),
+    "pad, axes": lambda: ops.pad(ONE, FEW),
+    "pad, negative": lambda: ops.pad(ONE, telling([-1, -1])),
+    "pad, statistics": lambda: ops.pad(ONE, 1, mode="mean", stat_length=HALF),
+    "repeat": lambda: ops.repeat(ONE, HALF),
+    "repeat, negative": lambda: ops.repeat(ONE, telling([-1, -1])),
+    "roll": lambda: ops.roll(ONE, HALF),
+    "segment_sum": lambda: ops.segment_sum(ONE, np.array([0, 1]), num_segments=HALF),
+    "sort": lambda: ops.sort(ONE, order=HALF),
+    "partition": lambda: ops.partition(ONE, 1, order=HALF),
+    "take": lambda: ops.take(ONE, [0], mode=HALF),
+    "topk": lambda: ops.topk(ONE, HALF),
+    "transpose": lambda: ops.transpose(EYE, telling([0])),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_what_a_message_prints_of_an_array_tells_numpy_nothing(name):
+    told = np.geterr()
+    try:
+        with pytest.raises((od.errors.OdysseyError, ValueError), match="Telling") as caught:
+            MESSAGES[name]()
+        assert np.geterr() == told, caught.value
+    finally:
+        np.seterr(**told)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import native, refuse
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import T, select
@@ -284,7 +285,7 @@ def _bound(name: str, bound: Any) -> Any:
     """A bound as a number or an array of its own."""
     if isinstance(bound, Symbol) or (is_tracked(bound)):
         raise DTypeError(
-            f"clip: {name} is {bound!r}, but bounds are static; "
+            f"clip: {name} is {shown(bound)}, but bounds are static; "
             "use minimum and maximum, which differentiate both operands"
         )
     bound = numbers_of("clip", bound)
@@ -293,7 +294,7 @@ def _bound(name: str, bound: Any) -> Any:
     refuse("clip", name, bound)
     array = native(np.array(bound))
     if array.dtype.kind not in "biuf":
-        raise DTypeError(f"clip: {name} is {bound!r}; pass a real number, or an array of them")
+        raise DTypeError(f"clip: {name} is {shown(bound)}; pass a real number, or an array of them")
     return array
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
@@ -32,7 +33,9 @@ def _cut(x: Any, axis: int, start: int | None, stop: int | None, tape: Any) -> A
 def _one_axis(who: str, axis: Any, x: Any) -> int:
     axes = normalize_axes(who, axis, len(x.shape)) if axis is not None else ()
     if len(axes) != 1:
-        raise ShapeError(f"{who}: axis is {axis!r} for an array of shape {x.shape}; pass one axis")
+        raise ShapeError(
+            f"{who}: axis is {shown(axis)} for an array of shape {x.shape}; pass one axis"
+        )
     return axes[0]
 
 
@@ -190,7 +193,7 @@ def gradient(
     f = _array("gradient", "f", f)
     axes = _axes_in_order(axis, len(f.shape))
     if edge_order not in (1, 2):
-        raise ShapeError(f"gradient: edge_order is {edge_order!r}; pass 1 or 2")
+        raise ShapeError(f"gradient: edge_order is {shown(edge_order)}; pass 1 or 2")
     if f.dtype.kind in "biu":
         f = astype(f, np.float64, tape=tape)
     for k in axes:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
@@ -37,7 +38,7 @@ from odyssey.table.value import NUMBERS, Symbol
 
 def _side(side: Any) -> tuple[str]:
     if side not in ("left", "right"):
-        raise ShapeError(f"searchsorted: side is {side!r}, not one of left, right")
+        raise ShapeError(f"searchsorted: side is {shown(side)}, not one of left, right")
     return (side,)
 
 
@@ -100,7 +101,7 @@ def _number(name: str, number: Any) -> Any:
         return number
     if isinstance(number, ARRAY_LIKE) and not number.ndim and number.dtype.kind in "iufc":
         return number.item()
-    raise DTypeError(f"interp: {name} is {number!r}; it is static, pass a number")
+    raise DTypeError(f"interp: {name} is {shown(number)}; it is static, pass a number")
 
 
 def _lines_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:

@@ -60,7 +60,7 @@ def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
         if method not in METHODS:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
         if isinstance(q, Symbol) or is_tracked(q):
-            raise DTypeError(f"{who}: q is {q!r}, but it is static; pass numbers")
+            raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
         given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
         if given.dtype.kind not in "iuf":
             raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")

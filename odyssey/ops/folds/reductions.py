@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import (
@@ -204,7 +205,9 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 def _index_spec(name: str) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
         if isinstance(axis, (tuple, list)):
-            raise ShapeError(f"{name}: axis is {axis!r}; pass one int, or None for all elements")
+            raise ShapeError(
+                f"{name}: axis is {shown(axis)}; pass one int, or None for all elements"
+            )
         _extremum_infer(name)(x, axis, keepdims)
         shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)
         return Spec(shape, np.dtype(np.intp))

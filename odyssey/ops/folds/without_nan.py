@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
@@ -303,7 +303,7 @@ def _quantile(who: str, a: Any, q: Any, axis: Any, method: Any, keepdims: bool, 
     word(who, "method", method, ("linear",))
     shares = as_array(who, "q", q)
     if shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
-        raise SettingError(f"{who}: q={q!r}; pass numbers from 0 to 1, or to 100 in percent")
+        raise SettingError(f"{who}: q={shown(q)}; pass numbers from 0 to 1, or to 100 in percent")
     line, last = _ordered(who, a, axis, tape)
     parts = []
     for share in shares.reshape(-1).tolist():

@@ -193,7 +193,7 @@ def _shifts(shift: Any, axis: Any) -> tuple[Any, Any]:
         return operator.index(shift), axis
     except (TypeError, ValueError):
         raise DTypeError(
-            f"roll: shift={shift!r} with axis={axis!r}; pass an int, or as many as axes"
+            f"roll: shift={shown(shift)} with axis={shown(axis)}; pass an int, or as many as axes"
         ) from None
 
 

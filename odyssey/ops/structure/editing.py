@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag
+from odyssey.checks import flag, shown
 from odyssey.devices.ownership import apart
 from odyssey.errors import ShapeError
 from odyssey.ops.structure.creation import zeros_like
@@ -159,7 +159,9 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
     for n in shape:
         size *= n
         if n < 0:
-            raise ShapeError(f"resize: new_shape is {new_shape!r}; a length cannot be negative")
+            raise ShapeError(
+                f"resize: new_shape is {shown(new_shape)}; a length cannot be negative"
+            )
     for n in a.shape:
         count *= n
     if not count:
@@ -238,7 +240,7 @@ def meshgrid(
     """
     flag("meshgrid", "copy", copy)
     if indexing not in ("xy", "ij"):
-        raise ShapeError(f"meshgrid: indexing={indexing!r}; pass 'xy' or 'ij'")
+        raise ShapeError(f"meshgrid: indexing={shown(indexing)}; pass 'xy' or 'ij'")
     lines = [operand("meshgrid", "the numbers along an axis", x) for x in xi]
     if any(len(x.shape) > 1 for x in lines):
         came = [x.shape for x in lines]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import scatter
@@ -25,7 +26,7 @@ from odyssey.table.shape_rules import given_spec, normalize_axes
 
 def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
     if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"take: mode is {mode!r}, not one of raise, wrap, clip")
+        raise ShapeError(f"take: mode is {shown(mode)}, not one of raise, wrap, clip")
     return (axis, mode, *rest)
 
 
@@ -232,7 +233,7 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
         or not indices.size
     ):
         if isinstance(axis, (tuple, list)):
-            raise DTypeError(f"take_along_axis: axis is {axis!r}; pass an int, or None")
+            raise DTypeError(f"take_along_axis: axis is {shown(axis)}; pass an int, or None")
         return np.take_along_axis(x, indices, axis)
     length = x.shape[-1]
     places = in_range(indices, length).reshape(-1, indices.shape[-1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
@@ -51,7 +52,7 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, list):
         return np.asarray([plain_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
-        raise DTypeError(f"getitem: the index {key!r} has no value while a graph is traced")
+        raise DTypeError(f"getitem: the index {shown(key)} has no value while a graph is traced")
     if isinstance(key, Value):
         key = plain_key(numbers_of("an index", key))
     if isinstance(key, slice):
@@ -142,7 +143,7 @@ def _picked(spec: Spec, key: Any, who: str) -> Spec:
         return Spec(np.shape(stand_in[key]), spec.dtype)
     except IndexError as error:
         raise OutOfRangeError(
-            f"{who}: {error}; x has shape {spec.shape}, the index is {key!r}"
+            f"{who}: {error}; x has shape {spec.shape}, the index is {shown(key)}"
         ) from None
 
 

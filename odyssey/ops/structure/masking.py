@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.choice import where
@@ -213,7 +214,7 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     if a.dtype.kind == "b":
         a = astype(a, np.intp, tape=tape)
     if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"choose: mode is {mode!r}, not one of raise, wrap, clip")
+        raise ShapeError(f"choose: mode is {shown(mode)}, not one of raise, wrap, clip")
     parts = [operand("choose", "a choice", part) for part in choices]
     shape = _common_shape("choose", a, *parts)
     count = np.arange(len(parts))

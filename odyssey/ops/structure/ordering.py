@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import flag, whole, word
+from odyssey.checks import flag, shown, whole, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.placing import operand
@@ -148,7 +148,7 @@ def _place(who: str, k: Any, low: int, high: int) -> int:
     try:
         k = operator.index(k)
     except TypeError:
-        raise DTypeError(f"{who}: k is {k!r}; pass an int") from None
+        raise DTypeError(f"{who}: k is {shown(k)}; pass an int") from None
     if not low <= k <= high:
         raise ShapeError(
             f"{who}: k is {k}; along the axis there are {high}, and {low} is the least"
@@ -206,7 +206,7 @@ def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: An
     a = operand(who, "a", a)
     word(who, "kind", kind, ("introselect",))
     if order is not None:
-        raise DTypeError(f"{who}: order={order!r} names fields, which arrays of numbers lack")
+        raise DTypeError(f"{who}: order={shown(order)} names fields, which arrays of numbers lack")
     if axis is None:
         count = 1
         for n in a.shape:

@@ -105,7 +105,7 @@ def pad(
     if mode not in _MODES:
         raise ShapeError(f"pad: mode {shown(mode)} is not one of {', '.join(_MODES)}")
     if reflect_type not in ("even", "odd"):
-        raise SettingError(f"pad: reflect_type={reflect_type!r}; pass 'even' or 'odd'")
+        raise SettingError(f"pad: reflect_type={shown(reflect_type)}; pass 'even' or 'odd'")
     if mode in ("constant", "empty"):
         return _among(array, widths, constant_values if mode == "constant" else 0, tape)
     lengths = _pairs("stat_length", stat_length, len(shape))
@@ -217,11 +217,11 @@ def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
         return [(None, None)] * ndim
     numbers = as_array("pad", name, given)
     if name == "stat_length" and numbers.dtype.kind not in "iu":
-        raise DTypeError(f"pad: stat_length {given!r} must hold ints only")
+        raise DTypeError(f"pad: stat_length {shown(given)} must hold ints only")
     try:
         return [tuple(pair) for pair in np.broadcast_to(numbers, (ndim, 2)).tolist()]
     except ValueError:
-        raise ShapeError(f"pad: {name} {given!r} does not fit {ndim} axes") from None
+        raise ShapeError(f"pad: {name} {shown(given)} does not fit {ndim} axes") from None
 
 
 def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
@@ -233,11 +233,13 @@ def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
             pad_width = given
         widths = np.broadcast_to(np.asarray(pad_width, dtype=None if ndim else np.intp), (ndim, 2))
     except (ValueError, IndexError):
-        raise ShapeError(f"pad: pad_width {pad_width!r} does not fit {ndim} axes") from None
+        raise ShapeError(f"pad: pad_width {shown(pad_width)} does not fit {ndim} axes") from None
     if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad: pad_width {pad_width!r} must hold ints only")
+        raise DTypeError(f"pad: pad_width {shown(pad_width)} must hold ints only")
     if (widths < 0).any():
-        raise ShapeError(f"pad: pad_width {pad_width!r} is negative; cut with an index instead")
+        raise ShapeError(
+            f"pad: pad_width {shown(pad_width)} is negative; cut with an index instead"
+        )
     return tuple((int(before), int(after)) for before, after in widths)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.structure.gathering import add_taken, take
@@ -196,7 +197,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
     """
     a, ind = operand("put", "a", a), indices_of("put", ind)
     if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"put: mode is {mode!r}, not one of raise, wrap, clip")
+        raise ShapeError(f"put: mode is {shown(mode)}, not one of raise, wrap, clip")
     if type(v) not in NUMBERS:
         v = operand("put", "v", v)
         check_fit("put", "v", v.shape, ind.shape)

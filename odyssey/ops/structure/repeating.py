@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem, plain_key
@@ -59,9 +60,9 @@ def _counts(who: str, numbers: Any) -> tuple[int, ...]:
     try:
         counts = tuple(operator.index(n) for n in np.atleast_1d(plain_key(numbers)).tolist())
     except TypeError:
-        raise DTypeError(f"{who}: {numbers!r} came where ints were wanted") from None
+        raise DTypeError(f"{who}: {shown(numbers)} came where ints were wanted") from None
     if any(n < 0 for n in counts):
-        raise ShapeError(f"{who}: {numbers!r} came; a count cannot be negative")
+        raise ShapeError(f"{who}: {shown(numbers)} came; a count cannot be negative")
     return counts
 
 

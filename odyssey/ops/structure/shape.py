@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import shown
 from odyssey.devices.arrays import native_dtype
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import Shape, Spec
@@ -80,10 +81,8 @@ def _reshaped(size: int, shape: Any) -> Shape | None:
 def _reshape_spec(x: Spec, shape: Any, order: str) -> Spec:
     full = _reshaped(x.size, shape)
     if full is None:
-        raise ShapeError(
-            f"reshape: {x.shape} has {x.size} elements, which do not fill {shape!r}; "
-            "at most one length may be -1"
-        )
+        came = f"{x.shape} has {x.size} elements, which do not fill {shown(shape)}"
+        raise ShapeError(f"reshape: {came}; at most one length may be -1")
     return Spec(full, x.dtype)
 
 
@@ -96,7 +95,7 @@ def _spelled_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
 
 def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
-        raise ShapeError(f"reshape: order is {order!r}; 'C' is row-major, 'F' is column-major")
+        raise ShapeError(f"reshape: order is {shown(order)}; 'C' is row-major, 'F' is column-major")
     return shape, order
 
 
@@ -147,7 +146,8 @@ def _transpose_spec(x: Spec, axes: Any) -> Spec:
         return Spec(x.shape[::-1], x.dtype)
     normalize_axes("transpose", axes, x.ndim)
     if len(axes) != x.ndim:
-        raise ShapeError(f"transpose: axes {axes!r} must name each of the {x.ndim} axes of x once")
+        came = shown(axes)
+        raise ShapeError(f"transpose: axes {came} must name each of the {x.ndim} axes of x once")
     return Spec(tuple(x.shape[a] for a in axes), x.dtype)
 
 
@@ -303,7 +303,8 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
     normalize_axes("moveaxis", destination, ndim)
     sources, places = ([int(k) % ndim for k in np.atleast_1d(v)] for v in (source, destination))
     if len(sources) != len(places):
-        raise ShapeError(f"moveaxis: {source!r} to {destination!r}; give as many places as axes")
+        came = f"{shown(source)} to {shown(destination)}"
+        raise ShapeError(f"moveaxis: {came}; give as many places as axes")
     order = [k for k in range(ndim) if k not in sources]
     for place, k in sorted(zip(places, sources, strict=True)):
         order.insert(place, k)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, word
+from odyssey.checks import flag, shown, word
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.gathering import add_along_axis, take_along_axis
 from odyssey.ops.structure.shape import reshape
@@ -26,7 +26,9 @@ def _one_order(who: str) -> Any:
         if kind is not None:
             word(who, "kind", kind, _KINDS)
         if order is not None:
-            raise DTypeError(f"{who}: order={order!r} names fields, which arrays of numbers lack")
+            raise DTypeError(
+                f"{who}: order={shown(order)} names fields, which arrays of numbers lack"
+            )
         if stable is not None:
             flag(who, "stable", stable)
         return axis, None, None, None
@@ -109,7 +111,7 @@ def _sorted_spec(x: Spec, axis: Any, kind: None, order: None, stable: None) -> S
     if axis is None:
         return Spec((x.size,), x.dtype)
     if not x.ndim:
-        raise ShapeError(f"sort: x is a number, without the axis {axis!r}; pass axis=None")
+        raise ShapeError(f"sort: x is a number, without the axis {shown(axis)}; pass axis=None")
     normalize_axes("sort", axis, x.ndim)
     return x
 
