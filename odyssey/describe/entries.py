@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.quiet import unwarned
+from odyssey.quiet import apart, unwarned
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import MISSING_OPS
@@ -184,12 +183,10 @@ def dtypes_of(row: Row) -> dict[str, str]:
 
 @unwarned()
 def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
-    operands = sample.arrays(np.random.default_rng(0), np.dtype(dtype))
+    operands = sample.arrays(apart(np.random.default_rng)(0), np.dtype(dtype))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # complex numbers lose their imaginary part somewhere
-            made = row.call(*operands, **sample.options)
-            results = (made,) if row.several is None else made
-            return " and ".join(dict.fromkeys(str(np.asarray(r).dtype) for r in results))
+        made = row.call(*operands, **sample.options)
+        results = (made,) if row.several is None else made
+        return " and ".join(dict.fromkeys(str(np.asarray(r).dtype) for r in results))
     except (OdysseyError, TypeError, ValueError):
         return None
