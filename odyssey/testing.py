@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from odyssey.checks import flag, function, number, shown, whole, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.quiet import apart
-from odyssey.table.declare import OPS
+from odyssey.table.kernels import count_kernels
 from odyssey.table.value import array_of
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, unflatten
@@ -204,33 +202,3 @@ class _Probe:
             )
 
         return gradient
-
-
-@contextmanager
-def count_kernels() -> Iterator[Counter[str]]:
-    """Count the kernel calls of every op in a block, in the whole process: name to calls.
-
-    >>> import odyssey as od
-    >>> with count_kernels() as counts:
-    ...     _ = od.ops.exp(np.zeros(3))
-    >>> dict(counts)
-    {'exp': 1}
-    """
-    counts: Counter[str] = Counter()
-    rows = list(OPS.values())
-    kernels = [row.kernel for row in rows]
-
-    def counting(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def kernel_counted(*args: Any) -> Any:
-            counts[name] += 1
-            return kernel(*args)
-
-        return kernel_counted
-
-    try:
-        for row, kernel in zip(rows, kernels, strict=True):
-            row.use(counting(row.name, kernel))
-        yield counts
-    finally:
-        for row, kernel in zip(rows, kernels, strict=True):
-            row.use(kernel)

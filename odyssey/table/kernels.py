@@ -1,8 +1,9 @@
-"""Other kernels in the place of the rows' own, for a block."""
+"""Other kernels in the place of the rows' own, or counted ones, for a block."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from odyssey.table.choosing import FACTOR, USUAL_FACTOR, first_fitting, first_le
 from odyssey.table.published import OPS
 from odyssey.table.row import Row
 
-__all__ = ["use_kernels"]
+__all__ = ["count_kernels", "use_kernels"]
 
 
 class use_kernels(Block):
@@ -52,40 +53,78 @@ class use_kernels(Block):
             from odyssey.kernels.cuda import require
 
             require()
-        rows = list(OPS.values())  # before the lock: to load them is to import
-        entry[1] = self.device
-        with GUARD:
-            _OPEN.append(entry)
-            _settle(rows)
+        _open(entry, self.device)
         return self
 
     def _end(self, entry: list[Any]) -> None:
-        with GUARD:
-            _OPEN[:] = [other for other in _OPEN if other is not entry]
-            _settle(list(OPS.values()))
+        _close(entry)
 
 
-# Blocks may end in any order, in other threads say; so what runs follows from those that are open.
+class count_kernels(Block):
+    """Count the kernel calls of every op in a block, in the whole process: name to calls.
+
+    >>> import odyssey as od
+    >>> with od.testing.count_kernels() as counts:
+    ...     _ = od.ops.exp(np.zeros(3))
+    >>> dict(counts)
+    {'exp': 1}
+    """
+
+    def _recreate_cm(self) -> count_kernels:
+        return count_kernels()  # as a decorator: one for each call
+
+    def _begin(self, entry: list[Any]) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        _open(entry, counts)
+        return counts
+
+    def _end(self, entry: list[Any]) -> None:
+        _close(entry)
+
+
+# Blocks may end in any order, in other threads say; so what runs follows from those that are open:
+# each has a device, or counts.
 _OPEN: list[list[Any]] = []
 
 # While a block is open: what the rows ran before the first of them.
 _USUAL: dict[Row, tuple[Callable[..., Any], Any, dict[Any, Any]]] = {}
 
-# The devices whose kernels run now; None while that is being changed, or an interrupt left it so.
-_NOW: list[tuple[str, ...] | None] = [()]
+# The devices whose kernels run now, and whether calls are counted; None while that is being
+# changed, or an interrupt left it so.
+_NOW: list[tuple[tuple[str, ...], bool] | None] = [((), False)]
+
+# Who counts.
+_COUNTERS: list[tuple[Counter[str], ...]] = [()]
+
+
+def _open(entry: list[Any], what: str | Counter[str]) -> None:
+    rows = list(OPS.values())  # before the lock: to load them is to import
+    entry[1] = what
+    with GUARD:
+        _OPEN.append(entry)
+        _settle(rows)
+
+
+def _close(entry: list[Any]) -> None:
+    with GUARD:
+        _OPEN[:] = [other for other in _OPEN if other is not entry]
+        _settle(list(OPS.values()))
 
 
 def _settle(rows: list[Row]) -> None:
     """Let rows run the kernels of the devices whose blocks are open, the latest first."""
-    latest_first = dict.fromkeys(entry[1] for entry in reversed(_OPEN))
+    asked = [entry[1] for entry in _OPEN]
+    latest_first = dict.fromkeys(what for what in reversed(asked) if isinstance(what, str))
     devices = tuple(reversed(latest_first))
-    if devices == _NOW[0]:
+    _COUNTERS[0] = tuple([what for what in asked if isinstance(what, Counter)])
+    counting = bool(_COUNTERS[0])
+    if (devices, counting) == _NOW[0]:
         return
     wanted = devices[devices.index("numpy") + 1 :] if "numpy" in devices else devices
     _NOW[0] = None
     for row in rows:
         known = [kernel for kernel in row.kernels if kernel.device in wanted]
-        if not known and row not in _USUAL:
+        if not known and not counting and row not in _USUAL:
             continue
         run, leaving, residuals = _USUAL.setdefault(
             row, (row.kernel, row.with_residual, row.with_residuals)
@@ -95,8 +134,17 @@ def _settle(rows: list[Row]) -> None:
             if kernels:
                 run, leaving = first_fitting(kernels, run), first_leaving(kernels, leaving)
         row.with_residuals = residuals | {run: leaving} if wanted else residuals
-        row.use(run)
-    if not wanted:
+        row.use(_counted(row.name, run) if counting else run)
+    if not wanted and not counting:
         _USUAL.clear()
     FACTOR[0] = 0.0 if "cpu" in wanted else math.inf if "numpy" in devices else USUAL_FACTOR
-    _NOW[0] = devices
+    _NOW[0] = devices, counting
+
+
+def _counted(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel_counted(*args: Any) -> Any:
+        for counts in _COUNTERS[0]:
+            counts[name] += 1
+        return kernel(*args)
+
+    return kernel_counted

@@ -234,7 +234,7 @@ def test_kernels_are_put_back_after_an_error_and_within_other_blocks(numbered):
     with count_kernels() as counts, ops.use_kernels(), ops.use_kernels():
         od.nn.softmax(x)
         od.nn.softmax(x[0])
-    assert counts["softmax"] == 1  # the one that the kernel did not take
+    assert counts["softmax"] == 2  # also the one that the kernel took
     assert OPS["softmax"].kernel is usual
 
 
@@ -250,6 +250,43 @@ def test_blocks_that_end_in_another_order_leave_the_usual_kernel(numbered):
     second.__exit__(None, None, None)
     assert row.kernel is usual
     assert len(row.with_residuals) == 1
+
+
+@pytest.mark.parametrize("also", [ops.use_kernels, count_kernels])
+def test_blocks_that_count_end_in_any_order(numbered, also):
+    x, usual = np.zeros((1, 4)), {row.name: row.kernel for row in OPS.values()}
+    first, second = count_kernels(), also()
+    counts = first.__enter__()
+    second.__enter__()
+    od.nn.softmax(x)
+    first.__exit__(None, None, None)
+    od.nn.softmax(x)
+    assert counts == {"softmax": 1}
+    second.__exit__(None, None, None)
+    assert {row.name: row.kernel for row in OPS.values()} == usual
+    assert len(numbered) == (2 if also is ops.use_kernels else 0)
+
+
+def test_counters_of_blocks_within_each_other_count_apart():
+    with count_kernels() as outer:
+        ops.exp(np.zeros(3))
+        with count_kernels() as inner:
+            ops.exp(np.zeros(3))
+    assert (outer, inner) == ({"exp": 2}, {"exp": 1})
+
+
+@pytest.mark.parametrize(
+    "first", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 41))]
+)
+def test_an_interrupt_of_a_block_that_counts_leaves_the_usual_kernels(first):
+    usual = {row.name: row.kernel for row in OPS.values()}
+    for n in itertools.count(first, 40):
+        with suppress(KeyboardInterrupt), faults.interrupt(n) as fired, count_kernels():
+            pass
+        assert {row.name: row.kernel for row in OPS.values()} == usual, fired
+        if not fired:
+            break
+    assert n > 400
 
 
 @pytest.mark.parametrize(
