@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import compress
+from typing import Any
+from weakref import ref
 
 __all__ = ["FORK_WAITS", "GUARD", "hold_at_forks"]
 
@@ -21,6 +25,12 @@ GUARD = threading.RLock()
 FORK_WAITS = 1.0
 
 
+class _Token:
+    """Stands for the locks that a fork holds: as it dies they are released."""
+
+    __slots__ = ("__weakref__",)
+
+
 def hold_at_forks(
     locks: Callable[[], Sequence[threading.RLock]],
     seconds: float,
@@ -28,39 +38,45 @@ def hold_at_forks(
 ) -> None:
     """Let forks wait for locks, which the child finds open.
 
+    Ctrl-C during the call of the system is handled before the first line of the first function of
+    Python's that runs after it, which is left then. So the locks are released by C alone.
+
     Args:
         locks: Gives those that there are now, in the order in which they are taken by who takes
             several.
-        seconds: How long a fork waits for another thread that has one.
+        seconds: How long a fork waits for another thread that has one; -1 for as long as it takes.
         lost: Called in a child that another thread, which it does not have, left in the middle of
             what a lock guards.
     """
-    # Of the threads that fork now: which locks they got, and which they did not.
-    forking: dict[int, list[tuple[threading.RLock, bool]]] = {}
+    refer: Any = ref  # of a token that is kept, and of what is called when it is dropped
+    # For each thread that forks now: references to a token, whose callbacks release what it got.
+    here = threading.local()
+    # The token dies before its references, as a tuple lets go of its last item first.
+    let_go = partial(setattr, here, "held", None)
 
     def before() -> None:
-        mine = forking[threading.get_ident()] = []
+        here.held = ([], _Token())  # no variable: a traceback would keep it alive
         for lock in locks():
-            mine.append((lock, lock.acquire(timeout=seconds)))
-
-    def in_the_parent() -> None:
-        for lock, got in forking.pop(threading.get_ident(), ()):
-            if got:
-                lock.release()
+            # One call of C takes the lock and notes it.
+            here.held[0].extend(
+                map(
+                    refer,
+                    compress([here.held[1]], map(lock.acquire, [True], [seconds])),
+                    [lock.__exit__],
+                )
+            )
 
     def in_the_child() -> None:
-        for lock, got in forking.pop(threading.get_ident(), ()):
-            if got:
+        for lock in locks():
+            if lock.acquire(blocking=False):  # it is free, or this thread's own
                 lock.release()
             else:  # it is held by a thread that is not here
                 lock._at_fork_reinit()  # type: ignore[attr-defined]
                 lost()
-        forking.clear()
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=before, after_in_parent=in_the_parent, after_in_child=in_the_child
-        )
+        os.register_at_fork(before=before, after_in_parent=let_go, after_in_child=let_go)
+        os.register_at_fork(after_in_child=in_the_child)
 
 
 hold_at_forks(lambda: (GUARD,), FORK_WAITS)

@@ -461,13 +461,13 @@ def test_the_pool_ends_for_a_fork_and_begins_again():
     od.set_threads(3)
     compiled = made(slowly, x)
     compiled(x)
-    pool._before_a_fork()
+    pool._function(pool._Pool.loaded, "ody_hold")()
     try:
         assert started() == 0
         compiled(x)  # alone
         assert started() == 0
     finally:
-        pool._after_a_fork()
+        pool._function(pool._Pool.loaded, "ody_open")()
     compiled(x)
     assert started() == 2
 

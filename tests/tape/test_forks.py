@@ -1,5 +1,6 @@
 """Forks beside working threads: each child finishes, and holds nothing for threads it has not."""
 
+import itertools
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.devices import guard
 from odyssey.devices.locks import locked_bytes
 from odyssey.errors import TapeConsumedError
+from support.faults import in_its_thread, interrupt
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
@@ -141,6 +143,38 @@ def test_a_fork_waits_for_a_thread_that_writes_and_no_longer(monkeypatch):
     w.assign([3.0])
     assert child(lambda: (w.assign([4.0]), 0)[1]) == 0
     assert float(w.item()) == 3.0
+
+
+@in_its_thread
+def test_an_interrupt_at_any_place_of_what_runs_before_a_fork_leaves_no_lock_held(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
+    locks = [threading.RLock() for _ in range(3)]
+    mine = guard.hold_at_forks.__code__.co_filename
+    guard.hold_at_forks(lambda: locks, 1.0)
+    for n in itertools.count(1):
+        with locks[1], interrupt(n, "opcode", within=mine) as fired:
+            assert child(lambda: 0) == 0
+        for lock in (guard.GUARD, *locks):
+            assert not lock._is_owned(), fired
+        if not fired:
+            break
+    assert n > 100
+
+
+def test_threads_that_fork_at_once_release_each_its_own():
+    def fork(codes):
+        for _ in range(20):
+            codes.append(child(lambda: 0))
+
+    found = [[] for _ in range(3)]
+    threads = [threading.Thread(target=fork, args=(codes,)) for codes in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[0] * 20] * 3
+    assert guard.GUARD.acquire(blocking=False)
+    guard.GUARD.release()
 
 
 def test_a_thread_that_forks_while_it_writes_goes_on_in_both_processes():

@@ -14,14 +14,19 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import call
 from types import MappingProxyType
+from typing import Any
 
 from odyssey.compiler.calls.binding import write
 from odyssey.compiler.code.pool_text import ALONE, pool_text
 from odyssey.compiler.machine.blas import thread_setters
 from odyssey.compiler.machine.native import Loaded, load
 from odyssey.compiler.machine.threads import tell
+from odyssey.devices.commit import commit
+from odyssey.devices.guard import hold_at_forks
 
 __all__ = ["symbols", "why_one"]
 
@@ -33,7 +38,6 @@ class _Pool:
 
     loaded: Loaded | None = None
     symbols: Mapping[str, int] = MappingProxyType({})
-    held = False
 
 
 def why_one() -> str | None:
@@ -58,18 +62,22 @@ def _begin() -> None:
     names = ("ody_parallel", "ody_enter", "ody_leave")
     _Pool.symbols = MappingProxyType({name: loaded.address(name) for name in names})
     if not lone:
-        _call(loaded, "ody_prepare")
+        _function(loaded, "ody_prepare")()
         _keep_for_ever(loaded)
+        _at_forks(loaded)
     get, put = thread_setters()
     write(loaded.address("ody_get"), [get])
     write(loaded.address("ody_set"), [put])
     tell(lambda number: write(loaded.address("ody_said"), [number]))
     _Pool.loaded = loaded
-    atexit.register(_hold)
+    if not lone:
+        atexit.register(_function(loaded, "ody_hold"))  # for good
 
 
-def _call(loaded: Loaded, name: str) -> None:
-    ctypes.CFUNCTYPE(None)(loaded.address(name))()
+def _function(loaded: Loaded, name: str, kind: Any = ctypes.CFUNCTYPE) -> Callable[[], int]:
+    """A function in C that takes nothing; nobody asks for what it returns."""
+    made: Callable[[], int] = kind(ctypes.c_int)(loaded.address(name))
+    return made
 
 
 def _keep_for_ever(loaded: Loaded) -> None:
@@ -79,33 +87,40 @@ def _keep_for_ever(loaded: Loaded) -> None:
 
 # ------------------------------------------------------------------ forks and ends
 
-
-def _hold() -> None:
-    """End all threads, when what they do is done; programs do without them until ``_open``."""
-    if _Pool.loaded is not None and why_one() is None and not _Pool.held:
-        _Pool.held = True
-        _call(_Pool.loaded, "ody_hold")
-
-
-def _before_a_fork() -> None:
-    _LOCK.acquire()
-    _hold()
+# What a fork calls: before it, after it in the parent, and in the child. It ends all threads, when
+# what they do is done; programs do without them meanwhile.
+_BEFORE: list[Callable[[], int]] = []
+_AFTER: list[Callable[[], int]] = []
+_IN_CHILD: list[Callable[[], int]] = []
 
 
-def _after_a_fork() -> None:
-    if _Pool.held and _Pool.loaded is not None:
-        _Pool.held = False
-        _call(_Pool.loaded, "ody_open")
-    _LOCK.release()
+def _at_forks(loaded: Loaded) -> None:
+    commit(
+        [
+            (_BEFORE.append, _function(loaded, "ody_hold")),
+            # With Python's lock: one at a time.
+            (_AFTER.append, _function(loaded, "ody_open", ctypes.PYFUNCTYPE)),
+            (_IN_CHILD.append, _function(loaded, "ody_forked")),
+            (_IN_CHILD.append, _function(loaded, "ody_reopen")),
+        ]
+    )
 
 
-def _in_a_child() -> None:
-    if _Pool.loaded is not None and why_one() is None:
-        _call(_Pool.loaded, "ody_forked")
-    _after_a_fork()
+def _each_of(functions: list[Callable[[], int]]) -> Callable[[], object]:
+    """What calls all of ``functions`` that there are by then, in one call of C.
+
+    An interrupt during the call of the system would end a function of Python's at its first line,
+    and the pool would stay closed.
+    """
+    return partial(min, functions, key=call, default=None)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before_a_fork, after_in_parent=_after_a_fork, after_in_child=_in_a_child
+        before=_each_of(_BEFORE),
+        after_in_parent=_each_of(_AFTER),
+        after_in_child=_each_of(_IN_CHILD),
     )
+
+# Before the pool is held, until it is open again.
+hold_at_forks(lambda: (_LOCK,), -1.0)

@@ -59,6 +59,7 @@ declare i32 @sched_yield()
 @asleep = internal global i64 0, align 64
 @closed = internal global i64 0, align 64
 @stop = internal global i64 0, align 64
+@holds = internal global i64 0, align 64
 @work = internal global ptr null, align 64
 @given = internal global ptr null
 @count = internal global i64 0
@@ -252,6 +253,10 @@ alone:
 
 define void @ody_hold() {
 entry:
+  %before = atomicrmw add ptr @holds, i64 1 seq_cst
+  %first = icmp eq i64 %before, 0
+  br i1 %first, label %close, label %out
+close:
   store atomic i64 1, ptr @closed seq_cst, align 64
   br label %try
 try:
@@ -278,10 +283,30 @@ join:
   br label %head
 done:
   store atomic i64 0, ptr @stop seq_cst, align 64
+  br label %out
+out:
   ret void
 }
 
 define void @ody_open() {
+entry:
+  %holds = load atomic i64, ptr @holds seq_cst, align 64
+  %held = icmp sgt i64 %holds, 0
+  br i1 %held, label %less, label %done
+less:
+  %before = atomicrmw sub ptr @holds, i64 1 seq_cst
+  %last = icmp eq i64 %before, 1
+  br i1 %last, label %open, label %done
+open:
+  store atomic i64 0, ptr @closed seq_cst, align 64
+  store atomic i64 0, ptr @busy seq_cst, align 64
+  br label %done
+done:
+  ret void
+}
+
+define void @ody_reopen() {
+  store atomic i64 0, ptr @holds seq_cst, align 64
   store atomic i64 0, ptr @closed seq_cst, align 64
   store atomic i64 0, ptr @busy seq_cst, align 64
   ret void
