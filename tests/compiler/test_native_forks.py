@@ -20,6 +20,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is m
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
+    load("define void @first() {\n  ret void\n}\n")  # also what is made once, with the first code
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
     return tmp_path / "native"
 

@@ -16,8 +16,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
-# Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+# Ordinary runs take one case in five, and soaks the others.
+pytestmark = pytest.mark.share(5)
 
 X = np.linspace(-2.0, 3.0, 7)
 

@@ -44,7 +44,7 @@ def arguments(name, dtype, count):
     return x[x > -1] if name == "log1p" else x
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @both
 @every_function
 def test_errors_lie_within_the_bounds_that_are_stated(name, dtype):
@@ -82,7 +82,7 @@ WANTED = {
 }
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @both
 @every_function
 def test_special_values_are_those_of_ieee(name, dtype):
