@@ -98,7 +98,8 @@ CASES = {
     "a scan within": (lambda x: ops.cumsum(x, axis=1), DEEP),
     "a scan of many": (lambda x: ops.cumsum(x, axis=2), DEEP),
     "truths": (lambda x: (ops.any(x > 1.99, axis=1), x > 0), WIDE),
-    "where the largest are": (lambda x: ops.argmax(x, axis=1), WIDE),
+    "where the largest are": (lambda x: ops.argmax(x, axis=0), WIDE),
+    "where they are in short lines": (lambda x: ops.argmax(x, axis=1), (5003, 131)),
 }
 
 
