@@ -60,6 +60,6 @@ def test_derivatives_of_a_row_are_the_same_as_a_program(row):
 @every_row
 def test_every_sample_of_a_row_is_the_same_as_a_program(row):
     for name in BY_ROW[row.name]:
-        walk(name, [picked(name, FLOATS)], forward)
+        walk(name, FLOATS, forward)
     for name in DERIVED[row.name]:
         walk(name, [picked(name, FLOATS)], derivatives)
