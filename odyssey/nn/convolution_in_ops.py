@@ -47,18 +47,8 @@ def convolution_in_ops(
     return out if bias is None else add(out, over_places(bias, x.ndim - 2))
 
 
-def convolved_natively(
-    build: Any,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-) -> Any:
+def convolved_natively(build: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     """The same, unless its kernel takes the fewer products."""
-    options = (stride, padding, dilation, groups)
     slide, groups = fitting("convolution", x, weight, bias, options)
     if _in_tiles(slide, x.shape[0], weight.shape, groups, x, weight):
         return NotImplemented
@@ -161,18 +151,8 @@ def weight_in_ops(
     return reshape(sum(matmul(parts, columns), 0), shape)
 
 
-def weight_natively(
-    build: Any,
-    y: Any,
-    x: Any,
-    window: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-) -> Any:
+def weight_natively(build: Any, y: Any, x: Any, window: Any, *options: Any) -> Any:
     """The same, unless its kernel takes the fewer products."""
-    options = (stride, padding, dilation, groups)
     slide, groups, shape = fitting_weight("convolution_weight", y, x, window, options)
     if _in_tiles(slide, x.shape[0], shape, groups, y, x):
         return NotImplemented

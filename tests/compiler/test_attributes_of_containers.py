@@ -11,17 +11,10 @@ import pytest
 
 import odyssey as od
 from odyssey.tree import leaves
+from support.records import Degrees
 
 A = np.arange(1.0, 4.0)
 T = TypeVar("T")
-
-
-@dataclass
-class Degrees:
-    angle: Any
-
-    def __post_init__(self):
-        self.angle = np.deg2rad(self.angle)
 
 
 @dataclass

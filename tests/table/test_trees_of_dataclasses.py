@@ -9,43 +9,13 @@ import pytest
 
 import odyssey as od
 from odyssey.tree import leaves, map_tree
+from support.records import Degrees, Own, Positive
 
 T = TypeVar("T")
 
 
 def never(*args):
     raise AssertionError("code of the class runs")
-
-
-@dataclass
-class Degrees:
-    """Converts what it is given."""
-
-    angle: Any
-
-    def __post_init__(self):
-        self.angle = np.deg2rad(self.angle)
-
-
-@dataclass
-class Positive:
-    """Takes nothing below zero."""
-
-    w: Any
-
-    def __post_init__(self):
-        if np.any(np.asarray(self.w) < 0):
-            raise ValueError("negative")
-
-
-@dataclass(init=False)
-class Own:
-    """Has a constructor that knows no fields."""
-
-    w: Any
-
-    def __init__(self, size):
-        self.w = np.ones(size)
 
 
 @dataclass

@@ -1,40 +1,12 @@
 """Transforms of functions of dataclasses whose constructors do something."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pytest
 
 import odyssey as od
+from support.records import Degrees, Own, Positive
 
 R = np.deg2rad(30.0)
-
-
-@dataclass
-class Degrees:
-    angle: Any
-
-    def __post_init__(self):
-        self.angle = np.deg2rad(self.angle)
-
-
-@dataclass
-class Positive:
-    w: Any
-
-    def __post_init__(self):
-        if np.any(np.asarray(self.w) < 0):
-            raise ValueError("negative")
-
-
-@dataclass(init=False)
-class Own:
-    w: Any
-
-    def __init__(self, size):
-        self.w = np.ones(size)
-        self.scale = 1.0
 
 
 def height(p):

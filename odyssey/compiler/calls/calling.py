@@ -157,6 +157,8 @@ class Program:
         """The result of a call, of arrays and then numbers; MISSED where nothing was done."""
         if len(arrays) != self._total or store() is not MEMORY or scopes()[0] is not None:
             return MISSED
+        if self.executable.strayed:
+            return MISSED
         if self._lock is None:  # one native call, in which no other thread runs
             result = self._look_and_run(arrays)
         else:

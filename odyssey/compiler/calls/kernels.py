@@ -17,7 +17,6 @@ from odyssey.errors import ShapeError
 from odyssey.graph.graph import Given, Graph
 from odyssey.graph.parts import LoopRow
 from odyssey.spec import Array, Spec, spec_of
-from odyssey.table.row import Row
 
 __all__ = ["Calling"]
 
@@ -59,8 +58,9 @@ class Calling:
         given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
         made = self._kernel(*given, *options)
         made = (made,) if row.several is None else tuple(made)
-        if row.foreign:
-            _compare(row, made, specs)
+        if row.foreign and not _agree(made, specs):
+            self._executable.strayed = True
+            raise ShapeError(f"{row.name}: its kernel gave something else than its infer= said")
         for place, slot, id in self._parts:
             spec = specs[place]
             array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
@@ -77,12 +77,9 @@ class Calling:
         return operand
 
 
-def _compare(row: Row, made: Sequence[Any], specs: Sequence[Spec]) -> None:
-    """Raise where an op from outside gave something else than it said it would."""
-    for array, said in zip(made, specs, strict=True):
-        found = spec_of(np.asarray(array))
-        if found != said:
-            raise ShapeError(f"{row.name}: its kernel gave {found}, where its infer= said {said}")
+def _agree(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
+    """Whether an op from outside gave what it said it would."""
+    return [spec_of(np.asarray(array)) for array in made] == list(specs)
 
 
 class _Seen:

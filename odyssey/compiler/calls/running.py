@@ -57,6 +57,7 @@ class Executable:
         loaded: Its code.
         inputs: Specs of what it is called with: arguments, then gradients from before.
         calling: By number of a node, what calls its row.
+        strayed: Whether one gave something else than its row said: then it runs no more.
         dirty: Variables whose gradients are taken away by a run, as it was bound.
         calls: By name of a row that it calls in Python, why.
         numbers: What it takes of Python's numbers, which it is called with behind ``inputs``.
@@ -124,6 +125,7 @@ class Executable:
         names = [step for step in module.steps if isinstance(step, str)]
         self._segments = {name: _segment(at(name)) for name in names}
         self.calling = self.calls_of(plan_, module)
+        self.strayed = False
         self.called: dict[int, Array] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
