@@ -43,13 +43,13 @@ def measured(run: Callable[[int], Any], steps: int) -> dict[str, float]:
     return {"wall": (after_wall - wall) / steps, "cpu": (after_cpu - cpu) / steps}
 
 
-def steps_of_a_block(run: Callable[[int], Any]) -> int:
-    """Warm up, and return how many steps fill a block."""
+def steps_of_a_block(run: Callable[[int], Any], most: int) -> int:
+    """Warm up, and return how many steps fill a block, at most ``most``."""
     steps = 1
     while True:
         elapsed = measured(run, steps)["wall"] * steps
-        if elapsed >= BLOCK_SECONDS / 2:
-            return max(1, round(steps * BLOCK_SECONDS / elapsed))
+        if elapsed >= BLOCK_SECONDS / 2 or steps >= most:
+            return min(most, max(1, round(steps * BLOCK_SECONDS / elapsed)))
         steps *= 2
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     run(FIRST)
     loss = module.number(result)
     start_wall, start_cpu = (b - a for a, b in zip((wall, cpu), clocks(), strict=True))
-    steps = steps_of_a_block(run)
+    steps = steps_of_a_block(run, CASES[name].most)
     later = [measured(run, steps) for _ in range(3)]
     start = {
         "wall": start_wall - FIRST * min(block["wall"] for block in later),
