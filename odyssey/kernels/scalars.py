@@ -2,11 +2,12 @@
 
 A scalar is the meaning of an elementwise op on numbers, such as ``lambda x: math.exp(x)``; the
 op's options come behind the numbers, ``lambda x, alpha: ...``. It may use free names: ``math``;
-``T``, the dtype that it computes in; ``select(c, a, b)``, which is ``a`` where ``c`` holds and
-else ``b``; numbers and plain functions of its own module. Options are what they are in a call,
-numbers, words or None, so a scalar may choose by them as Python does. Between numbers it chooses
-by ``select``, and joins comparisons by ``&`` and ``|``, so that it can be called on anything that
-has arithmetic and comparisons: numbers, the symbols here, or those of another compiler.
+``T``, the dtype that it computes in, and ``T(x, y)`` of two parts where that is complex;
+``select(c, a, b)``, which is ``a`` where ``c`` holds and else ``b``; numbers and plain functions of
+its own module. Options are what they are in a call, numbers, words or None, so a scalar may choose
+by them as Python does. Between numbers it chooses by ``select``, and joins comparisons by ``&`` and
+``|``, so that it can be called on anything that has arithmetic and comparisons: numbers, the
+symbols here, or those of another compiler.
 
 Here, a scalar may also ask a symbol for its truth, by ``if`` or ``and``: it is called again for
 each answer, and the results are joined by ``select``. What it writes down has no branches.
@@ -46,7 +47,9 @@ _COMPARISONS = {
     "ne": "{} != {}",
 }
 _UNARY = {"neg": "-{}", "abs": "abs({})", "invert": "~{}"}
-_TEXTS = {**_OPERATORS, **_COMPARISONS, **_UNARY, "T": "T({})", "select": "{1} if {0} else {2}"}
+_PARTS = {"real": "{}.real", "imag": "{}.imag"}
+_TEXTS = {**_OPERATORS, **_COMPARISONS, **_UNARY, **_PARTS}
+_TEXTS |= {"conjugate": "{}.conjugate()", "T": "T({})", "select": "{1} if {0} else {2}"}
 VECTORIZING = {**_TEXTS, "select": "select({}, {}, {})"}
 """How steps are written where ``select`` is LLVM's."""
 # Truths that a scalar may ask for in one call, and calls: each question may double them.
@@ -57,7 +60,8 @@ class Double(float):
     """``T`` in plain Python: float64, and what a scalar may ask of the dtype it computes in.
 
     Attributes:
-        kind: ``"f"``, or ``"i"`` or ``"b"`` where the op is called on integers or truth values.
+        kind: ``"f"``, or ``"i"``, ``"b"`` or ``"c"`` where the op is called on integers, truth
+            values or complex numbers.
         eps: The step from 1 to the next number; its inverse is where numbers start to be whole.
         tiny: The smallest number that has all digits.
         max: The largest number.
@@ -113,10 +117,13 @@ def _method(name: str, turned: bool = False) -> Callable[..., Term]:
     return method
 
 
-for _name in _TEXTS.keys() - {"T", "select"}:
+for _name in {**_OPERATORS, **_COMPARISONS, **_UNARY}:
     setattr(Term, f"__{_name}__", _method(_name))
 for _name in _OPERATORS:
     setattr(Term, f"__r{_name}__", _method(_name, turned=True))
+for _name in _PARTS:
+    setattr(Term, _name, property(_method(_name)))
+Term.conjugate = _method("conjugate")  # type: ignore[attr-defined]
 
 
 class Program:
@@ -146,7 +153,7 @@ class Program:
     def write(self, name: str, *operands: Any) -> Term:
         """Write a step down, once."""
         for operand in operands:
-            if not isinstance(operand, (Term, int, float, np.bool_, np.integer)):
+            if not isinstance(operand, (Term, int, float, complex, np.bool_, np.integer)):
                 return NotImplemented  # type: ignore[no-any-return]
         key = (name, *map(repr, operands))
         if key not in self._known:
@@ -220,15 +227,15 @@ class _Typed:
     def __init__(self, program: Program) -> None:
         self._program = program
         self.kind = "i" if program.dtype.kind in "iu" else program.dtype.kind
-        if self.kind == "f":
+        if self.kind in "fc":
             limits = np.finfo(program.dtype)
             self.eps, self.tiny = float(limits.eps), float(limits.tiny)
             self.max = float(limits.max)
         else:
             self.max = int(np.iinfo(program.dtype).max) if self.kind in "iu" else 1
 
-    def __call__(self, value: Any) -> Term:
-        return self._program.write("T", value)
+    def __call__(self, value: Any, *imaginary: Any) -> Term:
+        return self._program.write("pair" if imaginary else "T", value, *imaginary)
 
 
 def program(

@@ -76,7 +76,7 @@ def _of_scalar(row, text, parts, half, held):
         steps = [n for n, _ in program(row.scalar, len(row.arrays), held.options).steps]
     except (DTypeError, TypeError):  # of options that are arrays
         return ROUNDED
-    if CHOOSING.issuperset(steps):
+    if CHOOSING.issuperset(steps) and not (parts and "math.fabs" in steps):
         return MOVED
     if parts:
         return EXACT if OF_PARTS.issuperset(steps) else ROUNDED

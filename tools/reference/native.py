@@ -23,8 +23,9 @@ Made from the table of ops by `python -m tools.reference`; do not edit.
 
 A compiled function runs as one native program. Here stands what a program has for each row of the
 table, of real numbers in single or double precision, integers and truth values, as the samples of
-the row use it. Rows of complex numbers, and of numbers of half precision, are called in Python, and
-so is what is listed last; a call is right, and takes the time that it takes in an eager call.
+the row use it; and which rows it has for complex numbers. Other rows of these, and all of numbers
+of half precision, are called in Python, and so is what is listed last; a call is right, and takes
+the time that it takes in an eager call.
 Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
 channels and more, the places of extremes in lines of 256 elements and more, and 64 products of all
 others of 64 elements and more.
@@ -60,6 +61,8 @@ def native() -> str:
     lines = [_HEAD]
     for way, names in ways.items():
         lines += [f"## {_WAYS[way]}", "", ", ".join(f"`{name}`" for name in names), ""]
+    parts = [name for names in ways.values() for name in names if _takes_complex(name)]
+    lines += ["## Of complex numbers too", "", ", ".join(f"`{name}`" for name in parts), ""]
     lines += ["## Called in Python", "", *_called_lines(called)]
     return "\n".join(lines) + "\n"
 
@@ -101,6 +104,26 @@ def _calls(row: Row) -> dict[str, str]:
     return found
 
 
+def _takes_complex(name: str) -> bool:
+    """Whether programs compute the samples of a row whose operands are complex."""
+    from odyssey.ops import OPS
+
+    some = False
+    for sample in OPS[name].samples:
+        if not any(isinstance(operand, tuple) for operand in sample.operands):
+            continue
+        low = Lowering()
+        operands = [_operand(low, k, operand, "c16") for k, operand in enumerate(sample.operands)]
+        try:
+            OPS[name].call(*operands, **sample.options)
+        except (OdysseyError, TypeError, ValueError):
+            continue
+        if low.calls:
+            return False
+        some = True
+    return some
+
+
 def _means(row: Row) -> bool:
     return row.native is not None or row.scalar is not None or row.equals is not None
 
@@ -113,10 +136,10 @@ def _reason(row: Row) -> str:
     return _REASONS.get(row.primitive or "", "a kernel of this library")
 
 
-def _operand(low: Lowering, k: int, operand: Any) -> Any:
-    """A sample's operand as an argument of a program."""
+def _operand(low: Lowering, k: int, operand: Any, kind: str = "f8") -> Any:
+    """A sample's operand as an argument of a program; where it is drawn, of a kind."""
     if isinstance(operand, tuple):
-        return low.symbol(low.nodes.leaf("input", k, operand, "f8"))
+        return low.symbol(low.nodes.leaf("input", k, operand, kind))
     if isinstance(operand, np.ndarray) and operand.dtype.kind in "biuf":
         return low.symbol(low.nodes.leaf("input", k, operand.shape, type_of(operand.dtype)))
     return operand

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, SUFFIXES
+from odyssey.compiler.numbers import complexes
+from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, PARTS, SUFFIXES
 from odyssey.errors import DTypeError
 from odyssey.quiet import unwarned
 
@@ -38,6 +39,11 @@ _ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne
 _MOST_PRODUCTS = 4
 
 
+def _refuse_complex(name: str, x: Word) -> None:
+    if x.type in PARTS:
+        raise DTypeError(f"{name}: no native code for complex numbers")
+
+
 def _two(instruction: str, x: Word, y: Word) -> Word:
     text = f"{instruction} {LLVM[x.type]} {x.text}, {y.text}"
     return x.code.rounded(x.code.op(x.type, text))
@@ -49,6 +55,8 @@ def plain(name: str, x: Word, y: Word) -> Word:
     Raises:
         DTypeError: the difference of truth values, which NumPy has none of either.
     """
+    if x.type in PARTS:
+        return complexes.plain(name, x, y)
     if x.type == "b1":
         if name not in _OF_TRUTHS:
             raise DTypeError("sub: truth values have no difference; use ^, or cast them first")
@@ -58,6 +66,8 @@ def plain(name: str, x: Word, y: Word) -> Word:
 
 def divided(x: Word, y: Word) -> Word:
     """The quotient; of integers, as float64."""
+    if x.type in PARTS:
+        return complexes.divided(x, y)
     if x.type not in FLOATING:
         x, y = x.code.cast(x, "f8"), y.code.cast(y, "f8")
     return _two("fdiv", x, y)
@@ -67,8 +77,9 @@ def floor_and_rest(x: Word, y: Word) -> tuple[Word, Word]:
     """The quotient, rounded towards minus infinity, and what is left, of the sign of ``y``.
 
     Raises:
-        DTypeError: they are truth values.
+        DTypeError: they are truth values, or complex.
     """
+    _refuse_complex("floordiv, mod", x)
     if x.type == "b1":
         raise DTypeError("floordiv, mod: truth values have none here; cast them to integers first")
     if x.type == "f2":
@@ -115,8 +126,10 @@ def power(x: Word, y: Word) -> Word:
     """``x ** y``: products and roots for exponents that are known and small, else ``pow``.
 
     Raises:
-        DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises.
+        DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises; or
+            complex numbers.
     """
+    _refuse_complex("pow", x)
     code, known = x.code, y.number
     if x.type == "f2":
         return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")
@@ -164,7 +177,7 @@ def bitwise(name: str, x: Word, y: Word) -> Word:
     Raises:
         DTypeError: they are floating numbers.
     """
-    if x.type in FLOATING:
+    if x.type in FLOATING or x.type in PARTS:
         raise DTypeError(f"{name}: bits of {x.type}; want integers or truth values")
     return _two(name, x, y)
 
@@ -175,7 +188,7 @@ def shifted(way: str, x: Word, y: Word) -> Word:
     Raises:
         DTypeError: they are not integers.
     """
-    if x.type in FLOATING or x.type == "b1":
+    if x.type in FLOATING or x.type in PARTS or x.type == "b1":
         raise DTypeError(f"{way} shift: of {x.type}; want integers")
     code, signed = x.code, x.type[0] == "i"
     bits = 8 * int(x.type[1])
@@ -193,6 +206,8 @@ def shifted(way: str, x: Word, y: Word) -> Word:
 
 def compared(name: str, x: Word, y: Word) -> Word:
     """``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; nothing is equal to NaN, or in order."""
+    if x.type in PARTS:
+        return complexes.equal(name, x, y)
     if x.type in FLOATING:
         text = f"fcmp {_ORDERED[name]}"
     else:
@@ -207,13 +222,20 @@ def negated(x: Word) -> Word:
     Raises:
         DTypeError: it is a truth value.
     """
+    if x.type in PARTS:
+        return complexes.negated(x)
     if x.type in FLOATING:
         return x.code.op(x.type, f"fneg {LLVM[x.type]} {x.text}")
     return x.code.const(x.type, 0) - x
 
 
 def size(x: Word) -> Word:
-    """``abs(x)``; the least integer is its own."""
+    """``abs(x)``; the least integer is its own.
+
+    Raises:
+        DTypeError: it is complex; ``math.fabs`` has its size.
+    """
+    _refuse_complex("abs", x)
     if x.type in FLOATING:
         return x.code.call(x.type, f"llvm.fabs.{SUFFIXES[x.type]}", x)
     return x.code.select(x < 0, -x, x) if x.type[0] == "i" else x
@@ -223,6 +245,6 @@ def inverted(x: Word) -> Word:
     """``~x``: each bit turned.
 
     Raises:
-        DTypeError: it is a floating number.
+        DTypeError: it is a floating number, or complex.
     """
     return bitwise("xor", x, x.code.const(x.type, 1 if x.type == "b1" else -1))

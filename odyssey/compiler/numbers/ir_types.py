@@ -1,7 +1,7 @@
 """The types of LLVM IR by the letters that NumPy gives them, and what code declares.
 
-``f4`` is float32, ``u1`` uint8, ``b1`` a truth value. Half precision, ``f2``, lies in a register as
-a float32 whose value is one of float16.
+``f4`` is float32, ``c8`` complex64, ``u1`` uint8, ``b1`` a truth value. Half precision, ``f2``,
+lies in a register as a float32 whose value is one of float16.
 """
 
 from __future__ import annotations
@@ -15,10 +15,23 @@ from numpy.typing import DTypeLike
 
 from odyssey.errors import DTypeError
 
-__all__ = ["FLOATING", "LIBM", "LLVM", "MEMORY", "SUFFIXES", "TYPES", "code_of", "declared"]
+__all__ = [
+    "FLOATING",
+    "LIBM",
+    "LLVM",
+    "MEMORY",
+    "PARTS",
+    "SUFFIXES",
+    "TYPES",
+    "code_of",
+    "declared",
+]
 
-TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
-"""What a Word may be; beside these, complex ones are read and written, and no more."""
+PARTS: Mapping[str, str] = MappingProxyType({"c8": "f4", "c16": "f8"})
+"""By the type of a complex number that of its two parts."""
+
+TYPES = ("f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1", "ptr")
+"""What a Word may be."""
 
 _WIDE = {f"{kind}{size}": f"i{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)}
 

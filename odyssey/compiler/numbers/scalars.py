@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from odyssey.compiler.numbers.arithmetic import power, size
+from odyssey.compiler.numbers.complexes import FUNCTIONS
 from odyssey.compiler.numbers.elementary import name_of
-from odyssey.compiler.numbers.ir_types import FLOATING, LIBM, code_of
+from odyssey.compiler.numbers.ir_types import FLOATING, LIBM, PARTS, code_of
 from odyssey.compiler.numbers.words import Code, Word
 from odyssey.errors import DTypeError
 from odyssey.kernels.scalars import Program, Term
@@ -30,6 +31,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"{name}": getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     "and": operator.and_,
     "or": operator.or_,
+    **{name: operator.attrgetter(name) for name in ("real", "imag")},
+    "conjugate": operator.methodcaller("conjugate"),
 }
 # By their names in ``math``: what LLVM itself has, what keeps integers, what libm calls otherwise.
 _INTRINSICS = ("sqrt", "fabs", "floor", "ceil", "trunc", "copysign", "fma")
@@ -85,6 +88,9 @@ def evaluate(code: Code, program: Program, inputs: Sequence[Word]) -> Word:
 
 
 def _taken(code: Code, kind: str, word: Word) -> Word:
+    if kind in PARTS or word.type in PARTS:
+        known = bool if word.type == "b1" else word.type
+        return code.cast(word, code_of(np.result_type(known, bool if kind == "b1" else kind)))
     if word.type in FLOATING and kind not in FLOATING:
         return word
     if kind not in FLOATING or word.type in FLOATING:
@@ -96,6 +102,10 @@ def _step(code: Code, kind: str, name: str, given: list[Any]) -> Word:
     if name == "T":
         (value,) = given
         return code.cast(value, kind) if isinstance(value, Word) else code.const(kind, value)
+    if name == "pair":
+        one = PARTS[kind]
+        real, imaginary = (w if isinstance(w, Word) else code.const(one, w) for w in given)
+        return code.pair(kind, code.cast(real, one), code.cast(imaginary, one))
     if name == "select":
         condition, *answers = given
         if not any(isinstance(w, Word) for w in answers):
@@ -112,9 +122,15 @@ def function(code: Code, name: str, *words: Word) -> Word:
     """A function of ``math``, by its name; integers become float64, but where it keeps them whole.
 
     Raises:
-        DTypeError: there is none of this name; or it is a power of integers, see ``power``.
+        DTypeError: there is none of this name, or of complex numbers; or it is a power of integers,
+            see ``power``.
     """
     kind = code_of(np.result_type(*[w.type for w in words]))
+    if kind in PARTS:
+        if name not in FUNCTIONS or len(words) > 1:
+            raise DTypeError(f"math.{name}: no native code for complex numbers")
+        made: Word = FUNCTIONS[name](words[0], partial(function, code))
+        return made
     if kind not in FLOATING and name in _OF_WHOLE:
         found: Word = _OF_WHOLE[name](*[code.cast(w, kind) for w in words])
         return found

@@ -9,7 +9,8 @@ A ``Word`` is a number that will be known when the code runs. Arithmetic with it
 Types have the letters that NumPy gives them: ``f4`` is float32, ``u1`` uint8, ``b1`` a truth
 value. Arithmetic is NumPy's, bit by bit: nothing is raised, integers wrap, are divided towards
 minus infinity and by zero to zero. Half precision, ``f2``, lies in a register as a float32 whose
-value is one of float16: every result is rounded to it.
+value is one of float16: every result is rounded to it. A complex number is a pair, in a register
+and in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.compiler.numbers import arithmetic
-from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, MEMORY, SUFFIXES, code_of
+from odyssey.compiler.numbers.complexes import behind, known, paired, part
+from odyssey.compiler.numbers.ir_types import FLOATING, LLVM, MEMORY, PARTS, SUFFIXES, code_of
 from odyssey.quiet import unwarned
 
 __all__ = ["Code", "Word", "alike"]
@@ -61,6 +63,8 @@ class Code:
         """A number that is known now, rounded or wrapped into the type."""
         if type == "b1":
             return Word(self, type, "true" if value else "false")
+        if type in PARTS:
+            return Word(self, type, known(self, type, complex(value)))
         if type not in FLOATING:
             bits = 8 * int(type[1])
             wrapped = (int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
@@ -76,6 +80,10 @@ class Code:
             pointer: The name of a pointer.
             notes: What stands behind the instruction, such as ``, !alias.scope !1``.
         """
+        if type in PARTS:  # one by one, as loops of vectors want it
+            one = PARTS[type]
+            real = self.load(one, pointer, notes)
+            return self.pair(type, real, self.load(one, behind(self, one, pointer), notes))
         found = self.op(type, f"load {MEMORY[type]}, ptr {pointer}{notes}")
         if type == "b1":
             return self.op(type, f"icmp ne i8 {found.text}, 0")
@@ -83,12 +91,21 @@ class Code:
 
     def store(self, word: Word, pointer: str, notes: str = "") -> None:
         """Write a number, as ``load`` reads it."""
+        if word.type in PARTS:
+            self.store(word.real, pointer, notes)
+            self.store(word.imag, behind(self, PARTS[word.type], pointer), notes)
+            return
         text = word.text
         if word.type == "b1":
             text = self.op("u1", f"zext i1 {text} to i8").text
         if word.type == "f2":
             text = self.op("f2", f"fptrunc float {text} to half").text
         self.line(f"store {MEMORY[word.type]} {text}, ptr {pointer}{notes}")
+
+    def pair(self, type: str, real: Word, imaginary: Word) -> Word:
+        """A complex number of two parts."""
+        found: Word = paired(type, real, imaginary)
+        return found
 
     def call(self, type: str, name: str, *words: Word) -> Word:
         """What a function of this name gives."""
@@ -103,8 +120,12 @@ class Code:
     def select(self, condition: Word, x: Any, y: Any) -> Word:
         """One of two numbers, both of which are computed."""
         first, second = alike(self, x, y)
+        condition = self.cast(condition, "b1")
+        if first.type in PARTS:
+            real = self.select(condition, first.real, second.real)
+            return self.pair(first.type, real, self.select(condition, first.imag, second.imag))
         kind = LLVM[first.type]
-        question = self.cast(condition, "b1").text
+        question = condition.text
         text = f"select i1 {question}, {kind} {first.text}, {kind} {second.text}"
         return self.op(first.type, text)
 
@@ -125,6 +146,11 @@ class Code:
             return word
         if type == "b1":
             return word != 0
+        if type in PARTS:
+            one = PARTS[type]
+            return self.pair(type, self.cast(word.real, one), self.cast(word.imag, one))
+        if given in PARTS:
+            return self.cast(word.real, type)
         if type in FLOATING:
             return self._to_floating(word, type)
         if given in FLOATING:
@@ -215,12 +241,12 @@ class Word:
 
     @property
     def number(self) -> float | int | bool | None:
-        """Its value, if that is known now.
+        """Its value, if that is known now, and real.
 
         >>> Code().const("f4", 0.5).number
         0.5
         """
-        if self.text.startswith(("%", "@")):
+        if self.text.startswith(("%", "@")) or self.type in PARTS:
             return None
         if self.type == "b1":
             return self.text == "true"
@@ -233,6 +259,21 @@ class Word:
     def view(self, type: Any) -> Word:
         """The same bits as a number of another type, named by letters or as NumPy names it."""
         return self.code.bitcast(self, type if isinstance(type, str) else code_of(type))
+
+    @property
+    def real(self) -> Word:
+        """The first part of a complex number; another is its own."""
+        return part(self, 0) if self.type in PARTS else self
+
+    @property
+    def imag(self) -> Word:
+        """The second part of a complex number; 0 of another, in its type."""
+        return part(self, 1) if self.type in PARTS else self.code.const(self.type, 0)
+
+    def conjugate(self) -> Word:
+        """The number with the other sign of its second part."""
+        one = self.type
+        return self.code.pair(one, self.real, -self.imag) if one in PARTS else self
 
     # ------------------------------------------------------------------ arithmetic
 
@@ -346,7 +387,9 @@ def alike(code: Code, x: Any, y: Any) -> tuple[Word, Word]:
         return x_, y_
     if not isinstance(y, Word):
         kind = x.type
-        if isinstance(y, (float, np.floating)) and kind not in FLOATING:
+        if isinstance(y, (complex, np.complexfloating)) and kind not in PARTS:
+            kind = "c8" if kind in ("f2", "f4") else "c16"
+        elif isinstance(y, (float, np.floating)) and kind not in (*FLOATING, *PARTS):
             kind = "f8"
         elif kind == "b1" and not isinstance(y, (bool, np.bool_)):
             kind = "i8"

@@ -2,25 +2,29 @@
 
 A row that has a ``scalar`` is a map; one with ``native`` says by the verbs of ``Lowering`` what it
 does; one with ``equals`` is what it equals. All others are called, as are ops on numbers that no
-native code knows: complex ones and those of half precision.
+native code knows: those of half precision, and complex ones where more is asked than arithmetic,
+comparison and places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.compiler.numbers.ir_types import PARTS
 from odyssey.compiler.numbers.scalars import has_code
+from odyssey.compiler.plan.folding import Folding
 from odyssey.compiler.plan.meanings import BYTES, SIZES, meaning, type_of
 from odyssey.compiler.plan.nodes import Node, Nodes
+from odyssey.compiler.plan.seeing import Seeing
 from odyssey.compiler.plan.verbs import Placing
 from odyssey.devices.ownership import is_uniform
-from odyssey.errors import OdysseyError
+from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Filled, Given, Graph, Ref
-from odyssey.spec import Shape, Spec, spec_of
+from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import plain_options
 from odyssey.table.row import Row
 from odyssey.table.value import Symbol
@@ -60,7 +64,7 @@ class Lowered(NamedTuple):
     called: list[Any]
 
 
-class Lowering(Placing):
+class Lowering(Placing, Seeing, Folding):
     """The graph that rows are emitted into while they are lowered; and the verbs of ``native``."""
 
     def __init__(self, nodes: Nodes | None = None) -> None:
@@ -128,19 +132,30 @@ class Lowering(Placing):
         out: Any = NotImplemented
         given = any(isinstance(v, Given) for v in values)
         if row.native is not None and not given:
-            out = row.native(self, *values, *options)
+            out = self._by_verbs(row, values, options)
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
-        if out is NotImplemented and row.native is None and row.equals is not None and not given:
+        # What equals a scalar is the same but at corners, where complex numbers may differ.
+        alone = row.native is None and not (row.scalar and any(map(_is_complex, specs)))
+        if out is NotImplemented and alone and row.equals is not None and not given:
             try:
                 out = row.equals(*self._floating(row, values, specs, made), *options)
             except (OdysseyError, TypeError, ValueError):  # of dtypes that the kernel alone takes
                 out = NotImplemented
         if out is NotImplemented:
-            self.calls.setdefault(row.name, f"{row.primitive or 'its scalar'} is called")
+            self.calls.setdefault(row.name, _why(row, specs))
             return None
         outs = (out,) if row.several is None else tuple(out)
         return [self._fitted(row, self.node(o), spec) for o, spec in zip(outs, made, strict=True)]
+
+    def _by_verbs(self, row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
+        """What ``native`` gives; a verb refuses complex numbers that it has no code for."""
+        checks = len(self.checks)
+        try:
+            return row.native(self, *values, *options) if row.native else NotImplemented
+        except DTypeError:
+            del self.checks[checks:]
+            return NotImplemented
 
     def _fitted(self, row: Row, node: Node, spec: Spec) -> Node:
         if node.shape != spec.shape:
@@ -175,7 +190,7 @@ class Lowering(Placing):
         dtype = made.dtype
         if any(isinstance(option, np.ndarray) for option in options):
             return NotImplemented
-        if dtype.kind == "b":
+        if dtype.kind == "b" or any(map(_is_complex, specs)):
             dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
             if not _holds(dtype, specs):  # which is compared with a number that it does not have
                 dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
@@ -204,8 +219,9 @@ class Lowering(Placing):
         """A number, as it is or as each call gives it."""
         if not isinstance(value, Given):
             return self.nodes.number(value, type)
-        place = self.given.setdefault((value.expression, type), len(self.given))
-        return self.nodes.leaf("given", place, (), type)
+        one = PARTS.get(type, type)  # a float, beside complex numbers too
+        place = self.given.setdefault((value.expression, one), len(self.given))
+        return self.nodes.cast(self.nodes.leaf("given", place, (), one), type)
 
     def _taken(self, node: Node, type: str) -> Node:
         """An operand of a scalar that computes in ``type``.
@@ -213,7 +229,9 @@ class Lowering(Placing):
         Truths stay, which take a byte; and what would lose, which is looked at as it is.
         """
         given = node.type
-        if given == "b1" or (given[0] == "f" and type[0] != "f"):
+        if type in PARTS:
+            stays = False
+        elif given == "b1" or (given[0] == "f" and type[0] != "f"):
             stays = given[0] == "f" or type[0] == "f"
         else:
             stays = given[0] == type[0] == "f" and BYTES[given] > BYTES[type]
@@ -240,67 +258,34 @@ class Lowering(Placing):
         """Let the program run only where this is true everywhere."""
         self.checks.append(self.node(truth))
 
-    def fold(self, how: str, x: Any, axes: Iterable[int], keepdims: bool = False) -> Symbol:
-        """Combine elements along axes; ``how`` is one of ``FOLDS``."""
-        node, axes = self.node(x), set(axes)
-        made = self.nodes.fold(how, node, axes)
-        if not keepdims:
-            made = self.nodes.reshape(made, [n for a, n in enumerate(node.shape) if a not in axes])
-        return self.symbol(made)
-
     def cast(self, x: Any, dtype: Any) -> Symbol:
         """The same numbers in another dtype."""
         return self.symbol(self.nodes.cast(self.node(x), type_of(dtype)))
 
-    def product(self, a: Any, b: Any) -> Symbol:
-        """Products of matrices of one floating dtype; leading axes broadcast."""
-        return self.symbol(self.nodes.product(self.node(a), self.node(b)))
-
-    def reshape(self, x: Any, shape: Shape) -> Symbol:
-        """The elements in row-major order, in another shape."""
-        return self.symbol(self.nodes.reshape(self.node(x), shape))
-
-    def transpose(self, x: Any, axes: Iterable[int]) -> Symbol:
-        """The axes in another order."""
-        return self.symbol(self.nodes.transpose(self.node(x), axes))
-
-    def broadcast(self, x: Any, shape: Shape) -> Symbol:
-        """Repeated to a shape."""
-        return self.symbol(self.nodes.broadcast(self.node(x), shape))
-
-    def part(self, x: Any, key: Any) -> Symbol:
-        """The elements at an index of slices, whole numbers, None and Ellipsis."""
-        key = key if isinstance(key, tuple) else (key,)
-        if not any(k is Ellipsis for k in key):
-            key = (*key, Ellipsis)
-        return self.symbol(self.nodes.part(self.node(x), key))
-
-    def windows(self, x: Any, window: Shape, stride: Shape, dilation: Shape) -> Symbol:
-        """Windows that slide over the last axes: their elements, and then their places."""
-        return self.symbol(self.nodes.windows(self.node(x), window, stride, dilation))
-
-    def join(self, parts: Sequence[tuple[Any, Any]], shape: Shape, dtype: Any) -> Symbol:
-        """An array of parts, each at a key of slices and whole numbers; 0 elsewhere.
-
-        No place may be in two of them.
-        """
-        found = [
-            (self.node(part), key if isinstance(key, tuple) else (key,)) for part, key in parts
-        ]
-        return self.symbol(self.nodes.join(found, shape, type_of(dtype)))
-
-    def index(self, shape: Shape, axis: int) -> Symbol:
-        """The index along an axis, at each element of a shape."""
-        return self.symbol(self.nodes.index(shape, axis))
-
     def elementwise(self, scalar: Callable[..., Any], *values: Any, dtype: Any = None) -> Symbol:
-        """A scalar of operands that broadcast, computed in ``dtype`` or that of the first."""
+        """A scalar of operands that broadcast, computed in ``dtype`` or that of the first.
+
+        Raises:
+            DTypeError: it has no code for complex numbers.
+        """
         found = [self.node(v) for v in values]
         type = found[0].type if dtype is None else type_of(dtype)
         shape = np.broadcast_shapes(*[node.shape for node in found])
         inputs = [self.nodes.cast(node, type) for node in found]
         means = meaning(scalar, len(values), (), type)
+        if type in PARTS and not has_code(means.program, tuple([(n.type, None) for n in inputs])):
+            raise DTypeError("no native code for this of complex numbers")
         return self.symbol(self.nodes.map(means, inputs, shape, type))
+
+
+def _why(row: Row, specs: Sequence[Any]) -> str:
+    if any(map(_is_complex, specs)):
+        return "there is no code for complex numbers"
+    return f"{row.primitive or 'its scalar'} is called"
+
+
+def _is_complex(spec: Any) -> bool:
+    return (spec.dtype if isinstance(spec, Spec) else np.asarray(spec).dtype).kind == "c"
 
 
 def _spec(value: Any) -> Any:
@@ -318,7 +303,9 @@ def _is_array(value: Any) -> bool:
 def _holds(dtype: Any, specs: Sequence[Any]) -> bool:
     """Whether Python's numbers among the operands are numbers of a dtype, up to rounding."""
     numbers = [s for s in specs if isinstance(s, (int, float)) and not isinstance(s, bool)]
-    if dtype.kind == "f":
+    if dtype.kind == "c":
+        numbers += [p for s in specs if type(s) is complex for p in (s.real, s.imag)]
+    if dtype.kind in "fc":
         largest = float(np.finfo(dtype).max)
         return all(abs(n) <= largest or (isinstance(n, float) and not isfinite(n)) for n in numbers)
     if dtype.kind in "iu":
@@ -328,9 +315,7 @@ def _holds(dtype: Any, specs: Sequence[Any]) -> bool:
 
 
 def _known(spec: Any) -> bool:
-    if isinstance(spec, Spec):
-        return type_of(spec.dtype) in SIZES
-    return not isinstance(spec, complex)
+    return not isinstance(spec, Spec) or type_of(spec.dtype) in SIZES
 
 
 def lower(graph: Graph, nodes: Nodes | None = None) -> Lowered:

@@ -16,12 +16,14 @@ __all__ = ["BYTES", "SIZES", "Meaning", "is_step", "meaning", "type_of"]
 SIZES = {
     "f4": 4,
     "f8": 8,
+    "c8": 8,
+    "c16": 16,
     "b1": 1,
     **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
 }
 """Bytes of an element in memory, by type; what other types hold is not computed natively."""
 
-BYTES = {**SIZES, "f2": 2, "c8": 8, "c16": 16}
+BYTES = {**SIZES, "f2": 2}
 """The same of types that are at least copied, as results of calls are."""
 
 

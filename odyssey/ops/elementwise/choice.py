@@ -203,7 +203,13 @@ def logical_xor(x: Any, y: Any, /) -> Any:
     return np.logical_xor(x, y)
 
 
-@op(elementwise=True, ufunc=np.isfinite, scalar=lambda x: abs(x) <= T(T.max), samples=singles())
+def _is_finite(x: Any) -> Any:
+    if T.kind == "c":
+        return (abs(x.real) <= T.max) & (abs(x.imag) <= T.max)
+    return abs(x) <= T(T.max)
+
+
+@op(elementwise=True, ufunc=np.isfinite, scalar=_is_finite, samples=singles())
 def isfinite(x: Any, /) -> Any:
     """Elementwise test for a number that is neither infinite nor NaN; a constant."""
     return np.isfinite(x)
@@ -215,7 +221,13 @@ def isnan(x: Any, /) -> Any:
     return np.isnan(x)
 
 
-@op(elementwise=True, ufunc=np.isinf, scalar=lambda x: abs(x) > T(T.max), samples=singles())
+def _is_infinite(x: Any) -> Any:
+    if T.kind == "c":
+        return (abs(x.real) > T.max) | (abs(x.imag) > T.max)
+    return abs(x) > T(T.max)
+
+
+@op(elementwise=True, ufunc=np.isinf, scalar=_is_infinite, samples=singles())
 def isinf(x: Any, /) -> Any:
     """Elementwise test for infinity of either sign; a constant."""
     return np.isinf(x)

@@ -103,7 +103,7 @@ def sign(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.conjugate,
-    scalar=lambda x: x,
+    scalar=lambda x: x.conjugate() if T.kind == "c" else x,
     vjp={"x": lambda g: conj(g)},
     samples=singles(),
 )
@@ -116,7 +116,7 @@ def conj(x: Any, /) -> Any:
     elementwise=True,
     closed=False,
     numpy=[np.real],
-    scalar=lambda x: x,
+    scalar=lambda x: x.real if T.kind == "c" else x,
     vjp={"x": PASS},
     jvp={"x": lambda t: real(t)},
     samples=singles(),
@@ -130,7 +130,7 @@ def real(x: Any, /) -> Any:
     elementwise=True,
     closed=False,
     numpy=[np.imag],
-    scalar=lambda x: T(0),
+    scalar=lambda x: x.imag if T.kind == "c" else T(0),
     vjp={"x": lambda g: mul(g, -1j)},
     jvp={"x": lambda t: imag(t)},
     samples=singles(),

@@ -332,6 +332,8 @@ def cbrt(x: Any, /) -> Any:
 
 
 def _reciprocal_natively(build: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":  # of 0 it is not what 1 by 0 is
+        return NotImplemented
     # Of integers NumPy divides floating numbers, and cuts what comes of it, also of 0.
     dtype = x.dtype if x.dtype.kind == "f" else np.float64
     return build.elementwise(lambda x: T(1) / x, x, dtype=dtype)

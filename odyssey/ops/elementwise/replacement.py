@@ -56,7 +56,7 @@ def _number_in_ops(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> An
 
 
 def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
-    if T.kind != "f":
+    if T.kind in "bi":
         return x
     above = T(T.max if posinf is None else posinf)
     below = T(-T.max if neginf is None else neginf)

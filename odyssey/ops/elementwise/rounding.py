@@ -25,7 +25,7 @@ _FLAT = {"x": lambda g: zeros_like(g)}
 
 def _nearest(x: Any) -> Any:
     """The nearest whole number, ties to even: added to a number without fractions, it has none."""
-    if T.kind != "f":
+    if T.kind in "bi":
         return x
     size = abs(x)
     whole = T(1 / T.eps)
@@ -33,27 +33,27 @@ def _nearest(x: Any) -> Any:
 
 
 def _below(x: Any) -> Any:
-    if T.kind != "f":
+    if T.kind in "bi":
         return x
     near = _nearest(x)
     return math.copysign(select(near > x, near - T(1), near), x)
 
 
 def _above(x: Any) -> Any:
-    if T.kind != "f":
+    if T.kind in "bi":
         return x
     near = _nearest(x)
     return math.copysign(select(near < x, near + T(1), near), x)
 
 
 def _whole_part(x: Any) -> Any:
-    return x if T.kind != "f" else math.copysign(_below(abs(x)), x)
+    return x if T.kind in "bi" else math.copysign(_below(abs(x)), x)
 
 
 def _rounded(x: Any, decimals: int) -> Any:
-    if decimals == 0 or (T.kind != "f" and decimals > 0):
+    if decimals == 0 or (T.kind in "bi" and decimals > 0):
         return _nearest(x)
-    if T.kind != "f":
+    if T.kind in "bi":
         power = T(10**-decimals)
         whole = x // power
         twice = T(2) * (x - whole * power)

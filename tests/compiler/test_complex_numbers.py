@@ -1,0 +1,232 @@
+"""Complex numbers in compiled functions: computed natively, and what eager calls give."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import DTypeError
+from odyssey.ops import OPS
+from support.compiled_rows import check
+
+DTYPES = ["complex64", "complex128"]
+by_dtype = pytest.mark.parametrize("dtype", DTYPES)
+# Where parts vanish, are infinite, NaN or as small and as large as can be.
+VALUES = [0.0, -0.0, 1.0, -1.0, 2.5, -3.5, np.inf, -np.inf, np.nan, 1e-310, 1e300, 709.5, -745.2]
+GRID = np.array([complex(a, b) for a, b in itertools.product(VALUES, VALUES)])
+# No multiple of a vector's length, and so with a rest.
+FEW = np.array([complex(a, b) for a, b in itertools.product(VALUES[:9], VALUES[:9])])
+
+NATIVE = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "equal": lambda x, y: ops.equal(x, y),
+    "not_equal": lambda x, y: ops.not_equal(x, y),
+    "where": lambda x, y: ops.where(ops.real(x) > ops.imag(y), x, y),
+    "logical_and": lambda x, y: ops.logical_and(x, y),
+    "negative": lambda x, y: -x,
+    "square": lambda x, y: ops.square(x),
+    "conj": lambda x, y: ops.conj(x) + 0,
+    "real": lambda x, y: ops.real(x) * 1,
+    "imag": lambda x, y: ops.imag(x) * 1,
+    "absolute": lambda x, y: ops.abs(x),
+    "isfinite": lambda x, y: ops.isfinite(x),
+    "isinf": lambda x, y: ops.isinf(x),
+    "isnan": lambda x, y: ops.isnan(x),
+    "exp": lambda x, y: ops.exp(x),
+    "of a real": lambda x, y: ops.real(x) * y,
+    "by a number": lambda x, y: 2.5j * x - 1,
+}
+
+
+def normal(*shape, dtype="complex128", seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+
+
+def is_native(compiled, *args):
+    text = compiled.explain(*args)
+    return "called" not in text and "calls" not in text and "as it was written" not in text
+
+
+def same_parts(got, wanted, places):
+    """Equal in each part, its sign and NaN included, up to so many roundings."""
+    for a, b in zip((got.real, got.imag), (wanted.real, wanted.imag), strict=True):
+        if a.dtype.kind != "f":
+            np.testing.assert_array_equal(a, b)
+            continue
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+        known = ~np.isnan(a)
+        np.testing.assert_array_equal(np.signbit(a)[known], np.signbit(b)[known])
+        eps = np.finfo(a.dtype).eps
+        np.testing.assert_allclose(a[known], b[known], rtol=places * eps, atol=0)
+
+
+@by_dtype
+@pytest.mark.parametrize("name", NATIVE)
+def test_arithmetic_at_special_numbers_is_that_of_eager_calls(name, dtype):
+    fn = NATIVE[name]
+    with np.errstate(all="ignore"):
+        x, y = (np.ascontiguousarray(a).astype(dtype) for a in np.meshgrid(FEW, FEW))
+        compiled = od.compile(fn)
+        for _ in range(3):
+            got = compiled(x, y)
+        wanted = fn(x, y)
+        assert is_native(compiled, x, y)
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    same_parts(got, wanted, 8 if name == "exp" else 2 if name == "absolute" else 0)
+
+
+@by_dtype
+def test_the_exponential_of_large_and_lost_numbers_is_that_of_eager_calls(dtype):
+    with np.errstate(all="ignore"):
+        x = GRID.astype(dtype)
+        compiled = od.compile(lambda x: ops.exp(x))
+        for _ in range(3):
+            got = compiled(x)
+        same_parts(got, np.exp(x), 8)
+
+
+def test_the_exponential_is_right_to_a_few_places():
+    mpmath = pytest.importorskip("mpmath")
+    x = normal(400) * 40
+    compiled = od.compile(lambda x: ops.exp(x))
+    for _ in range(3):
+        got = compiled(x)
+    with mpmath.workdps(40):
+        wanted = [mpmath.exp(mpmath.mpc(z.real, z.imag)) for z in x]
+        for part in ("real", "imag"):
+            far = [
+                abs(getattr(g, part) - getattr(w, part)) for g, w in zip(got, wanted, strict=True)
+            ]
+            one = [abs(getattr(w, part)) for w in wanted]
+            worst = max(float(f / o) for f, o in zip(far, one, strict=True))
+            assert worst < 5 * np.finfo(float).eps
+
+
+def test_no_row_takes_a_meaning_of_real_numbers_for_complex_ones():
+    """Each elementwise row on special numbers: what runs natively gives what an eager call does."""
+    tried = 0
+    for row in OPS.values():
+        if not row.elementwise or row.required or len(row.arrays) > 2:
+            continue
+        args = [FEW] if len(row.arrays) == 1 else list(np.meshgrid(FEW[::7], FEW[::5]))
+        args = [np.ascontiguousarray(a) for a in args]
+        with np.errstate(all="ignore"):
+            try:
+                wanted = row.call(*args)
+            except Exception:  # it has no meaning for them
+                continue
+            compiled = od.compile(row.call)
+            for _ in range(3):
+                got = compiled(*args)
+        tried += 1
+        assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape), row.name
+        same_parts(got, wanted, 8)
+    assert tried > 40
+
+
+CALLS = {
+    "sums": lambda x, y: (ops.sum(x * y), ops.sum(x, axis=0), ops.mean(y, axis=1), ops.var(x)),
+    "cumulative": lambda x, y: (ops.cumsum(x, axis=0), ops.cumprod(y, axis=1)),
+    "places": lambda x, y: (ops.take(x, np.array([2, 0, 2]), axis=0), x[::2, 1] * 1, y[-1] * 1),
+    "other orders": lambda x, y: (ops.transpose(x) * 1, ops.reshape(y, (-1,)) + 1, x[::-1] * y),
+    "joined": lambda x, y: (ops.concatenate([x, y]), ops.stack([x, y], axis=1)),
+    "contracted": lambda x, y: (ops.einsum("ij,ij->i", x, y), ops.einsum("ij,j->i", x, y[0])),
+    "called between": lambda x, y: od.fft.ifft(od.fft.fft(x * y) * y) + x @ y[:6, :5].T,
+    "cast": lambda x, y: (ops.astype(x, "complex64") * 2, ops.real(y) + 1j),
+    "a number alone": lambda x, y: (x[0, 0] * y[1, 1] / 3.0, ops.abs(x[1, 1]) * 2),
+}
+
+
+@by_dtype
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays_of_complex_numbers_are_moved_and_summed_as_in_eager_calls(name, dtype):
+    calls = [
+        (normal(7, 5, dtype=dtype, seed=k), normal(7, 5, dtype=dtype, seed=9 - k))
+        for k in (0, 1, 2)
+    ]
+    check(CALLS[name], calls)
+    turned = [(np.asfortranarray(x)[::-1], y[:, ::-1]) for x, y in calls]
+    check(CALLS[name], turned)
+
+
+def test_products_of_complex_matrices_are_called_and_all_else_is_not():
+    compiled = od.compile(lambda x, y: (x @ y) * 2j)
+    x = normal(4, 4)
+    for _ in range(3):
+        compiled(x, x)
+    assert "there is no code for complex numbers" in compiled.explain(x, x)
+    assert "multiply" in compiled.explain(x, x)
+
+
+def training(dtype):
+    """A step that fits a complex filter, with a tape, a sweep and an optimizer."""
+    w = Variable(normal(3, dtype=dtype), requires_grad=True)
+    optimizer = od.optim.SGD([w], 0.05, momentum=0.9)
+
+    def step(x, y):
+        with GradientTape() as tape:
+            error = x * w[:1] + ops.conj(x) * w[1:2] + w[2:] - y
+            loss = ops.mean(ops.real(error * ops.conj(error)))
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return w, step
+
+
+@by_dtype
+def test_training_of_complex_parameters_is_one_program_and_takes_the_eager_way(dtype):
+    (w, eager), (v, step) = training(dtype), training(dtype)
+    step = od.compile(step)
+    for k in range(20):
+        x, y = (normal(64, dtype=dtype, seed=2 * k + j) for j in (0, 1))
+        got, wanted = (run(x, y).detach().numpy() for run in (step, eager))
+        np.testing.assert_allclose(got, wanted, rtol=1e-5 if dtype == "complex64" else 1e-12)
+    assert is_native(step, x, y)
+    np.testing.assert_allclose(v.numpy(), w.numpy(), rtol=1e-4 if dtype == "complex64" else 1e-11)
+
+
+def test_a_number_of_each_call_meets_complex_arrays():
+    compiled = od.compile(lambda x, rate: x * rate + rate)
+    x = normal(5)
+    for rate in (0.5, 1.5, 2.5, 3.5, -1.0):
+        np.testing.assert_array_equal(compiled(x, rate), x * rate + rate)
+    assert is_native(compiled, x, 0.5)
+
+
+def test_complex_states_are_written_in_place():
+    w = Variable(normal(6))
+    before = w.numpy().copy()
+
+    @od.compile
+    def rotate(angle):
+        w.assign(w * ops.exp(1j * angle))
+
+    for _ in range(4):
+        rotate(np.array(0.25))
+    np.testing.assert_allclose(w.numpy(), before * np.exp(1j), rtol=1e-14)
+
+
+def test_words_refuse_what_has_no_code_for_complex_numbers():
+    from odyssey.compiler.numbers.words import Code
+
+    x = Code().const("c16", 1 + 2j)
+    for call in (
+        lambda: x < x,
+        lambda: x // x,
+        lambda: x % 2.0,
+        lambda: x**2,
+        lambda: abs(x),
+        lambda: x & x,
+        lambda: x << 1,
+        lambda: ~x,
+    ):
+        with pytest.raises(DTypeError, match=r"complex|bits|shift"):
+            call()
