@@ -207,7 +207,8 @@ def word(
     if isinstance(value, str) and value in choices:
         return value
     *others, last = map(repr, choices)
-    raise kind(f"{who}: {name}={shown(value)}; choose {', '.join(others)} or {last}")
+    choose = f"{', '.join(others)} or {last}" if others else last
+    raise kind(f"{who}: {name}={shown(value)}; choose {choose}")
 
 
 def label(who: str, value: Any) -> str | None:

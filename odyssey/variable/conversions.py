@@ -211,10 +211,12 @@ class Conversions(Value, Operators):
         return _text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
-        for node in reversed(place_of(self).nodes):
+        place = place_of(self)
+        for node in reversed(place.nodes):
             if node[1] == self._id:
                 return str(node[0].name)
-        return "(spent)"
+        # What a transform gives its function is watched without a node.
+        return "identity" if self._id in place.watched else "(spent)"
 
     def _repr_html_(self) -> str:
         import html

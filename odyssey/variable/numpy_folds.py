@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import STUMBLES, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary
+from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.folds import reductions
+from odyssey.ops.folds.statistics import root_of_variance
 from odyssey.ops.structure import shape
 from odyssey.table.shape_rules import reduced_shape
-from odyssey.table.value import Value
+from odyssey.table.value import Symbol, Value, Weak
 
 __all__ = ["FOLDS", "fold"]
 
@@ -60,7 +62,9 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         return _moment(who, func, x, True if mask is None else mask, **given)
     count = None
     if mask is not None:
-        neutral = initial if left_out is None and join is not None else left_out
+        neutral = left_out
+        if left_out is None and join is not None and initial is not None:
+            neutral = initial = _beginning(who, initial, x.dtype)
         if neutral is None:
             raise DTypeError(
                 f"{who}: where= "
@@ -76,9 +80,30 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         result = arithmetic.divide(result, count.astype(result.dtype))
     if initial is None or join is None:
         return result
-    if result.dtype.kind in "iu" and type(initial) is float:
-        initial = int(initial)  # as NumPy does, which keeps the dtype
-    return join(result, initial)
+    return join(result, _beginning(who, initial, result.dtype))
+
+
+def _beginning(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
+    """An ``initial=`` in the dtype of the fold, which it does not change."""
+    if isinstance(initial, (Value, Symbol)):
+        if initial.shape:
+            raise _no_number(who, initial)
+        if initial.dtype.kind == "c" and dtype.kind != "c":
+            raise DTypeError(f"{who}: initial={shown(initial)} is complex in a fold of {dtype}")
+        return initial if initial.dtype == dtype else shape.astype(initial, dtype)
+    if dtype.kind in "fc" and (type(initial) in (int, float) or isinstance(initial, Weak)):
+        return initial  # it takes on the dtype of the fold
+    if np.ndim(initial):
+        raise _no_number(who, initial)
+    try:
+        return np.array(initial, dtype)[()]
+    except STUMBLES as error:
+        raise DTypeError(f"{who}: initial={shown(initial)} is no {dtype}: {error}") from None
+
+
+def _no_number(who: str, initial: Any) -> ShapeError:
+    came = shape.shape_of(initial)
+    return ShapeError(f"{who}: initial= has shape {came}; pass one number")
 
 
 def _check_mask(who: str, mask: Any, x: Any) -> None:
@@ -120,8 +145,4 @@ def _moment(
     left = np.maximum(count - (ddof if correction is None else correction), 0)
     left = left if keepdims else left.reshape(folded)
     square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
-    if func is np.var:
-        return square
-    # As in the row: the slope of the root is 0 at 0.
-    none = choice.equal(square, 0)
-    return choice.where(none, 0, elementary.sqrt(choice.where(none, 1, square)))
+    return square if func is np.var else root_of_variance(square)

@@ -1,5 +1,8 @@
 """Reading and writing by index: whatever NumPy accepts, its values, and exact gradients."""
 
+from array import array
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -154,3 +157,20 @@ def test_indices_that_wrap_round_often_take_no_longer():
         length = 6 if axis is None else x.shape[axis]
         expected = np.take(x, [int(k) % length for k in far], axis)
         np.testing.assert_array_equal(ops.take(x, far, axis, mode="wrap"), expected)
+
+
+@pytest.mark.parametrize("nothing", [range(0), deque(), [], array("l")], ids=repr)
+def test_a_sequence_of_nothing_is_an_index(nothing):
+    x = np.arange(6.0).reshape(2, 3)
+    v = Variable(x, requires_grad=True)
+    with GradientTape() as tape:
+        w = v * 1.0
+        got = w[nothing, 1:]
+        w[nothing] = 7.0
+    assert got.shape == x[nothing, 1:].shape == (0, 2)
+    np.testing.assert_array_equal(tape.gradient(w, v, np.ones((2, 3))), np.ones((2, 3)))
+
+
+def test_an_empty_array_of_floats_is_none():
+    with pytest.raises(DTypeError, match="an index array has dtype float64"):
+        Variable([1.0, 2.0])[np.zeros(0)]

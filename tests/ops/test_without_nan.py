@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
 NAN = np.nan
@@ -77,3 +78,12 @@ def test_infinities_are_numbers():
     assert ops.nanmax(x) == np.inf
     with np.errstate(invalid="ignore"):
         assert ops.nanquantile(np.array([np.inf, 1.0, NAN, np.inf, np.inf]), 1.0) == np.inf
+
+
+@pytest.mark.parametrize("deviation", [ops.nanstd, np.nanstd], ids=["op", "NumPy's"])
+def test_a_deviation_of_equals_has_slope_zero_in_both_modes(deviation):
+    x = np.array([[2.0, NAN, 2.0], [1.0, 3.0, NAN]])
+    slopes = gradient(lambda v: deviation(v, axis=1), x)
+    np.testing.assert_array_equal(slopes, [[0, 0, 0], [-0.5, 0.5, 0]])
+    moved = od.jvp(lambda v: deviation(v, axis=1), (x,), (np.ones(x.shape),))[1]
+    np.testing.assert_array_equal(moved, [0, 0])

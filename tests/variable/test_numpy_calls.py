@@ -9,6 +9,7 @@ from odyssey.errors import DTypeError, ShapeError, TapeError
 
 X = np.random.default_rng(0).normal(size=(3, 4)) + 2.0
 MASK = np.array([True, False, True, True])
+DTYPES = ["float32", "float64", "int32", "int64", "bool", "complex64", "complex128"]
 
 CALLS = {
     "sum by position": lambda x: np.sum(x, 0, None, None, True),
@@ -202,6 +203,65 @@ def test_the_size_over_several_axes_is_their_product():
     assert (np.size(v), np.size(v, 1), np.size(v, (0, -1)), np.size(v, ())) == (24, 3, 8, 1)
 
 
+@pytest.mark.parametrize("initial", [np.float64(2.5), np.array(2.5), 2.5, 3, True], ids=repr)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("fold", [np.sum, np.prod, np.max, np.min])
+def test_an_initial_value_takes_on_the_dtype_of_the_fold(fold, dtype, initial):
+    x, mask = np.array([[1, 2], [3, 4]], dtype), np.array([True, False])
+    for options in ({}, {"where": mask}):
+        wanted = fold(x, axis=1, initial=initial, **options)
+        got = fold(Variable(x), axis=1, initial=initial, **options).numpy()
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)
+    wide = Variable(2.5, requires_grad=x.dtype.kind == "f")
+    assert fold(Variable(x), initial=wide).dtype == fold(x, initial=2.5).dtype
+
+
+def test_an_initial_variable_of_another_dtype_has_a_gradient_of_its_own():
+    w = Variable(2.5, requires_grad=True)
+    with GradientTape() as tape:
+        y = np.prod(Variable(np.array([2.0, 3.0], np.float32)), initial=w)
+    gradient = tape.gradient(y, w)
+    assert (gradient.dtype, float(gradient)) == (np.float64, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("initial", "error", "text"),
+    [
+        (1j, DTypeError, "initial=1j is no float64"),
+        (Variable(1j), DTypeError, "complex in a fold of float64"),
+        ("a", DTypeError, "initial='a' is no float64"),
+        ([1.0, 2.0], ShapeError, r"initial= has shape \(2,\); pass one number"),
+        (Variable([1.0]), ShapeError, r"initial= has shape \(1,\); pass one number"),
+    ],
+    ids=["complex", "complex Variable", "text", "list", "axis"],
+)
+def test_an_initial_value_that_is_no_such_number_is_refused(initial, error, text):
+    with pytest.raises(error, match=text):
+        np.sum(Variable(X), initial=initial)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parts_of_real_numbers_keep_their_dtype(dtype):
+    x = np.array([1, 0], dtype)
+    for part in (np.real, np.imag):
+        wanted, got = part(x), part(Variable(x)).numpy()
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_bins_that_a_tape_follows_are_refused():
+    edges = Variable([0.0, 2.0, 4.0], requires_grad=True)
+    for record in (False, True):
+        with GradientTape() if record else od.no_grad():
+            for bins in (edges, edges * 1.0):
+                if record:
+                    with pytest.raises(DTypeError, match=r"bins are constants; pass bins\.detach"):
+                        np.histogram(X, bins, density=True)
+                else:
+                    assert np.histogram(X, bins).hist.sum() == X.size
+
+
 @pytest.mark.parametrize("fold", [np.sum, np.mean, np.var, np.std, np.any])
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 4)], ids=["other", "larger"])
 def test_a_mask_that_does_not_broadcast_to_its_operand_is_refused(fold, shape):
@@ -212,9 +272,6 @@ def test_a_mask_that_does_not_broadcast_to_its_operand_is_refused(fold, shape):
 def test_a_variance_over_an_axis_that_is_not_there_is_refused():
     with pytest.raises(ShapeError, match=r"np\.var: axis 5 does not fit"):
         np.var(Variable(X), 5, where=True, mean=0.0)
-
-
-DTYPES = ["float32", "float64", "int32", "int64", "bool", "complex64", "complex128"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

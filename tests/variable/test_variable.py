@@ -188,6 +188,13 @@ def test_repr_never_raises_and_tells_the_facts(kind):
     assert variable._repr_html_().startswith("<pre>Variable(")
 
 
+@pytest.mark.parametrize("transform", [od.grad, od.jacobian, od.hessian])
+def test_what_a_transform_gives_its_function_is_not_called_spent(transform):
+    texts = []
+    transform(lambda v: (texts.append(repr(v)), v * v)[1])(np.array(2.0))
+    assert texts == ["Variable(2., shape=(), dtype=float64, op=identity)"]
+
+
 def test_the_notebook_form_is_escaped():
     w = wide(1.0, name="<b>")
     assert "<b>" not in w._repr_html_()

@@ -123,7 +123,7 @@ def conj(x: Any, /) -> Any:
 )
 def real(x: Any, /) -> Any:
     """Elementwise real part."""
-    return np.real(x) * 1
+    return np.real(x) * True  # a copy, of truth values too
 
 
 @op(
@@ -137,7 +137,7 @@ def real(x: Any, /) -> Any:
 )
 def imag(x: Any, /) -> Any:
     """Elementwise imaginary part; 0 for real numbers."""
-    return np.imag(x) * 1
+    return np.imag(x) * True
 
 
 def _turning(x: Any, deg: bool) -> Any:

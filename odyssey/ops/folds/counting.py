@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div
@@ -19,6 +19,7 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.scope import follower
 from odyssey.table.store import numbers_of
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
@@ -144,7 +145,8 @@ def histogram(
 
     Args:
         a: Numbers, whose bins are constants: there is no gradient in them; static in a graph.
-        bins: How many of one width, a rule of NumPy's for that, or where they begin and end.
+        bins: How many of one width, a rule of NumPy's for that, or where they begin and end;
+            constants too.
         range: From where to where; by default from the least number to the largest.
         density: Whether to give the share in each bin over its width, as of a density.
         weights: What each number weighs, differentiable; by default each counts 1.
@@ -155,11 +157,16 @@ def histogram(
 
     Raises:
         ShapeError: for bins that do not rise, and too few or many weights.
+        DTypeError: for bins that a tape follows, whose gradient would be lost.
 
     >>> histogram(np.array([0.0, 1.0, 1.0, 3.0]), 3).hist
     array([1, 2, 1])
     """
     numbers = _known("histogram", "a", a)
+    if isinstance(bins, Value) and follower("histogram", bins) is not None:
+        raise DTypeError(
+            f"histogram: bins is {shown(bins)}, but bins are constants; pass bins.detach()"
+        )
     plain = None
     if weights is not None:
         weighing = operand("histogram", "weights", weights)

@@ -178,6 +178,12 @@ def _std_forward(
     return real(moved) if x.dtype.kind == "c" else moved
 
 
+def root_of_variance(variance: Any, tape: Any = None) -> Any:
+    """The deviation that belongs to a variance; its slope is 0 at 0, as in the row."""
+    none = equal(variance, 0, tape=tape)
+    return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
+
+
 def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
     out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
     limits = np.finfo(out.dtype)

@@ -12,12 +12,12 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
 from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
-from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.elementwise.rounding import floor, floor_divide
 from odyssey.ops.folds.order_statistics import as_lines
 from odyssey.ops.folds.recurrences import cumprod
 from odyssey.ops.folds.reductions import any, max, min, sum
 from odyssey.ops.folds.scans import cumsum, prod
+from odyssey.ops.folds.statistics import root_of_variance
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.placing import operand
@@ -191,6 +191,8 @@ def nanstd(
 ) -> Any:
     """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``.
 
+    Its derivative is 0 where all elements are equal, as that of ``std``.
+
     Args:
         a: Array.
         axis: An axis, or several; by default all.
@@ -201,7 +203,7 @@ def nanstd(
     >>> float(nanstd(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return sqrt(_variance("nanstd", a, axis, ddof, keepdims, tape), tape=tape)
+    return root_of_variance(_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
 
 
 # ------------------------------------------------------------------ extremes

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import of_floats
@@ -60,6 +60,8 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, _INDICES):
         return key
     array = as_array("getitem", "the index", key)
+    if not array.size and not isinstance(key, ARRAY_LIKE):
+        return array.astype(np.intp)  # NumPy makes floats of nothing: v[range(0)]
     if array.dtype.kind not in "biu":
         raise DTypeError(
             f"getitem: an index array has dtype {array.dtype}; use integers or booleans"
