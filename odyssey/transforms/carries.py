@@ -46,7 +46,7 @@ def _own(leaf: Any) -> Any:
         data = operand_of(leaf)
         data = data if isinstance(data, Symbol) else data.copy()
         return make_value(Variable, data, CONSTANT, free_id(), leaf._spec, leaf._info)
-    return leaf
+    return _kept(leaf) if type(leaf) is Variable else leaf
 
 
 _KINDS = {kind: k for k, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}

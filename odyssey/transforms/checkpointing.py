@@ -59,8 +59,8 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         fn: A function of arrays or trees of them, with such a result. Where nothing records it
-            is called as it is. A tape that it is given as an argument is replaced by the one
-            that records the piece.
+            is simply called. What it writes to Variables that it is given stays inside. A tape
+            that it is given as an argument is replaced by the one that records the piece.
 
     Returns:
         A function of the same arguments with the same result.
@@ -78,9 +78,10 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def checkpointed(*args: Any, **named: Any) -> Any:
-        recording = home_of("checkpoint", leaves((args, named)))
+        passed = leaves((args, named))
+        recording = home_of("checkpoint", passed)
         if recording is None:
-            return fn(*args, **named)
+            return _called(fn, args, named, passed)
         return _Piece(fn, args, named).record(recording)
 
     return named_like(fn, checkpointed, "checkpoint")  # type: ignore[no-any-return]
@@ -337,6 +338,20 @@ class _Piece:
 def _lent(value: Any) -> Any:
     """What the function gets for an argument: it may write to it, but not to the caller's."""
     return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
+
+
+def _called(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:
+    """Call the function where nothing records; what it writes to Variables stays inside too."""
+    given = [_lent(v) for v in passed]
+    if all(lent is own for lent, own in zip(given, passed, strict=True)):
+        return fn(*args, **named)
+    args, named = unflatten((args, named), given)
+    out = fn(*args, **named)
+    lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
+    flat = leaves(out)
+    if not any(id(v) in lenders for v in flat):
+        return out
+    return unflatten(out, [_returned(v, lenders) for v in flat])
 
 
 def _returned(value: Any, lenders: dict[int, Any]) -> Any:

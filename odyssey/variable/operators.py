@@ -126,7 +126,7 @@ class Operators:
         return rounding.floor_divide(other, self), rounding.mod(other, self)
 
     def __pos__(self) -> Any:
-        return self
+        return shape.identity(self)  # a value of its own, which may be written to
 
     def __getitem__(self, key: Any) -> Any:
         return indexing.getitem(self, key)

@@ -15,7 +15,14 @@ from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import plain_key
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, broadcast_to, moveaxis, reshape, shape_of
+from odyssey.ops.structure.shape import (
+    astype,
+    broadcast_to,
+    identity,
+    moveaxis,
+    reshape,
+    shape_of,
+)
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -288,7 +295,8 @@ def block(arrays: Any, *, tape: Any = None) -> Any:
     """
     depth = _depth(arrays)
     ndim = max(depth, _most_axes(arrays))
-    return apart(_joined(arrays, ndim - depth, ndim, tape))
+    joined = _joined(arrays, ndim - depth, ndim, tape)
+    return identity(joined, tape=tape) if joined is arrays else apart(joined)
 
 
 def _depth(arrays: Any) -> int:
