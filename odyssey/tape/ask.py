@@ -231,6 +231,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
             moving[i] = add(moving[i], t) if i in moving else t
     r = recording_of(tape)
     r.verify(ticket())
+    taken = {*map(id, given), *map(id, moving.values())}  # a Variable's array is given too
     # A source that is itself a result has the tangent that was asked for, not a computed one.
     given_ids = set(moving)
     start = first_after(r, given_ids)
@@ -246,7 +247,6 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
     lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in moving), None)
     if unused == "error" and lost is not None:
         raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
-    taken: set[int] = {id(t) for t in given}
     results = [
         own(moving[i], taken, r.barrier) if i in moving else nothing(spec, unused)
         for i, spec in zip(out_ids, out_specs, strict=True)

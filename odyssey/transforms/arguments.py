@@ -18,12 +18,12 @@ from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
-from odyssey.table.value import CONSTANT, LEAF, Symbol, is_constant, make_value, place_of
+from odyssey.table.value import CONSTANT, LEAF, Symbol, is_constant, place_of
 from odyssey.tape import GradientTape
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependents, first_after
 from odyssey.tree import leaves, map_tree, paths, unflatten
-from odyssey.variable import Variable
+from odyssey.variable import Variable, twin_of
 
 __all__ = [
     "Argnums",
@@ -36,7 +36,6 @@ __all__ = [
     "named_like",
     "positions_of",
     "split_aux",
-    "twin_of",
     "warn_if_independent",
     "zeros_like",
 ]
@@ -184,11 +183,6 @@ def _array_of(leaf: Any) -> Any:
     if type(leaf) is Variable and is_constant(leaf):
         return operand_of(leaf)
     return None
-
-
-def twin_of(value: Variable) -> Variable:
-    """Another Variable for the same value, which may be written to in its place."""
-    return make_value(Variable, value._array, place_of(value), value._id, value._spec)
 
 
 def detached(tree: Any) -> Any:

@@ -22,9 +22,8 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.transforms.arguments import twin_of
 from odyssey.tree import leaves, paths, same_tree, unflatten
-from odyssey.variable import Variable
+from odyssey.variable import Variable, twin_of
 
 __all__ = ["Carry", "Rows", "own", "spec_of_leaf"]
 

@@ -18,7 +18,7 @@ from odyssey.tape.nodes import RawNode
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import drain, pull, push, recorded
-from odyssey.transforms.arguments import named_like, twin_of
+from odyssey.transforms.arguments import named_like
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.fingerprints import (
     NodesPrint,
@@ -31,7 +31,7 @@ from odyssey.transforms.fingerprints import (
 from odyssey.transforms.replay import generators_of, states_of, with_states
 from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
 from odyssey.tree import leaves, unflatten
-from odyssey.variable import Variable
+from odyssey.variable import Variable, twin_of
 
 __all__ = ["checkpoint"]
 

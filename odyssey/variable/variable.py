@@ -43,7 +43,7 @@ from odyssey.tree import leaf_type
 from odyssey.variable.conversions import Conversions
 from odyssey.variable.writing import Writing
 
-__all__ = ["Variable", "check_trainable", "settled"]
+__all__ = ["Variable", "check_trainable", "settled", "twin_of"]
 
 
 class Variable(Conversions, Writing):
@@ -312,6 +312,11 @@ def settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
     spent = isinstance(grad, Value) and getattr(place_of(grad), "dead", None)
     return grad._array if spent else grad
+
+
+def twin_of(value: Variable) -> Variable:
+    """Another Variable for the same value, which may be written to in its place."""
+    return make_value(Variable, value._array, place_of(value), value._id, value._spec)
 
 
 def _rebuild(data: Array, requires_grad: bool, name: str | None, grad: Any = None) -> Variable:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import Variable
+from odyssey import GradientTape, Variable
 
 POINT = np.array([3.0, 2.0, -1.0])
 
@@ -70,3 +70,60 @@ def test_what_a_checkpointed_function_writes_stays_inside_where_nothing_records(
     assert (float(total), float(written_to[0]), float(tree["k"])) == (2.0, 1.0, 3.0)
     np.testing.assert_array_equal(h.numpy(), POINT)
     assert float(k) == 2.0
+
+
+# ------------------------------------------------------------------ what derivatives hand over
+
+
+def one_of_two_gradients(v):
+    first, second = od.grad(lambda p, q: ((p + q) ** 2).sum(), argnums=(0, 1))(v * 1.0, v * 1.0)
+    first[0] = 100.0
+    return (second * second).sum() / 16.0
+
+
+def a_cotangent(v):
+    ct = v * 1.0
+    pulled = od.vjp(lambda q: q, v * 2.0)[1](ct)[0]
+    pulled[0] = 100.0
+    return (ct * ct).sum()
+
+
+def a_tangent(v):
+    t = v * 1.0
+    moved = od.jvp(lambda q: q, (v * 2.0,), (t,))[1]
+    moved[0] = 100.0
+    return (t * t).sum()
+
+
+def what_was_pulled_from(v):
+    out, pullback = od.vjp(lambda q: q * q, v * 1.0)
+    out[0] = 100.0
+    return (pullback(v)[0]).sum() / 2.0
+
+
+def one_source_asked_for_twice(v):
+    with GradientTape() as tape:
+        w = tape.watch(v)
+        loss = (w * w).sum()
+    found = tape.gradient(loss, {"a": w, "b": w}, create_graph=True)
+    found["a"][0] = 100.0
+    return (found["b"] * found["b"]).sum() / 4.0
+
+
+HANDED_OVER = [
+    one_of_two_gradients,
+    a_cotangent,
+    a_tangent,
+    what_was_pulled_from,
+    one_source_asked_for_twice,
+]
+
+
+@pytest.mark.parametrize("fn", HANDED_OVER)
+def test_a_write_to_a_derivative_changes_nothing_else(fn):
+    assert float(fn(Variable(POINT))) == 14.0
+    for whole in (od.value_and_grad(fn), od.compile(od.value_and_grad(fn))):
+        for _ in range(2):
+            value, gradient = whole(POINT)
+            assert float(value) == 14.0
+            np.testing.assert_allclose(gradient, 2.0 * POINT, rtol=1e-15)
