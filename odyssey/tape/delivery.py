@@ -32,7 +32,7 @@ from odyssey.tape.liveness import measured, references
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import flip
-from odyssey.variable import Variable, settled, twin_of
+from odyssey.variable import Variable, lent, settled
 
 __all__ = [
     "answers_of",
@@ -92,9 +92,8 @@ def own(g: Any, taken: set[int], strange: bool) -> Any:
         strange: Whether it may be an array that a rule from outside keeps.
     """
     if type(g) is not np.ndarray:
-        if isinstance(g, Variable):  # it may be a seed, or that of another source as well
-            return g if is_trainable(g) else twin_of(g)
-        return g if isinstance(g, Symbol) else np.asarray(g)
+        # A Variable may be a seed, or that of another source as well.
+        return lent(g) if isinstance(g, (Variable, Symbol)) else np.asarray(g)
     if strange or id(g) in taken:
         g = g.copy()
     elif not owns_memory(g):

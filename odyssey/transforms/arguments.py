@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,7 +24,7 @@ from odyssey.tape import GradientTape
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependents, first_after
 from odyssey.tree import leaves, map_tree, paths, unflatten
-from odyssey.variable import Variable, twin_of
+from odyssey.variable import Variable, lent, twin_of
 
 __all__ = [
     "Argnums",
@@ -270,14 +271,18 @@ def is_live(tape: GradientTape, value: Any) -> bool:
 
 
 def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
-    """Results as Variables while a tape around ``tape`` records, else as plain arrays."""
-    if tree is None or tape._followed():
+    """Results as Variables while a tape around ``tape`` records, else as plain arrays.
+
+    Each is one of its own, which may be written to.
+    """
+    if tree is None:
         return tree
+    hand = lent if tape._followed() else partial(_handed_over, copy=copy)
     if type(tree) is Variable:
-        return _handed_over(tree, copy)
+        return hand(tree)
     if not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
         return tree
-    return map_tree(lambda leaf: _handed_over(leaf, copy), tree)
+    return map_tree(hand, tree)
 
 
 def _handed_over(leaf: Any, copy: bool) -> Any:

@@ -19,11 +19,10 @@ from odyssey.table.value import (
     Value,
     free_id,
     is_constant,
-    is_trainable,
     make_value,
 )
 from odyssey.tree import leaves, paths, same_tree, unflatten
-from odyssey.variable import Variable, twin_of
+from odyssey.variable import Variable, lent
 
 __all__ = ["Carry", "Rows", "own", "spec_of_leaf"]
 
@@ -45,7 +44,7 @@ def _own(leaf: Any) -> Any:
         data = operand_of(leaf)
         data = data if isinstance(data, Symbol) else data.copy()
         return make_value(Variable, data, CONSTANT, free_id(), leaf._spec, leaf._info)
-    return _kept(leaf) if type(leaf) is Variable else leaf
+    return lent(leaf)
 
 
 _KINDS = {kind: k for k, kinds in enumerate(("b", "iu", "f", "c")) for kind in kinds}
@@ -185,6 +184,4 @@ def _kept(leaf: Any) -> Any:
     """What a step gave, as it is now."""
     if isinstance(leaf, Symbol):
         return leaf
-    if isinstance(leaf, Variable):
-        return leaf if is_trainable(leaf) else twin_of(leaf)
-    return np.array(leaf)
+    return lent(leaf) if isinstance(leaf, Variable) else np.array(leaf)

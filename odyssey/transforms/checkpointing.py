@@ -31,7 +31,7 @@ from odyssey.transforms.fingerprints import (
 from odyssey.transforms.replay import generators_of, states_of, with_states
 from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
 from odyssey.tree import leaves, unflatten
-from odyssey.variable import Variable, twin_of
+from odyssey.variable import Variable, lent
 
 __all__ = ["checkpoint"]
 
@@ -124,7 +124,7 @@ class _Piece:
         start, tape = free_id(), tape_apart()
         segment = recording_of(tape)
         passed = leaves(self.tree)
-        given = [tape if isinstance(v, GradientTape) else _lent(v) for v in passed]
+        given = [tape if isinstance(v, GradientTape) else lent(v) for v in passed]
         args, named = unflatten(self.tree, given)
         with tape, noting(self.noted):
             out = self.fn(*args, **named)
@@ -335,15 +335,10 @@ class _Piece:
         ]
 
 
-def _lent(value: Any) -> Any:
-    """What the function gets for an argument: it may write to it, but not to the caller's."""
-    return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
-
-
 def _called(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) -> Any:
     """Call the function where nothing records; what it writes to Variables stays inside too."""
-    given = [_lent(v) for v in passed]
-    if all(lent is own for lent, own in zip(given, passed, strict=True)):
+    given = [lent(v) for v in passed]
+    if all(one is own for one, own in zip(given, passed, strict=True)):
         return fn(*args, **named)
     args, named = unflatten((args, named), given)
     out = fn(*args, **named)

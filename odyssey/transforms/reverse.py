@@ -27,7 +27,7 @@ from odyssey.transforms.arguments import (
     warn_if_independent,
 )
 from odyssey.tree import leaves, map_tree, same_tree
-from odyssey.variable import Variable, twin_of
+from odyssey.variable import Variable
 
 __all__ = ["grad", "stop_gradient", "value_and_grad", "vjp"]
 
@@ -187,8 +187,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     with GradientTape(persistent=True) as tape:
         watched = Watched("vjp", tape, primals, range(len(primals)))
         out, aux = split_aux("vjp", fn(*watched.args), has_aux)
-    # What the caller writes to the result must not change what is swept from.
-    outputs = [twin_of(v) if is_live(tape, v) else v for v in leaves(out)]
+    outputs = leaves(out)
     warn_if_independent("vjp", tape, outputs, watched.sources)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:

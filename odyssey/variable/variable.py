@@ -43,7 +43,7 @@ from odyssey.tree import leaf_type
 from odyssey.variable.conversions import Conversions
 from odyssey.variable.writing import Writing
 
-__all__ = ["Variable", "check_trainable", "settled", "twin_of"]
+__all__ = ["Variable", "check_trainable", "lent", "settled", "twin_of"]
 
 
 class Variable(Conversions, Writing):
@@ -317,6 +317,11 @@ def settled(grad: Any) -> Any:
 def twin_of(value: Variable) -> Variable:
     """Another Variable for the same value, which may be written to in its place."""
     return make_value(Variable, value._array, place_of(value), value._id, value._spec)
+
+
+def lent(value: Any) -> Any:
+    """What somebody else may write to in the place of ``value``: a twin, but leaves themselves."""
+    return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
 
 
 def _rebuild(data: Array, requires_grad: bool, name: str | None, grad: Any = None) -> Variable:

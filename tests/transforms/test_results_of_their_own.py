@@ -110,7 +110,14 @@ def one_source_asked_for_twice(v):
     return (found["b"] * found["b"]).sum() / 4.0
 
 
+def one_of_two_results_beside(v):
+    _, (first, second) = od.value_and_grad(lambda a: (a.sum(), (a, a)), has_aux=True)(v * 1.0)[0]
+    first[0] = 100.0
+    return (second * second).sum()
+
+
 HANDED_OVER = [
+    one_of_two_results_beside,
     one_of_two_gradients,
     a_cotangent,
     a_tangent,
