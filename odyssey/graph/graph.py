@@ -126,6 +126,7 @@ class Graph:
         asked: Variables whose gradient the function found to be None.
         eager: Why no program can do what the function does; None where one can.
         made: Variables that hold what Python knows, as learning rates, and what makes them anew.
+        shown: By place among the outputs, whose gradient it is: the array that the leaf is left.
         numbers: How numbers are computed that are Given; None where there are none.
     """
 
@@ -140,6 +141,7 @@ class Graph:
         "made",
         "numbers",
         "outputs",
+        "shown",
         "states",
     )
 
@@ -154,6 +156,7 @@ class Graph:
         self.asked: list[Variable] = []
         self.eager: str | None = None
         self.made: list[tuple[Variable, Callable[[], Variable]]] = []
+        self.shown: dict[int, Variable] = {}
         self.numbers: Any = None
 
     def captures(self) -> bool:

@@ -287,6 +287,8 @@ class Trace(Refusals, Parts):
     def set_gradient(self, variable: Any, grad: Any) -> None:
         """Note what a leaf's gradient becomes."""
         self._refuse_written(variable)
+        if type(grad) is TracedArray:  # of what was given the leaf has an array of its own
+            grad = TracedArray(grad.spec, self, grad.id)
         self._grads[variable._id] = (variable, grad)
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
@@ -346,6 +348,7 @@ class Trace(Refusals, Parts):
         for variable, left in self._grads.values():
             if not self.is_own(variable):
                 self._finish_grad(variable, left)
+        self.graph.shown = self._gradients_among(outputs)
         for value in outputs:
             if isinstance(value, Value):
                 value = self.read(value)
@@ -354,6 +357,12 @@ class Trace(Refusals, Parts):
             self.graph.outputs.append(self._ref(value) if is_data else value)
         self._look_back(self.graph.outputs)
         self.refuse_leaks()
+
+    def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:
+        """Of what the function returned, whose gradients are the arrays that the leaves hold."""
+        grads = [(leaf, left) for leaf, left in self._grads.values() if left is not None]
+        held = {id(left): leaf for leaf, left in grads if not self.is_own(leaf)}
+        return {k: held[id(out)] for k, out in enumerate(outputs) if id(out) in held}
 
     def _finish_grad(self, variable: Variable, left: Any) -> None:
         state = self._states.get((variable._id, "grad"))

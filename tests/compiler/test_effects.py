@@ -12,7 +12,6 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
-from odyssey.tree import leaves
 
 X = np.array([3.0, 4.0])
 
@@ -154,70 +153,6 @@ def test_a_write_to_what_came_back_is_seen_as_the_eager_function_would_show_it()
     assert shifted(X).tolist() == [4.0, 6.0]
     table += 10.0
     assert shifted(X).tolist() == [14.0, 16.0]
-
-
-def scaled(w):
-    return lambda: w.assign(w.detach() * 2.0)
-
-
-def stepped(w):
-    optimizer = od.optim.SGD([w], learning_rate=0.5)
-
-    def step():
-        w.grad = np.ones(2)
-        optimizer.step()
-
-    return step
-
-
-def averaged(w):
-    var = Variable(np.ones(2))
-    return lambda: od.nn.batch_norm(X[:, None] * np.ones(2), w, var, training=True)
-
-
-SHOWN = {
-    "detached": lambda w: w.detach(),
-    "stopped": od.stop_gradient,
-    "reshaped": lambda w: w.detach().reshape(2, 1),
-    "beside": lambda w: (w.detach() + 1.0, {"w": w.detach()}),
-}
-
-
-@pytest.mark.parametrize("show", SHOWN.values(), ids=SHOWN)
-@pytest.mark.parametrize(
-    ("write", "trains"),
-    [(scaled, True), (scaled, False), (stepped, True), (averaged, False)],
-    ids=["assign", "assign-constant", "step", "batch_norm"],
-)
-def test_what_came_back_of_a_leaf_shows_what_is_written_to_it_later(write, trains, show):
-    def left(compiled):
-        w = Variable(np.array([1.0, 2.0]), requires_grad=trains)
-        writes = write(w)
-
-        def fn():
-            writes()
-            return show(w)
-
-        call = compiled(fn)
-        return [list(map(np.asarray, leaves(call()))) for _ in range(4)]
-
-    def numbers(found):
-        return [[one.tolist() for one in some] for some in found]
-
-    assert numbers(left(od.compile)) == numbers(left(lambda fn: fn))
-
-
-def test_a_new_value_that_is_assigned_comes_back_as_itself():
-    w = leaf()
-
-    def fn():
-        new = w.detach() * 2.0
-        w.assign(new)
-        return new
-
-    compiled = od.compile(fn)
-    assert [compiled().numpy().tolist() for _ in range(3)] == [[2.0, 4.0], [4.0, 8.0], [8.0, 16.0]]
-    assert compiled.statistics().native == 2
 
 
 class Odd:

@@ -93,6 +93,9 @@ class Results:
             if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
                 raise UnsuitedError("it returns one value at two places")
             known[id(symbol)] = k
+            if k in executable.graph.shown:
+                self.leaves.append(_gradient(executable, executable.graph.shown[k], leaf))
+                continue
             # What the graph says, before results were copied apart.
             there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
             if there and not _is_fresh(array_of(symbol), array_of(leaf)):
@@ -192,6 +195,17 @@ def _constant(leaf: Any, output: Any) -> Leaf:
     if not plain or type(output) is not type(leaf):
         raise UnsuitedError(f"it returns a {type(leaf).__name__}")
     return _itself(output)  # the first run may have been given other numbers
+
+
+def _gradient(executable: Executable | Written, variable: Any, leaf: Any) -> Leaf:
+    """The array itself that a program leaves a Variable: who writes to one writes to both."""
+    grads = [state for state in executable.graph.states if state.field == "grad"]
+    left = [id(state.variable) for state in grads if state.update is not None]
+    if type(leaf) is not ndarray or id(variable) not in left:
+        raise UnsuitedError("it returns a gradient that was there before, or no array")
+    count = sum(node is not None for node in executable.plan.outputs)
+    at = count - len(left) + left.index(id(variable))
+    return Leaf(itemgetter(at), ARRAY, at)
 
 
 def _as_it_is(array: Any) -> Any:

@@ -1,0 +1,173 @@
+"""What a compiled function returns of leaves and gradients is what the function would return."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable
+from odyssey.tree import leaves
+
+X = np.array([3.0, 4.0])
+
+
+def leaf():
+    return Variable(np.array([1.0, 2.0]), requires_grad=True)
+
+
+# ------------------------------------------------------------------ what leaves hold
+
+
+def scaled(w):
+    return lambda: w.assign(w.detach() * 2.0)
+
+
+def stepped(w):
+    optimizer = od.optim.SGD([w], learning_rate=0.5)
+
+    def step():
+        w.grad = np.ones(2)
+        optimizer.step()
+
+    return step
+
+
+def averaged(w):
+    var = Variable(np.ones(2))
+    return lambda: od.nn.batch_norm(X[:, None] * np.ones(2), w, var, training=True)
+
+
+SHOWN = {
+    "detached": lambda w: w.detach(),
+    "stopped": od.stop_gradient,
+    "reshaped": lambda w: w.detach().reshape(2, 1),
+    "beside": lambda w: (w.detach() + 1.0, {"w": w.detach()}),
+}
+
+
+@pytest.mark.parametrize("show", SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize(
+    ("write", "trains"),
+    [(scaled, True), (scaled, False), (stepped, True), (averaged, False)],
+    ids=["assign", "assign-constant", "step", "batch_norm"],
+)
+def test_what_came_back_of_a_leaf_shows_what_is_written_to_it_later(write, trains, show):
+    def left(compiled):
+        w = Variable(np.array([1.0, 2.0]), requires_grad=trains)
+        writes = write(w)
+
+        def fn():
+            writes()
+            return show(w)
+
+        call = compiled(fn)
+        return [list(map(np.asarray, leaves(call()))) for _ in range(4)]
+
+    def numbers(found):
+        return [[one.tolist() for one in some] for some in found]
+
+    assert numbers(left(od.compile)) == numbers(left(lambda fn: fn))
+
+
+def test_a_new_value_that_is_assigned_comes_back_as_itself():
+    w = leaf()
+
+    def fn():
+        new = w.detach() * 2.0
+        w.assign(new)
+        return new
+
+    compiled = od.compile(fn)
+    assert [compiled().numpy().tolist() for _ in range(3)] == [[2.0, 4.0], [4.0, 8.0], [8.0, 16.0]]
+    assert compiled.statistics().native == 2
+
+
+# ------------------------------------------------------------------ gradients
+
+
+def clipped(w, loss, tape):
+    tape.backward(loss)
+    od.optim.clip_grad_norm([w], max_norm=1.0)
+    return loss, {"w": w.grad}
+
+
+def halved(w, loss, tape):
+    tape.backward(loss)
+    w.grad = w.grad / 2.0
+    return w.grad
+
+
+def asked(w, loss, tape):
+    gradient = tape.gradient(loss, w)
+    w.grad = gradient
+    return w.grad, gradient
+
+
+def looked_up(w, loss, tape):
+    gradients = tape.backward(loss)
+    return gradients[w], w.grad
+
+
+def forgotten(w, loss, tape):
+    tape.backward(loss)
+    gradient = w.grad
+    w.zero_grad()
+    return gradient
+
+
+HANDED = {"clipped": clipped, "halved": halved, "asked": asked, "looked up": looked_up}
+HANDED |= {"forgotten": forgotten}
+
+
+@pytest.mark.parametrize("dynamic", [None, {"x": {0: od.Dim("n", 2, 9)}}], ids=["fixed", "sized"])
+@pytest.mark.parametrize("hand", HANDED.values(), ids=HANDED)
+def test_a_gradient_that_comes_back_is_the_one_that_the_leaf_has(hand, dynamic):
+    def left(compiled):
+        w = leaf()
+
+        def fn(x):
+            with GradientTape() as tape:
+                loss = ((x[:, None] * w) ** 2).sum()
+            return hand(w, loss, tape)
+
+        call, found = compiled(fn), []
+        for k in range(5):
+            arrays = [g for g in leaves(call(X + k)) if isinstance(g, np.ndarray) and g.ndim]
+            found.append([g is w.grad for g in arrays])
+            arrays[0] *= 0.5
+            found.append([g.tolist() for g in (*arrays, w.grad) if g is not None])
+        return found
+
+    def compiled(fn):
+        return od.compile(fn) if dynamic is None else od.compile(fn, dynamic=dynamic)
+
+    for got, wanted in zip(left(compiled), left(lambda fn: fn), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-14)
+
+
+def test_a_step_that_returns_its_gradients_is_native():
+    w = leaf()
+
+    @od.compile
+    def sweep(x):
+        with GradientTape() as tape:
+            loss = (w * x).sum()
+        tape.backward(loss)
+        return loss, w.grad
+
+    for _ in range(4):
+        assert sweep(X)[1] is w.grad
+    assert sweep.statistics().native == 3
+
+
+def test_the_gradient_of_a_leaf_that_a_run_makes_is_native():
+    @od.compile
+    def slope(x):
+        w = Variable(x, requires_grad=True)
+        with GradientTape() as tape:
+            loss = (w**3).sum()
+        tape.backward(loss)
+        return w.grad
+
+    for _ in range(3):
+        np.testing.assert_allclose(slope(X), 3.0 * X**2, rtol=1e-15)
+    assert slope.statistics().native == 2
