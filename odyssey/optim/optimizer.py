@@ -25,7 +25,7 @@ from odyssey.optim.rule import Rule
 from odyssey.optim.updates import Updates
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
-from odyssey.table.store import MEMORY, Store, store
+from odyssey.table.store import MEMORY, Store, numbers_of, store
 from odyssey.table.value import Together, is_trainable
 from odyssey.variable import Variable
 from odyssey.vocabulary import keyword_hint
@@ -385,7 +385,10 @@ class Optimizer:
 
 
 def _taken(states: list[dict[str, Variable]], take: Callable[[Any], Any]) -> list[dict[str, Any]]:
-    return [{name: take(v._array) for name, v in state.items()} for state in states]
+    def own(v: Variable) -> Any:
+        return take(numbers_of("an optimizer's state_dict", v))
+
+    return [{name: own(v) for name, v in state.items()} for state in states]
 
 
 def _dtype_of(name: str, value: Any) -> np.dtype[Any]:

@@ -171,3 +171,39 @@ def test_the_gradient_of_a_leaf_that_a_run_makes_is_native():
     for _ in range(3):
         np.testing.assert_allclose(slope(X), 3.0 * X**2, rtol=1e-15)
     assert slope.statistics().native == 2
+
+
+# ------------------------------------------------------------------ states of optimizers
+
+
+def test_the_state_of_an_optimizer_that_comes_back_is_that_of_each_call():
+    def states(compiled):
+        w = leaf()
+        optimizer = od.optim.Adam([w], learning_rate=0.1)
+
+        def fn(x):
+            with GradientTape() as tape:
+                loss = ((w - x) ** 2).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            return optimizer.state_dict()
+
+        step = compiled(fn)
+        return [step(X)["state"][0] for _ in range(4)]
+
+    for got, wanted in zip(states(od.compile), states(lambda fn: fn), strict=True):
+        assert got.keys() == wanted.keys()
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array)
+
+
+def test_what_takes_the_state_of_an_optimizer_runs_as_it_was_written_and_says_so():
+    w = leaf()
+    optimizer = od.optim.Adam([w])
+    w.grad = X
+    optimizer.step()
+    compiled = od.compile(lambda: optimizer.state_dict())
+    compiled()
+    compiled()
+    assert "an optimizer's state_dict takes the numbers of" in str(compiled.explain())
