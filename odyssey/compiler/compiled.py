@@ -25,8 +25,8 @@ from odyssey.compiler.watching.arguments import (
     key_of,
     objects_ahead,
     refuse_unhashable,
-    shows,
     taken_by,
+    why_shown,
 )
 from odyssey.compiler.watching.trial import Trial, forget, tried
 from odyssey.table.choosing import briefly
@@ -292,8 +292,9 @@ class Compiled(Inspected):
         result = briefly(self._fn, *args, **named) if brief else self._fn(*args, **named)
         if alone:
             case.seen = True
-            if case.why is None and shows(result, inputs(args, named)):
-                case.why = "it returns what it was given, or a part of it"
+            if case.why is None:
+                graph = case.trial[1].graph if case.trial else None
+                case.why = why_shown(result, inputs(args, named), graph)
             # It is kept until a program is made of it.
             case.result = (None, None) if case.why else (fixed(args, named), result)
         return result

@@ -68,6 +68,39 @@ def test_what_came_back_of_a_leaf_shows_what_is_written_to_it_later(write, train
     assert numbers(left(od.compile)) == numbers(left(lambda fn: fn))
 
 
+def test_what_came_back_shows_a_leaf_that_was_moved_since():
+    def left(compiled):
+        w = leaf()
+
+        def fn():
+            w.assign(w.detach() * 2.0)
+            return w.detach()
+
+        call = compiled(fn)
+        found = [call()]
+        stepped(w)()  # which moves it
+        found += [call() for _ in range(3)]
+        return [one.numpy().tolist() for one in found]
+
+    assert left(od.compile) == left(lambda fn: fn)
+
+
+def test_an_array_in_which_a_variable_lies_is_read_as_it_is():
+    def left(compiled):
+        table, w = np.array([1.0, 2.0]), leaf()
+        buffer, shown = Variable(table), w.data
+
+        @compiled
+        def fn():
+            buffer.assign(buffer * 2.0)
+            w.assign(w.detach() * 3.0)
+            return table * 1.0, shown[0] * 1.0
+
+        return [[one.tolist() for one in fn()] for _ in range(4)]
+
+    assert left(od.compile) == left(lambda fn: fn)
+
+
 def test_a_new_value_that_is_assigned_comes_back_as_itself():
     w = leaf()
 

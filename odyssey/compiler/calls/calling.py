@@ -104,6 +104,7 @@ class Program:
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
         _refuse_homes(graph.states)
+        _refuse_seen(graph.states, guards.arrays())
         try:
             clocks = is_profiled()
             self.executable = Executable(graph, clocks, threads, budget, text)
@@ -387,3 +388,11 @@ def _refuse_homes(states: Sequence[Any]) -> None:
             raise UnsuitedError(f"{state.label} was made by a tape")
         if not isinstance(variable._recording, Mark):
             raise UnsuitedError(f"{state.label} is a result on a tape")
+
+
+def _refuse_seen(states: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Refuse writes that captured arrays show: a program has them as they were before."""
+    for state in states:
+        written = state.field == "data" and state.update is not None
+        if written and any(np.may_share_memory(a, array_of(state.variable)) for a in arrays):
+            raise UnsuitedError(f"it reads an array in which {state.label} lies, and writes there")

@@ -12,6 +12,7 @@ from numpy import ndarray
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.calls.writing import Written
 from odyssey.compiler.code.tables import ARRAY, HELD, NUMBER, VARIABLE, VARIABLE_OF_NUMBER
+from odyssey.compiler.watching.arguments import shows_held
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Filled, Graph, Ref
 from odyssey.table.value import (
@@ -81,7 +82,8 @@ class Results:
         known: dict[int, int] = {}
         self.leaves: list[Leaf] = []
         _refuse_shared([array_of(leaf) for leaf in found])
-        _refuse_parts(found, [state.variable for state in executable.graph.states])
+        if shows_held(found, executable.graph):
+            raise UnsuitedError("it returns a part of what a Variable holds")
         for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
             if not isinstance(output, (Ref, Filled)):
                 self.leaves.append(_constant(leaf, output))
@@ -172,18 +174,6 @@ def _refuse_shared(found: Sequence[Any]) -> None:
         for other in arrays[k + 1 :]:
             if np.may_share_memory(one, other):
                 raise UnsuitedError("two of its results share memory")
-
-
-def _refuse_parts(found: Sequence[Any], states: Sequence[Any]) -> None:
-    """Refuse results that show what a Variable holds, and so what is written to it later.
-
-    To a graph ``w.detach()`` behind a write is what was written, of which a program makes a copy.
-    """
-    own = set(map(id, states))
-    arrays = [array_of(leaf) for leaf in found if id(leaf) not in own]
-    for array in [array for array in arrays if type(array) is ndarray and array.size]:
-        if any(np.may_share_memory(array, array_of(variable)) for variable in states):
-            raise UnsuitedError("it returns a part of what a Variable holds")
 
 
 def _itself(leaf: Any) -> Leaf:

@@ -18,9 +18,9 @@ from odyssey.compiler.watching.arguments import (
     foreign,
     inputs,
     is_bare,
-    shows,
     standings,
     taken_by,
+    why_shown,
 )
 from odyssey.compiler.watching.trial import Trial, forget, tried
 from odyssey.errors import OdysseyError
@@ -172,8 +172,7 @@ class Dynamic:
                     family.why = f"numbers that are fixed differed {_MOST} times"
                 result = compiled._run_written(args, named)
                 family.seen = known, result
-                if shows(result, inputs(args, named)):
-                    family.why = "it returns what it was given, or a part of it"
+                family.why = family.why or why_shown(result, inputs(args, named))
                 return result
             except Exception as error:
                 if compiled._check and not isinstance(error, _NO_PROGRAM):

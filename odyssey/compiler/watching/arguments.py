@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
+from odyssey.graph.graph import Graph
 from odyssey.refilled import extras
 from odyssey.table.value import Mark, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
@@ -26,9 +27,10 @@ __all__ = [
     "numbers_in",
     "objects_ahead",
     "refuse_unhashable",
-    "shows",
+    "shows_held",
     "standings",
     "taken_by",
+    "why_shown",
 ]
 
 _PLAIN = (int, float, complex, str, bool, bytes, range, type(None))
@@ -234,9 +236,29 @@ def _standing(leaf: Any) -> Any:
     return where if isinstance(where, Mark) else "tape"
 
 
-def shows(result: Any, given: list[Any]) -> bool:
+def _shows(result: Any, given: list[Any]) -> bool:
     """Whether a result shares memory with what came."""
     found = [array_of(leaf) for leaf in leaves(result)]
     own = [array for array in map(array_of, given) if type(array) is ndarray]
     arrays = [array for array in found if type(array) is ndarray and array.size]
     return any(np.may_share_memory(array, one) for array in arrays for one in own)
+
+
+def shows_held(result: Any, graph: Graph) -> bool:
+    """Whether a result shows what a Variable holds, and so what is written to it later.
+
+    To a graph ``w.detach()`` behind a write is what was written, of which a program makes a copy.
+    It is asked at once after a run, since the first step of an optimizer moves what it steps.
+    """
+    variables = [state.variable for state in graph.states]
+    own = set(map(id, variables))
+    return _shows([leaf for leaf in leaves(result) if id(leaf) not in own], variables)
+
+
+def why_shown(result: Any, given: list[Any], graph: Graph | None = None) -> str | None:
+    """Why a program cannot return what a run did, of arguments and of Variables; None if it can."""
+    if _shows(result, given):
+        return "it returns what it was given, or a part of it"
+    if graph is not None and shows_held(result, graph):
+        return "it returns a part of what a Variable holds"
+    return None

@@ -70,6 +70,10 @@ class Guards:
         """What is watched, as a user would call it."""
         return [watch.name for watch in self._watches]
 
+    def arrays(self) -> list[Any]:
+        """The arrays, as they lie now, whose elements are watched."""
+        return [watch.instead().kept for watch in self._watches if watch.instead is not None]
+
     def refresh(self) -> bool:
         """Whether all means what it meant; an equal number or string at a place is remembered."""
         if self.reason is not None:
