@@ -245,7 +245,10 @@ class Variable(Conversions, Writing):
         return tape.backward(self, grad)
 
     def detach(self) -> Variable:
-        """The same value as a constant: no gradient flows back through it."""
+        """The same value as a constant: no gradient flows back through it.
+
+        Of a leaf it shows what is written there later, as by a step; ``v.detach() * 1.0`` does not.
+        """
         data = self._array if isinstance(self._array, Symbol) else self.data
         info = Info(self.name, note=("detach", (self._id,)))
         return make_value(Variable, data, CONSTANT, free_id(), self._spec, info)
