@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
 from odyssey.ops.folds import reductions
-from odyssey.ops.structure import indexing, shape
+from odyssey.ops.structure import indexing, shape, traced_keys
 from odyssey.table.declare import operator_of
 from odyssey.table.published import listed
 from odyssey.variable import numpy_calls
@@ -129,7 +129,13 @@ class Operators:
         return shape.identity(self)  # a value of its own, which may be written to
 
     def __getitem__(self, key: Any) -> Any:
-        return indexing.getitem(self, key)
+        try:
+            return indexing.getitem(self, key)
+        except indexing.NoValueError:
+            found = traced_keys.read_at(self, key)
+            if found is NotImplemented:
+                raise
+            return found
 
     # -------------------------------------------------------------- NumPy's methods
 

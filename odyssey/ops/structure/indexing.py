@@ -45,6 +45,10 @@ _KEYS = (
 _INDICES = (int, np.integer, np.bool_, type(None), type(...))
 
 
+class NoValueError(DTypeError):
+    """An index is known to a run alone."""
+
+
 def plain_key(key: Any) -> Any:
     """Replace the constant Variables in an index by their arrays; refuse what cannot index."""
     if isinstance(key, tuple):
@@ -52,7 +56,7 @@ def plain_key(key: Any) -> Any:
     if isinstance(key, list):
         return np.asarray([plain_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
-        raise DTypeError(f"getitem: the index {shown(key)} has no value while a graph is traced")
+        raise NoValueError(f"getitem: the index {shown(key)} has no value while a graph is traced")
     if isinstance(key, Value):
         key = plain_key(numbers_of("an index", key))
     if isinstance(key, slice):
