@@ -34,7 +34,7 @@ ATTRIBUTES = {
     "compress": "v[mask]",
     "conjugate": "v.conj()",
     "contiguous": "v: arrays here need no such call",
-    "copy": "copy.copy(v)",
+    "copy": "ops.identity(v)",
     "copy_": "v.assign(x)",
     "cpu": "v.to('cpu')",
     "cuda": "v: this version computes on the CPU",
