@@ -14,7 +14,7 @@ from odyssey.compiler.plan.rewriting import live, replaced
 from odyssey.compiler.plan.views import View
 from odyssey.compiler.plan.windowed import inner_of, lies_well
 
-__all__ = ["Roots", "free_parts", "seen", "settle_products", "settle_views"]
+__all__ = ["Roots", "free_parts", "seen", "settle_products", "settle_views", "strided"]
 
 
 def seen(node: Node, base: View) -> View:
@@ -28,6 +28,12 @@ def seen(node: Node, base: View) -> View:
     if kind == "windows":
         return base.windows(*how)._replace(shape=node.shape)
     return base.transpose(how) if kind == "transpose" else base.broadcast(how)
+
+
+def strided(states: Iterable[Node], strides: Mapping[int, Sequence[int]]) -> dict[int, View]:
+    """By number of the leaf of a state that is not contiguous, how it lies."""
+    found = {n.id: n for n in states if n.detail[1] in strides}
+    return {id: View(n.shape, tuple(strides[n.detail[1]])) for id, n in found.items()}
 
 
 class Roots:

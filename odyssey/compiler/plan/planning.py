@@ -18,6 +18,7 @@ from odyssey.compiler.plan.arranging import (
     seen,
     settle_products,
     settle_views,
+    strided,
 )
 from odyssey.compiler.plan.fusing import Fused, Kernel, fuse, levels, role
 from odyssey.compiler.plan.lowering import Lowered
@@ -74,7 +75,7 @@ class Plan:
         checks: Numbers that must be true.
         fused: Kernels.
         homes: By number of a node that lies in memory, where.
-        moves: What is copied into states at the end: number of the state, and of the node.
+        moves: What is copied into dense states at the end: number of the state, and of the node.
         arena: Bytes.
         varies: Whether sizes in it are ``Varying``.
     """
@@ -144,11 +145,8 @@ def plan(low: Lowered, strides: Mapping[int, Sequence[int]], budget: int | None 
     roots.own()
     free_parts(roots)
     roots.own()
-    leaves = {
-        n.id: View(n.shape, tuple(strides[n.detail[1]]))
-        for n in live(roots.all)
-        if n.kind == "leaf" and n.detail[0] == "state" and n.detail[1] in strides
-    }
+    states = [n for n in live(roots.all) if n.kind == "leaf" and n.detail[0] == "state"]
+    leaves = strided(states, strides)
     layout = settle_views(roots, leaves)
     roots.own()
     settle_products(roots, leaves, layout)
@@ -186,6 +184,7 @@ def _planned(
     for k, u in updates.items():  # a state that is written and never read
         if k not in by_state:
             by_state[k] = low.nodes.leaf("state", k, u.shape, u.type)
+    leaves = {**leaves, **strided(by_state.values(), roots.strides)}
     order = live(roots.all)
     writes = {u.id: by_state[k] for k, u in updates.items()}
     fused = fuse(order, [*outputs, *checks], writes, checks)
@@ -193,8 +192,24 @@ def _planned(
     for k, node in zip(roots.outputs, outputs, strict=True):
         placed[k] = node
     made = Plan(placed, updates, checks, fused)
+    for k, u in updates.items():
+        if u.id not in fused.in_place and k in roots.strides:
+            updates[k] = low.nodes.copy(u, ("state", k))
+            _copy_over(fused, updates[k], by_state[k])
     _Housing(made, by_state, layout, leaves).run()
     return made
+
+
+def _copy_over(fused: Fused, copy: Node, state: Node) -> None:
+    """Let a copy of an update be written over its state, element by element, after all else."""
+    kernel = Kernel("loops", len(fused.kernels), [copy], copy.shape)
+    fused.kernels.append(kernel)
+    fused.kernel_of[copy.id] = kernel
+    fused.order.append(copy)
+    fused.users[copy.id] = []
+    fused.users[copy.inputs[0].id].append(copy)
+    fused.stored.add(copy.id)
+    fused.in_place[copy.id] = state
 
 
 class _Housing:

@@ -1,0 +1,89 @@
+"""States that are not in the order of C: what a program leaves in them, and in what lies between."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import Variable, ops
+
+SHAPE = (3, 4)
+# By name, where elements lie in a larger array, and how that is ordered.
+LAYOUTS = {
+    "C": ((3, 4), "C", np.s_[:]),
+    "Fortran": ((3, 4), "F", np.s_[:]),
+    "every second column": ((3, 8), "C", np.s_[:, ::2]),
+    "every second row": ((7, 4), "C", np.s_[1::2]),
+    "backward": ((5, 9), "C", np.s_[3:0:-1, 7::-2]),
+}
+UPDATES = {
+    "elementwise": lambda r, x: r * 0.5 + x,
+    "never read": lambda r, x: ops.broadcast_to(x, SHAPE) * 1.0,
+    "an element": lambda r, x: ops.setitem(r, x.sum(), (0, 1)),
+    "a column": lambda r, x: ops.setitem(r, x[:3], (slice(None), 1)),
+    "at other places": lambda r, x: r[::-1] + x,
+    "of another order": lambda r, x: ops.reshape(ops.transpose(r), SHAPE) + x,
+    "a product": lambda r, x: r @ ops.outer(x, x) * 0.1,
+    "a scan": lambda r, x: ops.cumsum(r, 0) + x,
+    "joined": lambda r, x: ops.concatenate([r[:, 1:], r[:, :1]], 1),
+    "sorted": lambda r, x: ops.sort(r + x, axis=0),
+    "behind a check": lambda r, x: r + ops.take(x, ops.astype(ops.absolute(x), np.int64) % 4),
+    "of itself": lambda r, x: ops.where(r > 1.0, ops.roll(r, 1, 1), x),
+}
+
+
+def made(layout):
+    """An array, and what it is a part of."""
+    shape, order, key = LAYOUTS[layout]
+    whole = np.full(shape, 99.0, order=order)
+    part = whole[key]
+    part[...] = np.random.default_rng(3).integers(-9, 9, SHAPE)
+    return part, whole
+
+
+def left(layout, update, written, compiled):
+    """What a Variable, and what lies around its array, are after each of some calls."""
+    array, whole = made(layout)
+    r = Variable(array, requires_grad=written == "trained")
+
+    def fn(x):
+        if written == "bound anew":
+            r[...] = UPDATES[update](r, x)
+        else:
+            r.assign(UPDATES[update](r.detach(), x))
+        return x.sum()
+
+    use, found = od.compile(fn, check=True) if compiled else fn, []
+    for k in range(4):
+        use(np.arange(4.0) - k)
+        found.append((r.numpy().tolist(), whole.tolist()))
+    return found, use
+
+
+@pytest.mark.parametrize("written", ["assigned", "bound anew", "trained"])
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_state_is_written_where_its_elements_lie(layout, update, written):
+    eager, _ = left(layout, update, written, False)
+    compiled, use = left(layout, update, written, True)
+    np.testing.assert_allclose([one for one, _ in compiled], [one for one, _ in eager], rtol=1e-13)
+    for one, other in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-13)
+    assert use.statistics().native == 3
+
+
+def test_states_that_lie_otherwise_may_change_places():
+    def world(compiled):
+        one = Variable(np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+        other = Variable(np.arange(12.0).reshape(2, 6)[:, ::-2])
+
+        def swap(x):
+            before = one * 1.0
+            one.assign(other[::-1])
+            other.assign(before + x)
+
+        use = od.compile(swap) if compiled else swap
+        for k in range(5):
+            use(np.full(3, k))
+        return one.numpy(), other.numpy()
+
+    np.testing.assert_array_equal(world(True), world(False))
