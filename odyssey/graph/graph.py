@@ -98,10 +98,12 @@ class State:
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
 
     ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``; ``label`` is what the
-    Variable is called, and the field where it is not the data.
+    Variable is called, and the field where it is not the data. ``anew`` says whether a run gives it
+    a new array, so that who has the one of before sees none of it; ``kept``, whether it writes to
+    that one as well.
     """
 
-    __slots__ = ("field", "id", "label", "spec", "update", "variable")
+    __slots__ = ("anew", "field", "id", "kept", "label", "spec", "update", "variable")
 
     def __init__(self, variable: Variable, field: str, id: int, spec: Spec, label: str) -> None:
         self.variable = variable
@@ -110,6 +112,7 @@ class State:
         self.spec = spec
         self.label = label
         self.update: Ref | Filled | None = None
+        self.anew = self.kept = False
 
 
 class Graph:

@@ -241,8 +241,12 @@ class Trace(Refusals, Parts):
         self._refuse_written(variable)
         if self.is_own(variable):
             MEMORY.become(variable, result)
-        else:
-            self.write(variable, result._array)
+            return
+        self.adopt(variable)
+        state = self._states[variable._id, "data"]
+        state.kept = state.kept or (state.id in self._replaced and not state.anew)
+        state.anew = True
+        self.write(variable, result._array)
 
     def write(self, variable: Any, value: Any) -> None:
         """Note what a Variable's data becomes; later reads see it."""

@@ -214,7 +214,7 @@ class Variable(Conversions, Writing):
         store().set_gradient(self, None if value is None else self._gradient(value))
 
     def _gradient(self, value: Any) -> Any:
-        """A gradient that a user gives: a copy, as an array of this dtype, of what is constant."""
+        """A gradient that a user gives, of this dtype: a copy, as an array, of what is constant."""
         if isinstance(value, Variable) and is_constant(value):
             value = operand_of(value)
         kept = isinstance(value, (Variable, Symbol))
@@ -223,7 +223,9 @@ class Variable(Conversions, Writing):
             raise DTypeError(f"grad: a gradient of dtype {found.dtype} came for {self!r}")
         if found.shape != self.shape:
             raise ShapeError(f"grad: a gradient of shape {found.shape} came for {self!r}")
-        return found if kept else np.array(found, self.dtype)
+        if not kept:
+            return np.array(found, self.dtype)
+        return found if found.dtype == self.dtype else astype(found, self.dtype)
 
     def zero_grad(self) -> None:
         """Forget the gradient: ``grad`` is None again."""

@@ -230,6 +230,25 @@ def test_grad_can_be_set_and_is_copied():
     assert w.grad is None
 
 
+def test_a_gradient_that_is_set_has_the_dtype_of_its_leaf_also_compiled():
+    w, x = Variable(np.ones(2, np.float32), requires_grad=True), np.array([1.0, 2.0])
+    w.grad = wide([1.0, 2.0]) * 2.0
+    assert w.grad.dtype == np.float32
+    w.grad = None
+
+    @od.compile
+    def put(x):
+        w.grad = w.detach() * x
+        return x * 1.0
+
+    for _ in range(3):
+        put(x)
+        assert type(w.grad) is np.ndarray
+        assert w.grad.dtype == np.float32
+        np.testing.assert_array_equal(w.grad, x)
+    assert put.statistics().native == 2
+
+
 def test_freezing_stops_the_gradient_and_thawing_lets_it_flow():
     w, x = wide(3.0), wide(2.0)
     slopes = []

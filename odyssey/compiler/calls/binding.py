@@ -30,7 +30,9 @@ __all__ = [
     "check_state",
     "empty_gradient",
     "functions",
+    "is_held",
     "layout",
+    "let_alone",
     "owner_of_lock",
     "refuse_overlap",
     "span",
@@ -41,6 +43,10 @@ __all__ = [
 ]
 
 _WRITEABLE = 0x400
+# Whether an array lies in the order of C, or of Fortran, in memory of its own.
+_LIES = 0x1 | 0x2 | 0x4
+# How many refer to an object is the first word of it, or a half of that.
+_COUNT = 0xFFFFFFFF
 _PROBE = 0.1
 
 
@@ -119,7 +125,43 @@ def watched(state: State, array: Array, written: bool) -> list[int]:
             words += [place_in(Info, "shared") + id(variable._info), -1, id(shared)]
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
+    if not is_held(state, array):
+        words += [id(array) + found.flags, _LIES, array.flags.num & _LIES]
+    if state.anew:
+        words += [id(array), _COUNT, 1]
     return words
+
+
+def is_held(state: State, array: Array) -> bool:
+    """Whether a program is to hold the array of a state while it is bound to it.
+
+    That of a constant it leaves to the Variable, of which an item assignment is to see whether
+    somebody else has it. Another array that is at the same place, and lies as this one, will do.
+    """
+    plain: bool = array.flags.forc
+    return layout() is None or is_trainable(state.variable) or not plain
+
+
+def let_alone(state: State) -> None:
+    """Let a state that a run binds anew have an array that nobody else has.
+
+    Written to where it lies, it is then as good as new; and the next run needs no other.
+
+    Raises:
+        UnfitError: somebody has the array, and is to see what is written before.
+    """
+    variable = state.variable
+    array = variable._array
+    if type(array) is not ndarray or (array.flags.owndata and _count_of(id(array)) == 2):
+        return  # the second is this function
+    if state.kept or layout() is None:
+        raise UnfitError(f"somebody else has the array of {state.label}")
+    variable._array = np.array(array)
+
+
+def _count_of(place: int) -> int:
+    """How many refer to the object that lies there."""
+    return ctypes.c_int64.from_address(place).value & _COUNT
 
 
 def empty_gradient(variable: Variable) -> list[int]:
@@ -161,6 +203,7 @@ def layout() -> Layout | None:
         and flags == probe.flags.num
         and ctypes.c_double.from_address(id(_PROBE) + 16).value == _PROBE
         and float.__basicsize__ == 24
+        and _count_of(id(probe)) == 1
     )
     if not right:
         return None

@@ -22,7 +22,9 @@ from odyssey.compiler.calls.binding import (
     check_state,
     empty_gradient,
     functions,
+    is_held,
     layout,
+    let_alone,
     refuse_overlap,
     span,
     strides_of,
@@ -168,25 +170,27 @@ class Executable:
         # Gradients to be taken away; where there is none, as mostly, that is watched.
         self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
         self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
-        arrays: list[tuple[State, Array]] = []
+        arrays: list[tuple[State, Array | None]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
+            if state.anew:
+                let_alone(state)
             array = state.variable._array
             check_state(state, array, strides_of(self.plan, k))
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
-            arrays.append((state, array))
+            arrays.append((state, array if is_held(state, array) else None))
             start, end = span(array)
             spans.append((start, end, written))
             words += watched(state, array, written)
         refuse_overlap(spans)
         # Where it does not fit, the words and the table go on to tell of the same arrays.
-        self._arrays: list[tuple[State, Array]] = arrays
-        for (k, _), (_, array) in zip(self._states, arrays, strict=True):
+        self._arrays: list[tuple[State, Array | None]] = arrays
+        for k, state in self._states:
             slot = self.module.slots.get(("state", k))
             if slot is not None:
-                self.table[slot] = address(array)
+                self.table[slot] = address(state.variable._array)
         for variable in {id(v): v for v in (*self.graph.asked, *self.clear)}.values():
             words += empty_gradient(variable)
         self._written = [(start, end) for start, end, written in spans if written and end > start]
@@ -276,8 +280,8 @@ class Executable:
         """The states' arrays, each with its place in the table."""
         slots = self.module.slots
         pairs = [(slots.get(("state", k)), k) for k, _ in self._states]
-        found = zip(pairs, self._arrays, strict=True)
-        return [(slot, array) for (slot, _), (_, array) in found if slot is not None]
+        found = zip(pairs, self._states, strict=True)
+        return [(slot, s.variable._array) for (slot, _), (_, s) in found if slot is not None]
 
 
 def required(graph: Graph, budget: int | None = None) -> tuple[int, list[tuple[int, str]]]:
