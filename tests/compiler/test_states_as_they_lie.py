@@ -1,4 +1,4 @@
-"""States that are not in the order of C: what a program leaves in them, and in what lies between."""
+"""States not in the order of C: what a program leaves in them, and in what lies between."""
 
 import numpy as np
 import pytest
