@@ -1,7 +1,8 @@
-"""What is told of a compiled function: what its programs do, take and are."""
+"""What is told of a compiled function: what its programs do, take and are; where it is found."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,14 @@ def name_of(fn: Callable[..., Any]) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
+def _is_found(thing: Any) -> bool:
+    """Whether a thing stands in a module by the name that it has."""
+    place = sys.modules.get(str(thing.__module__))
+    for name in str(getattr(thing, "__qualname__", "")).split("."):
+        place = getattr(place, name, None)
+    return place is thing
+
+
 class Inspected:
     """The part of a compiled function that tells of it.
 
@@ -29,10 +38,17 @@ class Inspected:
     any.
     """
 
+    __qualname__: str
     _fn: Callable[..., Any]
     _known: dict[Any, Any]
     _budget: int | None
     _dynamic: Any
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A function that was decorated is pickled as functions are: by its name."""
+        if _is_found(self):
+            return self.__qualname__
+        return super().__reduce_ex__(protocol)
 
     def explain(self, *args: Any, **named: Any) -> str:
         """What is done for arguments like these, in words: the program, or why there is none.

@@ -1,5 +1,8 @@
 """A compiled function gives what the function gives, and so does the graph that it is traced to."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -268,3 +271,41 @@ def test_an_error_while_tracing_leaves_no_trace_behind():
         od.compile(fail)(np.ones(1))
     assert w.grad is None  # as the function leaves it
     assert (w * 2.0).numpy().tolist() == [2.0]
+
+
+@od.compile
+def doubled(x):
+    return x * 2.0
+
+
+@od.compile(static="n")
+def raised(x, n):
+    return x**n
+
+
+class Doubling:
+    """A class one of whose methods is compiled."""
+
+    @od.compile
+    def doubled(self, x):
+        return x * 2.0
+
+
+@pytest.mark.parametrize("fn", [doubled, raised, Doubling.doubled], ids=repr)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_what_was_decorated_is_pickled_by_its_name_as_functions_are(fn, protocol):
+    assert pickle.loads(pickle.dumps(fn, protocol)) is fn
+    assert copy.deepcopy(fn) is copy.copy(fn) is fn
+
+
+def test_what_is_compiled_under_another_name_is_pickled_with_its_function():
+    other = od.compile(shown)
+    other(np.ones(2)), other(np.ones(2))
+    found = pickle.loads(pickle.dumps(other))
+    assert found is not other
+    assert found.statistics() == (0, 0, 0)
+    np.testing.assert_array_equal(found(np.ones(2)), [3.0, 3.0])
+
+
+def shown(x):
+    return x * 3.0
