@@ -16,6 +16,7 @@ from odyssey.losses.regression import mean_squared_error
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Array, Spec
 from odyssey.table.shape_rules import normalize_axes
+from odyssey.table.value import Symbol
 
 __all__ = [
     "LossAndGrad",
@@ -102,7 +103,7 @@ def compute_ce_gradient(
     if weights is not None:
         (place,) = normalize_axes("compute_ce_gradient", axis, slope.ndim)
         wide = ops.broadcast_to(plain(weights), slope.shape[:place] + slope.shape[place + 1 :])
-        slope = slope * np.expand_dims(wide, place)
+        slope = slope * ops.expand_dims(wide, place)
     return _answer(slope, logits)
 
 
@@ -178,5 +179,7 @@ def _scale(who: str, predictions: Any, reduction: str, weights: Any) -> Any:
 
 
 def _answer(g: Any, predictions: Any) -> Array:
-    answer: Array = np.asarray(fit(np.asarray(g), Spec(predictions.shape, predictions.dtype)))
-    return answer
+    """A gradient as an array; of what is traced, as its Symbol."""
+    g = g if isinstance(g, Symbol) else np.asarray(g)
+    answer: Array = fit(g, Spec(predictions.shape, predictions.dtype))
+    return answer if isinstance(answer, Symbol) else np.asarray(answer)

@@ -12,7 +12,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.losses.demands import demanded
 from odyssey.spec import Array
-from odyssey.table.store import MEMORY, store
+from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol, Value
 
 __all__ = [
@@ -62,8 +62,10 @@ def alike(who: str, targets: Any, predictions: Any, real: bool = True) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The array of a Variable, or of anything like an array."""
-    return as_array("a loss", "an argument", value.numpy() if isinstance(value, Value) else value)  # type: ignore[attr-defined]
+    """The array of a Variable, or of anything like an array; of what is traced, a Symbol."""
+    if isinstance(value, Value):
+        value = value.numpy() if store() is MEMORY else operand_of(value)  # type: ignore[attr-defined]
+    return value if isinstance(value, Symbol) else as_array("a loss", "an argument", value)
 
 
 def same_shape(who: str, predictions: Any, targets: Any) -> None:

@@ -173,12 +173,12 @@ def _labels(targets: Any, counts: Any, samples: int, lone: bool, blank: int) -> 
 
 def _parted(targets: Any, counts: Any, samples: int, blank: int) -> Any:
     """Labels that came one after the other in rows, of which the ends are blank."""
-    if counts is None or isinstance(counts, Symbol):
+    lengths = None if counts is None else plain(counts)
+    if lengths is None or isinstance(lengths, Symbol):
         raise ShapeError(
             "ctc: labels of all samples on one axis want target_lengths, static in a graph; pass "
             "these, or a row of labels for each sample"
         )
-    lengths = plain(counts)
     if lengths.min(initial=0) < 0 or lengths.sum() != targets.shape[0]:
         raise ShapeError(
             f"ctc: target_lengths {shown(lengths)} for {targets.shape[0]} labels on one axis; they "
