@@ -87,3 +87,33 @@ def test_states_that_lie_otherwise_may_change_places():
         return one.numpy(), other.numpy()
 
     np.testing.assert_array_equal(world(True), world(False))
+
+
+def test_a_state_whose_elements_share_memory_is_written_as_the_function_does():
+    def world(compiled):
+        line = np.arange(1.0, 6.0)
+        r = Variable(np.lib.stride_tricks.as_strided(line, (4, 2), (8, 8)))
+
+        def fn(x):
+            r.assign(r * 0.5 + x)
+
+        use = od.compile(fn) if compiled else fn
+        for k in range(4):
+            use(np.full(2, k))
+        return line
+
+    np.testing.assert_array_equal(world(True), world(False))
+
+
+@pytest.mark.parametrize("limits", [{}, {"memory_limit": 10**6}, {"memory_budget": 10**6}], ids=repr)
+def test_a_function_with_a_state_that_is_not_aligned_runs_as_it_was_written(limits):
+    records = np.zeros(4, [("byte", "i1"), ("number", "f8")])
+    r = Variable(records["number"])
+
+    @od.compile(**limits)
+    def fn(x):
+        r.assign(r + x)
+
+    for _ in range(3):
+        fn(np.ones(4))
+    assert records["number"].tolist() == [3.0] * 4

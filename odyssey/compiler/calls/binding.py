@@ -34,6 +34,7 @@ __all__ = [
     "layout",
     "let_alone",
     "owner_of_lock",
+    "refuse_folded",
     "refuse_overlap",
     "span",
     "strides_of",
@@ -108,6 +109,15 @@ def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
             raise UnfitError("two states share memory")
         if end > reach:
             reach, reach_written = end, written
+
+
+def refuse_folded(state: State, array: Array) -> None:
+    """Raise where elements of a state that is written to may share memory with one another."""
+    reach = array.itemsize
+    for step, n in sorted((abs(s), n) for n, s in zip(array.shape, array.strides, strict=True)):
+        if n > 1 and step < reach:
+            raise UnfitError(f"elements of {state.label} share memory")
+        reach += step * max(n - 1, 0)
 
 
 def watched(state: State, array: Array, written: bool) -> list[int]:

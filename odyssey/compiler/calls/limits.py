@@ -10,9 +10,12 @@ __all__ = ["refuse_larger"]
 
 def refuse_larger(limit: int | None, budget: int | None, trial: Trial) -> None:
     """Raise where a program would take more memory than it may."""
-    from odyssey.compiler.calls.running import required
+    from odyssey.compiler.calls.running import UnfitError, required
 
-    total, buffers = required(trial.graph, budget)
+    try:
+        total, buffers = required(trial.graph, budget)
+    except UnfitError:  # no program can be made, for what a state is
+        return
     most = min(bytes for bytes in (limit, budget) if bytes is not None)
     if total > most:
         largest = "; ".join(text for _, text in buffers[:3])

@@ -25,6 +25,7 @@ from odyssey.compiler.calls.binding import (
     is_held,
     layout,
     let_alone,
+    refuse_folded,
     refuse_overlap,
     span,
     strides_of,
@@ -180,6 +181,8 @@ class Executable:
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
+            if written and not array.flags.forc:
+                refuse_folded(state, array)
             arrays.append((state, array if is_held(state, array) else None))
             start, end = span(array)
             spans.append((start, end, written))
