@@ -239,7 +239,7 @@ class Trace(Refusals, Parts):
     def become(self, variable: Any, result: Any) -> None:
         """Note what a constant becomes; those that the function made change themselves."""
         self._refuse_written(variable)
-        if self.is_own(variable):
+        if self.is_own(variable) and variable._id not in self._current:
             MEMORY.become(variable, result)
             return
         self.adopt(variable)

@@ -22,7 +22,7 @@ from odyssey.devices.locks import holders
 from odyssey.devices.ownership import frozen, is_writable
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
-from odyssey.table.value import CONSTANT, Info, Symbol, Value, replacing
+from odyssey.table.value import CONSTANT, Info, Mark, Symbol, Value, replacing
 
 __all__ = [
     "MEMORY",
@@ -122,13 +122,17 @@ class Memory:
             commit(replacing(leaf, array))
 
     def become(self, value: Value, result: Value) -> None:
-        """Take over the data of ``result``, and its place on a recording."""
+        """Take over the data of ``result``, and its place on a recording.
+
+        On none it keeps its id, by which a trace in another thread tells it from what it made.
+        """
+        alone = isinstance(value._recording, Mark) and isinstance(result._recording, Mark)
         commit(
             [
                 (setattr, value, "_array", result._array),
                 (setattr, value, "_spec", result._spec),
                 (setattr, value, "_recording", result._recording),
-                (setattr, value, "_id", result._id),
+                (setattr, value, "_id", value._id if alone else result._id),
                 (setattr, value, "_placed", None),
             ]
         )

@@ -1,7 +1,8 @@
 """What an item assignment binds anew: who has the array of before keeps its elements."""
 
-import gc
-import weakref
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -120,14 +121,69 @@ def test_programs_that_read_and_write_take_turns_and_run_natively():
     assert len(set(arrays[1:])) == 1  # nobody else has the array: it is written to where it lies
 
 
-def test_an_array_of_before_goes_with_its_last_name():
-    world = World(True)
-    for k in range(3):
-        world.put(np.full(2, k))
-        world.read(np.ones(2))
-    gone = weakref.ref(world.run.data)
-    world.run[0, 0] = 1.0
-    gc.collect()
-    assert gone() is None
-    world.put(np.full(2, 3))
-    assert world.read(np.ones(2)).item() == 2 * world.run.numpy().sum()
+@pytest.mark.parametrize("size", [4, 200_000])
+def test_who_takes_the_array_in_another_thread_sees_none_of_it_change(size):
+    run = Variable(np.zeros(size))
+
+    @od.compile
+    def put(x):
+        run[0] = run[1] + x.sum()
+        run[1] = x.sum() * 1.0
+        return x * 1.0
+
+    for k in range(4):
+        put(np.full(4, k))
+    changed, stop, before = [], [], sys.getswitchinterval()
+
+    def look():
+        while not stop:
+            taken = run.data
+            copy = taken.copy()
+            time.sleep(0)
+            changed.append(not np.array_equal(copy, taken))
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    sys.setswitchinterval(1e-5)
+    try:
+        for reader in readers:
+            reader.start()
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            put(np.full(4, 2.0))
+    finally:
+        stop.append(True)
+        for reader in readers:
+            reader.join()
+        sys.setswitchinterval(before)
+    assert changed
+    assert not any(changed)
+
+
+def test_threads_that_bind_anew_leave_no_symbol_of_a_trace_elsewhere():
+    run, errors = Variable(np.zeros(4)), []
+
+    def put(x):
+        run[0] = run[1] + x.sum()
+        return x * 1.0
+
+    def work():
+        try:
+            for _ in range(15):
+                fresh = od.compile(put)
+                for _ in range(3):
+                    fresh(np.ones(4))
+                    put(np.ones(4))
+        except Exception as error:
+            errors.append(error)
+
+    threads, before = [threading.Thread(target=work) for _ in range(3)], sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors
+    assert type(run.data) is np.ndarray

@@ -11,6 +11,7 @@ from functools import cache
 from threading import RLock, get_ident
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy import ndarray
@@ -25,14 +26,16 @@ from odyssey.table.value import LEAF, Info, Value, is_trainable
 from odyssey.variable import Variable
 
 __all__ = [
+    "Hold",
     "UnfitError",
     "address",
     "check_state",
     "empty_gradient",
     "functions",
-    "is_held",
+    "hold_of",
     "layout",
     "let_alone",
+    "look_alone",
     "owner_of_lock",
     "refuse_folded",
     "refuse_overlap",
@@ -44,10 +47,10 @@ __all__ = [
 ]
 
 _WRITEABLE = 0x400
-# Whether an array lies in the order of C, or of Fortran, in memory of its own.
-_LIES = 0x1 | 0x2 | 0x4
 # How many refer to an object is the first word of it, or a half of that.
 _COUNT = 0xFFFFFFFF
+# Who has an array that nobody else has: its Variable, and a ``Hold``.
+_ALONE = 2
 _PROBE = 0.1
 
 
@@ -135,21 +138,29 @@ def watched(state: State, array: Array, written: bool) -> list[int]:
             words += [place_in(Info, "shared") + id(variable._info), -1, id(shared)]
     if written:
         words += [id(array) + found.flags, _WRITEABLE, _WRITEABLE]
-    if not is_held(state, array):
-        words += [id(array) + found.flags, _LIES, array.flags.num & _LIES]
     if state.anew:
-        words += [id(array), _COUNT, 1]
+        words += [id(array), _COUNT, _ALONE]
     return words
 
 
-def is_held(state: State, array: Array) -> bool:
-    """Whether a program is to hold the array of a state while it is bound to it.
+class Hold:
+    """An array that programs are bound to: all of them together are one who has it."""
 
-    That of a constant it leaves to the Variable, of which an item assignment is to see whether
-    somebody else has it. Another array that is at the same place, and lies as this one, will do.
-    """
-    plain: bool = array.flags.forc
-    return layout() is None or is_trainable(state.variable) or not plain
+    __slots__ = ("__weakref__", "array")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+_HOLDS: WeakValueDictionary[int, Hold] = WeakValueDictionary()
+
+
+def hold_of(array: Array) -> Hold:
+    """The hold of an array, the same one for each program."""
+    found = _HOLDS.get(id(array))
+    if found is None or found.array is not array:
+        found = _HOLDS[id(array)] = Hold(array)
+    return found
 
 
 def let_alone(state: State) -> None:
@@ -161,12 +172,21 @@ def let_alone(state: State) -> None:
         UnfitError: somebody has the array, and is to see what is written before.
     """
     variable = state.variable
-    array = variable._array
-    if type(array) is not ndarray or (array.flags.owndata and _count_of(id(array)) == 2):
-        return  # the second is this function
+    if type(variable._array) is not ndarray:
+        return
+    held = hold_of(variable._array)
+    if held.array.flags.owndata and _count_of(id(held.array)) == _ALONE:
+        return
     if state.kept or layout() is None:
         raise UnfitError(f"somebody else has the array of {state.label}")
-    variable._array = np.array(array)
+    variable._array = np.array(held.array)
+
+
+def look_alone(variable: Variable, held: Hold) -> None:
+    """Raise UnfitError where a Variable has another array, or somebody else has it."""
+    # No other thread runs between reading the count and what is called next: no call, no loop.
+    if variable._array is not held.array or _count_of(id(held.array)) != _ALONE:
+        raise UnfitError("somebody else has an array that is written to")
 
 
 def _count_of(place: int) -> int:

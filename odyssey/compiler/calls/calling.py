@@ -298,7 +298,10 @@ class Program:
                 except Exception:  # of a kernel: the function will raise it in its own words
                     return MISSED
             if self._leaves:
-                self._commit(self._all(outs) if self._calls else outs)
+                try:
+                    self._commit(self._all(outs) if self._calls else outs)
+                except UnfitError:  # of what looks: another thread has come in between
+                    return MISSED
             else:
                 executable.rest()
         return shape.results.made(self._all(outs) if self._calls else outs)
@@ -324,7 +327,8 @@ class Program:
                 self._numbers.append((setitem, shared, 0))
             else:
                 self._numbers += [(setattr, info, "own") for info in infos]
-        self._begin: Plan = [(*number, BEING_WRITTEN) for number in self._numbers]
+        self._begin: Plan = self.executable.looks()
+        self._begin += [(*number, BEING_WRITTEN) for number in self._numbers]
         if self._numbers:
             self._begin.append((ticket,))
         self._begin.append((self.executable.rest,))

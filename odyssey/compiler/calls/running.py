@@ -17,14 +17,16 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.compiler.calls.binding import (
+    Hold,
     UnfitError,
     address,
     check_state,
     empty_gradient,
     functions,
-    is_held,
+    hold_of,
     layout,
     let_alone,
+    look_alone,
     refuse_folded,
     refuse_overlap,
     span,
@@ -171,7 +173,7 @@ class Executable:
         # Gradients to be taken away; where there is none, as mostly, that is watched.
         self.dirty = [v for v in cleared if v._info is not None and v._info.grad is not None]
         self.clear = [v for v in cleared if v._info is not None and v._info.grad is None]
-        arrays: list[tuple[State, Array | None]] = []
+        arrays: list[tuple[State, Hold]] = []
         spans: list[tuple[int, int, bool]] = []
         for k, state in self._states:
             if state.anew:
@@ -183,13 +185,13 @@ class Executable:
                 raise UnfitError(f"{state.label} cannot be written to")
             if written and not array.flags.forc:
                 refuse_folded(state, array)
-            arrays.append((state, array if is_held(state, array) else None))
+            arrays.append((state, hold_of(array)))
             start, end = span(array)
             spans.append((start, end, written))
             words += watched(state, array, written)
         refuse_overlap(spans)
         # Where it does not fit, the words and the table go on to tell of the same arrays.
-        self._arrays: list[tuple[State, Array | None]] = arrays
+        self._arrays: list[tuple[State, Hold]] = arrays
         for k, state in self._states:
             slot = self.module.slots.get(("state", k))
             if slot is not None:
@@ -208,6 +210,10 @@ class Executable:
             write(at("span_count"), [len(self._written)])
             write(at("guard_count"), [len(words) // 3])
             write(at("guards"), [address(self.words)])
+
+    def looks(self) -> list[tuple[Any, ...]]:
+        """Calls that raise where somebody took an array that a run is to write to as a new one."""
+        return [(look_alone, s.variable, held) for s, held in self._arrays if s.anew]
 
     # -------------------------------------------------------------- running
 
@@ -266,7 +272,7 @@ class Executable:
 
     def _is_bound(self) -> bool:
         """Whether the states are where they were."""
-        return all(state.variable._array is array for state, array in self._arrays) and all(
+        return all(state.variable._array is held.array for state, held in self._arrays) and all(
             variable._info.grad is None for variable in self.graph.asked
         )
 

@@ -69,6 +69,8 @@ def write_down(
     sources = [_source(k, node) for k, node in enumerate(low.outputs)]
     made = plan(low, strides_in(graph), budget)
     made.varies = varies
+    # Else another thread could take an array that nobody had, and see it being written to.
+    made.guarded = any(state.anew for state in graph.states)
     seconds["plan"], begun = perf_counter() - begun, perf_counter()
     given = [s.spec for s in graph.states if s.field == "grad" and s.id >= 0]
     inputs = [*[spec for _, spec in graph.inputs], *given]

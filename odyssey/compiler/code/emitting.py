@@ -170,7 +170,8 @@ class _Driver:
         """Close a function, and begin the next."""
         name = f"segment{len(self.texts)}"
         self.steps.append(name)
-        free = self._seconds >= _LONG and not (self.clocks or self.plan.varies)
+        plan = self.plan
+        free = self._seconds >= _LONG and not (self.clocks or plan.varies or plan.guarded)
         self.free |= free
         head = [f"define {'internal' if free else ''} i64 @{name}{'.free' * free}(ptr %table) {{"]
         for slot in sorted(self._used):

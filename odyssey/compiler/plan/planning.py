@@ -78,6 +78,7 @@ class Plan:
         moves: What is copied into dense states at the end: number of the state, and of the node.
         arena: Bytes.
         varies: Whether sizes in it are ``Varying``.
+        guarded: Whether no other thread of Python may run meanwhile.
     """
 
     outputs: list[Node | None]
@@ -88,6 +89,7 @@ class Plan:
     moves: list[tuple[int, Node]] = field(default_factory=list)
     arena: int = 0
     varies: bool = False
+    guarded: bool = False
 
     def written(self) -> list[int]:
         """The places of results that the program writes; others are what a call gave."""
