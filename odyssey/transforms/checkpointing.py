@@ -352,7 +352,9 @@ def _called(fn: Callable[..., Any], args: Any, named: Any, passed: list[Any]) ->
 def _returned(value: Any, lenders: dict[int, Any]) -> Any:
     """The caller's own Variable for one that was lent and not written to."""
     lender = lenders.get(id(value))
-    return lender if isinstance(lender, Variable) and lender._id == value._id else value
+    if not isinstance(lender, Variable) or lender._array is not value._array:
+        return value
+    return lender if lender._id == value._id else value
 
 
 def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[int, Any]) -> None:

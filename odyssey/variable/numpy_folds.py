@@ -98,7 +98,8 @@ def _beginning(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:
     try:
         return np.array(initial, dtype)[()]
     except STUMBLES as error:
-        raise DTypeError(f"{who}: initial={shown(initial)} is no {dtype}: {error}") from None
+        came = f"{who}: initial={shown(initial)} came for a fold of {dtype}"
+        raise DTypeError(f"{came}: {error}") from None
 
 
 def _no_number(who: str, initial: Any) -> ShapeError:

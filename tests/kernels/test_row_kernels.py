@@ -80,7 +80,9 @@ def assert_as_good(row, kernel, operands, options):
         size = np.abs(exact)[np.isfinite(exact)].max(initial=1e-30)
         far, own = (np.abs(np.where(v == exact, 0, v - exact)) for v in (got, usual))
     assert spec_of(got) == spec_of(usual)
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(usual))
+    # A sum of infinite products is none where a product and a sum are rounded once.
+    better = np.isnan(usual) & (got == exact)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(usual) & ~better)
     if row.elementwise:
         # erfc alone may err by 6 units in the last place.
         scalar_cases.assert_is_kernel(row, got, usual, operands, ulps=8)

@@ -228,9 +228,9 @@ def test_an_initial_variable_of_another_dtype_has_a_gradient_of_its_own():
 @pytest.mark.parametrize(
     ("initial", "error", "text"),
     [
-        (1j, DTypeError, "initial=1j is no float64"),
+        (1j, DTypeError, "initial=1j came for a fold of float64"),
         (Variable(1j), DTypeError, "complex in a fold of float64"),
-        ("a", DTypeError, "initial='a' is no float64"),
+        ("a", DTypeError, "initial='a' came for a fold of float64"),
         ([1.0, 2.0], ShapeError, r"initial= has shape \(2,\); pass one number"),
         (Variable([1.0]), ShapeError, r"initial= has shape \(1,\); pass one number"),
     ],

@@ -21,6 +21,7 @@ from odyssey.compiler.calls.doors import Doors
 from odyssey.compiler.calls.missed import MISSED, missed
 from odyssey.compiler.calls.results import Results, UnsuitedError
 from odyssey.compiler.calls.running import Executable, UnfitError
+from odyssey.compiler.calls.suited import refuse_homes, refuse_seen
 from odyssey.compiler.calls.writing import Written, outputs_of
 from odyssey.compiler.code.entry import RAN, STRANGE
 from odyssey.compiler.machine.locks import lock_of_program
@@ -36,7 +37,6 @@ from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     BEING_WRITTEN,
     Info,
-    Mark,
     array_of,
     is_trainable,
     next_version,
@@ -103,8 +103,8 @@ class Program:
         graph = trial.graph
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
-        _refuse_homes(graph.states)
-        _refuse_seen(graph.states, guards.arrays())
+        refuse_homes(graph.states)
+        refuse_seen(graph.states, guards.arrays())
         try:
             clocks = is_profiled()
             self.executable = Executable(graph, clocks, threads, budget, text)
@@ -380,23 +380,3 @@ def _gradient(variable: Variable) -> Any:
     """The gradient that a program adds to; None sends the call back."""
     info = variable._info
     return None if info is None else array_of(info.grad)
-
-
-def _refuse_homes(states: Sequence[Any]) -> None:
-    """Refuse leaves that an enabled tape made: ops on them are recorded there."""
-    for state in states:
-        variable = state.variable
-        info = variable._info
-        home = info is not None and info.home is not None and info.home()
-        if home is not None and home is not False:
-            raise UnsuitedError(f"{state.label} was made by a tape")
-        if not isinstance(variable._recording, Mark):
-            raise UnsuitedError(f"{state.label} is a result on a tape")
-
-
-def _refuse_seen(states: Sequence[Any], arrays: Sequence[Any]) -> None:
-    """Refuse writes that captured arrays show: a program has them as they were before."""
-    for state in states:
-        written = state.field == "data" and state.update is not None
-        if written and any(np.may_share_memory(a, array_of(state.variable)) for a in arrays):
-            raise UnsuitedError(f"it reads an array in which {state.label} lies, and writes there")

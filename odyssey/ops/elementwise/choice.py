@@ -204,9 +204,7 @@ def logical_xor(x: Any, y: Any, /) -> Any:
 
 
 def _is_finite(x: Any) -> Any:
-    if T.kind == "c":
-        return (abs(x.real) <= T.max) & (abs(x.imag) <= T.max)
-    return abs(x) <= T(T.max)
+    return (abs(x.real) <= T.max) & (abs(x.imag) <= T.max) if T.kind == "c" else abs(x) <= T(T.max)
 
 
 @op(elementwise=True, ufunc=np.isfinite, scalar=_is_finite, samples=singles())
@@ -222,9 +220,7 @@ def isnan(x: Any, /) -> Any:
 
 
 def _is_infinite(x: Any) -> Any:
-    if T.kind == "c":
-        return (abs(x.real) > T.max) | (abs(x.imag) > T.max)
-    return abs(x) > T(T.max)
+    return (abs(x.real) > T.max) | (abs(x.imag) > T.max) if T.kind == "c" else abs(x) > T(T.max)
 
 
 @op(elementwise=True, ufunc=np.isinf, scalar=_is_infinite, samples=singles())
