@@ -32,7 +32,7 @@ OF_PARTS = {"add", "sub", "neg", "T", "select", "and", "or", "eq", "ne", "invert
 SUMMING = {"sum", "prod", "fold", "cumsum", "reverse_cumsum", "cumprod", "logcumsumexp"}
 SUMMING |= {"linear_recurrence", "add_at", "add_taken", "add_along_axis", "embedding_pullback"}
 # Rows whose kernel takes other steps than their scalar.
-UNLIKE = {"direction", "rad2deg"}
+UNLIKE = {"direction", "rad2deg", "deg2rad"}
 
 
 # ------------------------------------------------------------------ what a row may do

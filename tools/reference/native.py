@@ -22,10 +22,10 @@ _HEAD = """\
 Made from the table of ops by `python -m tools.reference`; do not edit.
 
 A compiled function runs as one native program. Here stands what a program has for each row of the
-table, of real numbers in single or double precision, integers and truth values, as the samples of
-the row use it; and which rows it has for complex numbers. Other rows of these, and all of numbers
-of half precision, are called in Python, and so is what is listed last; a call is right, and takes
-the time that it takes in an eager call.
+table, of real numbers, integers and truth values, as the samples of the row use it; and which rows
+it has for complex numbers. Other rows of these are called in Python, and so is what is listed last;
+a call is right, and takes the time that it takes in an eager call. Of half precision each step of
+arithmetic is rounded, as NumPy does it; functions, sums and products are those of single precision.
 Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
 channels and more, the places of extremes in lines of 256 elements and more, and 64 products of all
 others of 64 elements and more.

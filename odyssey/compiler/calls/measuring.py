@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odyssey.compiler.plan.flops import flops_of
 from odyssey.compiler.plan.fusing import Kernel
-from odyssey.compiler.plan.nodes import BYTES, Node
+from odyssey.compiler.plan.nodes import SIZES, Node
 from odyssey.compiler.plan.planning import Plan
 
 __all__ = ["Work", "shown_number", "work_of"]
@@ -80,7 +80,7 @@ def _read(plan: Plan, kernel: Kernel) -> int:
     total = 0
     for node in plan.read(kernel):
         home = plan.homes[node.id]
-        size = BYTES.get(node.type, 0)
+        size = SIZES.get(node.type, 0)
         total += min(shown.get(node.id, 1), node.size) * size if home else 0
     return total
 
@@ -95,4 +95,4 @@ def _elements(plan: Plan, node: Node) -> int:
 
 def _written(plan: Plan, kernel: Kernel) -> int:
     homes = plan.homes
-    return sum(n.size * BYTES.get(n.type, 0) for n in kernel.nodes if n.id in homes)
+    return sum(n.size * SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from odyssey.compiler.numbers.ir import LLVM, Code, Word
-from odyssey.compiler.numbers.ir_types import FLOATING
+from odyssey.compiler.numbers.ir_types import FLOATING, SUFFIXES
 
 __all__ = ["folded", "neutral"]
 
@@ -37,7 +37,8 @@ def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Wo
     if how in ("any", "all"):
         return a | b if how == "any" else a & b
     if a.type in FLOATING:
-        return code.intrinsic("maximum" if how == "max" else "minimum", a, b)
+        name = f"llvm.{'maximum' if how == 'max' else 'minimum'}.{SUFFIXES[a.type]}"
+        return code.call(a.type, name, a, b)  # of half precision too, there is nothing to round
     if a.type == "b1":
         return a | b if how == "max" else a & b
     sign = "u" if a.type[0] == "u" else "s"

@@ -57,7 +57,11 @@ class Folding:
         """
         if self.node(a).type in PARTS:
             raise DTypeError("product: no native code for complex numbers")
-        return self.symbol(self.nodes.product(self.node(a), self.node(b)))
+        left, right = self.node(a), self.node(b)
+        if left.type == "f2":  # as NumPy does, which adds in single precision
+            made = self.nodes.product(*(self.nodes.cast(n, "f4") for n in (left, right)))
+            return self.symbol(self.nodes.cast(made, "f2"))
+        return self.symbol(self.nodes.product(left, right))
 
 
 def _joined(real: Any, imaginary: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from odyssey.compiler.plan.nodes import BYTES, Node, apart
+from odyssey.compiler.plan.nodes import SIZES, Node, apart
 from odyssey.spec import Shape
 
 __all__ = ["Fused", "Kernel", "fuse", "is_costly", "levels", "role"]
@@ -338,7 +338,7 @@ class _Fusing:
         """Store what later loops along a row need again, where the stack has no room for it."""
         level = levels(kernel.nodes, kernel.space)
         for n in kernel.nodes:
-            long = kernel.space[-1] * BYTES[n.type] > _STACK
+            long = kernel.space[-1] * SIZES[n.type] > _STACK
             if long and role(n, kernel.space) == "full" and is_costly(n):
                 later = any(level.get(u.id, 0) > level[n.id] for u in self.made.users[n.id])
                 if later:

@@ -2,8 +2,7 @@
 
 A row that has a ``scalar`` is a map; one with ``native`` says by the verbs of ``Lowering`` what it
 does; one with ``equals`` is what it equals. All others are called, as are ops on numbers that no
-native code knows: those of half precision, and complex ones where more is asked than arithmetic,
-comparison and places.
+native code knows: complex ones where more is asked than arithmetic, comparison and places.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from odyssey.compiler.numbers.ir_types import PARTS
 from odyssey.compiler.numbers.scalars import has_code
 from odyssey.compiler.plan.folding import Folding
-from odyssey.compiler.plan.meanings import BYTES, SIZES, meaning, type_of
+from odyssey.compiler.plan.meanings import SIZES, Meaning, meaning, type_of
 from odyssey.compiler.plan.nodes import Node, Nodes
 from odyssey.compiler.plan.seeing import Seeing
 from odyssey.compiler.plan.verbs import Placing
@@ -196,18 +195,18 @@ class Lowering(Placing, Seeing, Folding):
                 dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
         if not _holds(dtype, specs):
             return NotImplemented
-        computed = type_of(dtype)
-        if computed not in SIZES:
+        given = type_of(dtype)
+        if given not in SIZES:
             return NotImplemented
         assert row.scalar is not None
         try:
-            means = meaning(row.scalar, len(values), options, computed)
+            means, computed = _means(row.scalar, len(values), options, given)
         except OdysseyError:  # of other numbers than it is written for
             return NotImplemented
         inputs = [
             self._taken(self.node(v), computed)
             if isinstance(s, Spec)
-            else self._number(v, computed)
+            else self.nodes.cast(self._number(v, given), computed)
             for v, s in zip(values, specs, strict=True)
         ]
         known = [(n.type, n.work.item() if n.kind == "number" else None) for n in inputs]
@@ -219,7 +218,8 @@ class Lowering(Placing, Seeing, Folding):
         """A number, as it is or as each call gives it."""
         if not isinstance(value, Given):
             return self.nodes.number(value, type)
-        one = PARTS.get(type, type)  # a float, beside complex numbers too
+        # A float, beside complex numbers and half precision too.
+        one = "f8" if type == "f2" else PARTS.get(type, type)
         place = self.given.setdefault((value.expression, one), len(self.given))
         return self.nodes.cast(self.nodes.leaf("given", place, (), one), type)
 
@@ -234,7 +234,7 @@ class Lowering(Placing, Seeing, Folding):
         elif given == "b1" or (given[0] == "f" and type[0] != "f"):
             stays = given[0] == "f" or type[0] == "f"
         else:
-            stays = given[0] == type[0] == "f" and BYTES[given] > BYTES[type]
+            stays = given[0] == type[0] == "f" and SIZES[given] > SIZES[type]
         return node if stays else self.nodes.cast(node, type)
 
     def _called(
@@ -269,13 +269,24 @@ class Lowering(Placing, Seeing, Folding):
             DTypeError: it has no code for complex numbers.
         """
         found = [self.node(v) for v in values]
-        type = found[0].type if dtype is None else type_of(dtype)
+        made = found[0].type if dtype is None else type_of(dtype)
+        means, type = _means(scalar, len(values), (), made)
         shape = np.broadcast_shapes(*[node.shape for node in found])
         inputs = [self.nodes.cast(node, type) for node in found]
-        means = meaning(scalar, len(values), (), type)
         if type in PARTS and not has_code(means.program, tuple([(n.type, None) for n in inputs])):
             raise DTypeError("no native code for this of complex numbers")
-        return self.symbol(self.nodes.map(means, inputs, shape, type))
+        return self.symbol(self.nodes.map(means, inputs, shape, made))
+
+
+def _means(scalar: Any, arity: int, options: Any, type: str) -> tuple[Meaning, str]:
+    """A scalar's program, and the type that it computes in: functions of half precision in single.
+
+    NumPy rounds each step of arithmetic, and takes functions of single precision.
+    """
+    means = meaning(scalar, arity, options, type)
+    if type == "f2" and any(name.startswith("math.") for name, _ in means.program.steps):
+        return meaning(scalar, arity, options, "f4"), "f4"
+    return means, type
 
 
 def _why(row: Row, specs: Sequence[Any]) -> str:

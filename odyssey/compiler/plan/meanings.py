@@ -11,9 +11,10 @@ from numpy.typing import DTypeLike
 
 from odyssey.kernels.scalars import Program, Term, program
 
-__all__ = ["BYTES", "SIZES", "Meaning", "is_step", "meaning", "type_of"]
+__all__ = ["SIZES", "Meaning", "is_step", "meaning", "type_of"]
 
 SIZES = {
+    "f2": 2,
     "f4": 4,
     "f8": 8,
     "c8": 8,
@@ -22,9 +23,6 @@ SIZES = {
     **{f"{kind}{size}": size for kind in "iu" for size in (1, 2, 4, 8)},
 }
 """Bytes of an element in memory, by type; what other types hold is not computed natively."""
-
-BYTES = {**SIZES, "f2": 2}
-"""The same of types that are at least copied, as results of calls are."""
 
 
 def type_of(dtype: DTypeLike) -> str:

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.plan.meanings import BYTES, SIZES, Meaning, is_step, meaning, type_of
+from odyssey.compiler.plan.meanings import SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.plan.views import View
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape
 
 __all__ = [
-    "BYTES",
     "FOLDS",
     "SIZES",
     "Meaning",

@@ -22,7 +22,7 @@ from odyssey.compiler.plan.arranging import (
 )
 from odyssey.compiler.plan.fusing import Fused, Kernel, fuse, levels, role
 from odyssey.compiler.plan.lowering import Lowered
-from odyssey.compiler.plan.nodes import BYTES, Node, apart
+from odyssey.compiler.plan.nodes import SIZES, Node, apart
 from odyssey.compiler.plan.passes import accumulated, batches_summed, joined
 from odyssey.compiler.plan.recomputing import again
 from odyssey.compiler.plan.rewriting import live
@@ -265,7 +265,7 @@ class _Housing:
         view = self.leaves.get(n.id)
         if view is None:
             view = View.dense(n.shape, self.layout.get(n.id))
-        size = int(BYTES.get(n.type, 0) * n.size)  # what overlaps is asked of numbers as they are
+        size = int(SIZES.get(n.type, 0) * n.size)  # what overlaps is asked of numbers as they are
         self.plan.homes[n.id] = Home(Buffer(kind, index, size), view)
 
     def _house_part(self, part: Node, buffer: Buffer, view: View) -> None:
@@ -353,7 +353,7 @@ def _can_take(made: Plan, kernel: Kernel, n: Node, operand: Node, buffer: Buffer
     """Whether ``n`` can take over the buffer that holds ``operand``."""
     home, place = made.homes[n.id], made.homes[operand.id]
     return (
-        BYTES[n.type] == BYTES[operand.type]
+        SIZES[n.type] == SIZES[operand.type]
         and home.view == place.view
         and home.buffer.bytes == buffer.bytes > 0
         and is_read_along(made, kernel, n, buffer)
