@@ -51,9 +51,11 @@ def _length(x: Any, axis: Any, keepdims: bool) -> Any:
     axes = normalize_axes("euclidean_norm", axis, x.ndim)
     if len(axes) == x.ndim:  # by BLAS, in a third of the time
         flat = x.reshape(-1)
-        squares = np.vdot(flat, flat).real
+        if x.dtype.kind == "c":  # by its parts: times its conjugate, an infinite number has NaN
+            flat = np.ascontiguousarray(flat).view(real_part(x.dtype))
+        squares = np.dot(flat, flat)
         return np.sqrt(squares.reshape((1,) * x.ndim)) if keepdims else np.sqrt(squares)
-    squares = (np.conj(x) * x).real if x.dtype.kind == "c" else x * x
+    squares = x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
     return np.sqrt(np.add.reduce(squares, axis=axes, keepdims=keepdims))
 
 

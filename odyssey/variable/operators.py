@@ -58,6 +58,8 @@ class Operators:
         def __xor__(self, other: Any) -> Self: ...
         def __rxor__(self, other: Any) -> Self: ...
         def __invert__(self) -> Self: ...
+        @property
+        def dtype(self) -> np.dtype[Any]: ...
     else:
         # A container that was asked first, and did not know us, is refused by name.
         __radd__, __rmul__ = arithmetic.add, arithmetic.multiply
@@ -293,8 +295,8 @@ class Operators:
         return shape.astype(self, dtype)
 
     def conj(self) -> Any:
-        """The complex conjugate; see ``ops.conj``."""
-        return complex_numbers.conj(self)
+        """The complex conjugate; see ``ops.conj``. Truths stay such, as NumPy's method has it."""
+        return shape.astype(self, bool) if self.dtype == bool else complex_numbers.conj(self)
 
     @property
     def T(self) -> Any:

@@ -30,6 +30,8 @@ NATIVE = {
     "logical_and": lambda x, y: ops.logical_and(x, y),
     "negative": lambda x, y: -x,
     "square": lambda x, y: ops.square(x),
+    "the power 2": lambda x, y: x**2,
+    "by 1": lambda x, y: x * 1,
     "conj": lambda x, y: ops.conj(x) + 0,
     "real": lambda x, y: ops.real(x) * 1,
     "imag": lambda x, y: ops.imag(x) * 1,
@@ -222,7 +224,7 @@ def test_words_refuse_what_has_no_code_for_complex_numbers():
         lambda: x < x,
         lambda: x // x,
         lambda: x % 2.0,
-        lambda: x**2,
+        lambda: x**3,
         lambda: abs(x),
         lambda: x & x,
         lambda: x << 1,
@@ -230,3 +232,26 @@ def test_words_refuse_what_has_no_code_for_complex_numbers():
     ):
         with pytest.raises(DTypeError, match=r"complex|bits|shift"):
             call()
+
+
+@by_dtype
+def test_parts_that_lie_apart_are_added_as_in_eager_calls(dtype):
+    """A sum with 0 elsewhere takes the sign of a negative zero, in each part."""
+
+    def halves(x):
+        v = Variable(x, requires_grad=True)
+        with GradientTape() as tape:
+            parts = v[:2], v[2:]
+        return tape.gradient(parts, v, (-x[:2], x[2:]))
+
+    compiled, x = od.compile(halves), np.array([0, 0, complex(-0.0, -0.0), -0.0], dtype)
+    for _ in range(3):
+        got = compiled(x)
+    same_parts(got, halves(x), 0)
+
+
+def test_the_conjugates_of_truths_are_truths():
+    compiled = od.compile(lambda x: (x == x[0]).conj())
+    for _ in range(3):
+        assert compiled(normal(3)).dtype == bool
+    assert Variable(np.array([True])).conj().dtype == bool

@@ -314,3 +314,22 @@ def test_singular_systems_raise_as_they_do():
         assert run(fn, np.eye(2) * 2.0)[0] == RAN
         with pytest.raises(np.linalg.LinAlgError):
             run(fn, np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("key", [True, False, (True, 0), (0, True), (slice(1, 2), False)], ids=str)
+def test_a_truth_among_the_parts_of_an_index_is_a_mask_and_no_number(key):
+    def written(x):
+        v = od.Variable(x * 1)
+        v[key] = 7.0
+        return v * 1, ops.setitem(x, ops.sum(x), key), ops.getitem(x, key) * 1
+
+    def slope(x):
+        return od.grad(lambda a: ops.sum(ops.square(ops.setitem(a, 0.0, key))))(x)
+
+    x = np.arange(6.0).reshape(3, 2) + 1
+    for fn in (written, slope):
+        compiled = od.compile(fn)
+        for _ in range(3):
+            got = compiled(x)
+        for a, b in zip(got, fn(x), strict=True):
+            np.testing.assert_array_equal(*(np.asarray(y) for y in (a, b)), strict=True)

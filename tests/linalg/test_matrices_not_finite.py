@@ -109,3 +109,15 @@ def test_of_a_hermitian_pseudo_inverse_the_unread_triangle_may_be_anything():
     np.testing.assert_array_equal(
         ops.pinv(other, hermitian=True), np.linalg.pinv(a, hermitian=True)
     )
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_length_of_complex_vectors_with_infinite_elements_is_infinite(dtype):
+    x = np.array([[1, np.inf, 2j], [1, complex(0.5, -np.inf), 2], [1, 2j, 3]], dtype)
+    for given in (x, x[:, ::-1], np.asfortranarray(x)):
+        np.testing.assert_array_equal(od.linalg.norm(given, axis=1)[:2], np.inf)
+        assert od.linalg.norm(given) == np.inf
+        compiled = od.compile(lambda x: od.linalg.norm(x, axis=1))
+        for _ in range(3):
+            got = compiled(given)
+        np.testing.assert_allclose(got, od.linalg.norm(given, axis=1), rtol=1e-6)

@@ -127,9 +127,10 @@ def power(x: Word, y: Word) -> Word:
 
     Raises:
         DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises; or
-            complex numbers.
+            complex numbers by another than 2.
     """
-    _refuse_complex("pow", x)
+    if x.type in PARTS:
+        return complexes.power(x, y)
     code, known = x.code, y.number
     if x.type == "f2":
         return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")

@@ -27,6 +27,7 @@ __all__ = [
     "paired",
     "part",
     "plain",
+    "power",
 ]
 
 Word = Any  # that of ``words``, which imports this file
@@ -100,6 +101,17 @@ def divided(x: Word, y: Word) -> Word:
     imaginary = code.select(wide, b - a * ratio, b * ratio - a) * scale
     real = code.select(none, a / size_c, real)
     return paired(x.type, real, code.select(none, b / size_c, imaginary))
+
+
+def power(x: Word, y: Word) -> Word:
+    """``x ** 2``, which is NumPy's square.
+
+    Raises:
+        DTypeError: of another exponent.
+    """
+    if y.text != known(x.code, y.type, 2):
+        raise DTypeError("pow: native code has squares of complex numbers, and no other power")
+    return plain("mul", x, x)
 
 
 def negated(x: Word) -> Word:

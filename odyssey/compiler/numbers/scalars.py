@@ -127,6 +127,9 @@ def function(code: Code, name: str, *words: Word) -> Word:
     """
     kind = code_of(np.result_type(*[w.type for w in words]))
     if kind in PARTS:
+        if name == "pow":
+            base, exponent = [code.cast(w, kind) for w in words]
+            return power(base, exponent)
         if name not in FUNCTIONS or len(words) > 1:
             raise DTypeError(f"math.{name}: no native code for complex numbers")
         made: Word = FUNCTIONS[name](words[0], partial(function, code))

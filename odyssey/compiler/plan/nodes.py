@@ -358,7 +358,7 @@ class Nodes:
 
 
 def _is_one(x: Node) -> bool:
-    return x.kind == "number" and bool(x.work == 1)
+    return x.kind == "number" and x.type[0] != "c" and bool(x.work == 1)  # (1 + 0j) inf has a NaN
 
 
 def _unstretched(x: Node) -> Node:

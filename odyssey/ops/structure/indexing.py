@@ -189,7 +189,10 @@ def getitem(x: Any, /, key: Any) -> Any:
 def _only_slices(key: Any) -> bool:
     parts = key if isinstance(key, tuple) else (key,)
     return all(
-        part is None or part is Ellipsis or isinstance(part, (slice, int, np.integer))
+        part is None
+        or part is Ellipsis
+        # A truth is an int to Python, and a mask to NumPy.
+        or (isinstance(part, (slice, int, np.integer)) and not isinstance(part, bool))
         for part in parts
     )
 
