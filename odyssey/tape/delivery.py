@@ -259,9 +259,15 @@ def deliver(
         # After the loop: to add to a Variable is an op, which may bring a leaf. A sum may overflow
         # where NumPy was told to raise: nobody has got anything then.
         for info, g in old:
-            told += ((info, "loan", None), (info, "grad", settled(info.grad) + g))
+            told += ((info, "loan", None), (info, "grad", _added(settled(info.grad), g)))
         run_all(starmap(setattr, told))
     return gradients
+
+
+def _added(old: Any, g: Any) -> Any:
+    """The sum; NumPy makes numbers of arrays without axes, into which nobody can write."""
+    total = old + g
+    return np.asarray(total) if isinstance(total, np.generic) else total
 
 
 def _flags(tape: Span, keep: bool, hooks: Any) -> list[tuple[Any, str, Any]]:
@@ -289,7 +295,7 @@ def deliver_in(
             g = np.asarray(rest[i]) if isinstance(rest[i], np.generic) else rest[i]
             old = here.gradient(leaf)
             parts[leaf] = g
-            here.set_gradient(leaf, g if old is None else old + g)
+            here.set_gradient(leaf, g if old is None else _added(old, g))
     _show_watched(r, reached, gradients)
     return gradients
 

@@ -141,3 +141,16 @@ def test_what_a_rule_from_outside_gives_is_checked_as_in_a_sweep():
 def test_an_alias_of_an_op_from_outside_is_text():
     with pytest.raises(DTypeError, match=r"op: aliases: name=\[1\] is not text"):
         declared("named_badly", 1.0, aliases=[[1]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_the_sum_of_gradients_without_axes_is_an_array_that_can_be_written_to(dtype):
+    w = Variable(np.array(2, dtype), requires_grad=True)
+    for times in (1, 2, 3):
+        with GradientTape() as tape:
+            loss = np.real(w * 3)
+        tape.backward(loss)
+        assert type(w.grad) is np.ndarray
+        assert w.grad == 3 * times
+    w.grad[...] = 0
+    assert w.grad == 0
