@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import ops
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
 
 RNG = np.random.default_rng(0)
