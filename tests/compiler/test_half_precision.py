@@ -113,3 +113,10 @@ def test_a_number_of_each_call_is_rounded_once():
     for rate in (0.1, 0.3, 1.0 + 2.0**-11 + 2.0**-30, 1e-9, 3.3):
         np.testing.assert_array_equal(compiled(x, rate), x * rate)
     assert is_native(compiled, x, 0.5)
+
+
+def test_parts_that_lie_apart_have_the_zeros_of_their_sum():
+    def slopes(x, y):
+        return od.vjp(lambda v: (v[:2] * 1.0, v[2:] * 1.0), x)[1]((y, y))
+
+    check(slopes, [(normal(4, seed=k), np.array([-0.0, 1.0], HALF)) for k in range(3)])

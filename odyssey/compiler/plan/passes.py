@@ -59,7 +59,7 @@ def _and_zero(x: Any) -> Any:
 
 def _plus_zero(nodes: Nodes, part: Node) -> Node:
     """A part as it is in a sum with 0, which takes the sign of a negative zero."""
-    if part.type not in ("f4", "f8", "c8", "c16"):
+    if part.type[0] not in "fc":
         return part
     means = meaning(_and_zero, 1, (), part.type)
     known = part.kind == "map" and part.detail == means.text
