@@ -19,7 +19,7 @@ PLACING = {
     "table/store.py",
     "variable/variable.py",
     "compiler/watching/arguments.py",  # where an argument stands says whether a program can take it
-    "compiler/calls/calling.py",
+    "compiler/calls/suited.py",
     "compiler/dynamic/declared.py",
     "compiler/calls/results.py",
     "compiler/watching/ours.py",
