@@ -168,7 +168,7 @@ class Lowering(Placing, Seeing, Folding):
     def _floating(
         self, row: Row, values: Sequence[Any], specs: Sequence[Any], made: tuple[Spec, ...]
     ) -> list[Any]:
-        """Operands of what a row equals: whole numbers are floating, if its result is made so.
+        """Operands of what a row equals: numbers and truths are floating, if its result is made so.
 
         A kernel makes them so first. What has no derivative, as class numbers, stays as it is.
         """
@@ -177,7 +177,7 @@ class Lowering(Placing, Seeing, Folding):
             return list(values)
         return [
             self.cast(v, dtype)
-            if isinstance(s, Spec) and s.dtype.kind in "iu" and row.vjp.get(name) is not None
+            if isinstance(s, Spec) and s.dtype.kind in "iub" and row.vjp.get(name) is not None
             else v
             for v, s, name in zip(values, specs, row.arrays, strict=True)
         ]

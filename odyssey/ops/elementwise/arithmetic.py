@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.kernels import select
+from odyssey.kernels import T, select
 from odyssey.ops.elementwise.choice import (
     equal,
     greater_equal,
@@ -115,6 +115,11 @@ def square(x: Any, /) -> Any:
     return np.square(x)
 
 
+def _is_half() -> bool:
+    """Whether a scalar computes in half precision, of whose equal numbers NumPy gives the first."""
+    return bool(T.kind == "f" and T.eps > 1e-4)
+
+
 def _to_winner(g: Any, x: Any, y: Any) -> Any:
     """``g`` where ``x`` is the larger, or NaN; half of it at a tie; else 0."""
     return _split(g, logical_or(greater_equal(x, y), not_equal(x, x)), equal(x, y))
@@ -133,7 +138,7 @@ def _split(g: Any, chosen: Any, tie: Any) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.maximum,
-    scalar=lambda x, y: select((x > y) | (x != x), x, y),
+    scalar=lambda x, y: select((x >= y if _is_half() else x > y) | (x != x), x, y),
     vjp={
         "x": lambda g, x, y: _to_winner(g, x, y),
         "y": lambda g, x, y: _to_winner(g, y, x),
@@ -152,7 +157,7 @@ def maximum(x: Any, y: Any, /) -> Any:
     elementwise=True,
     masks=True,
     ufunc=np.minimum,
-    scalar=lambda x, y: select((x < y) | (x != x), x, y),
+    scalar=lambda x, y: select((x <= y if _is_half() else x < y) | (x != x), x, y),
     vjp={
         "x": lambda g, x, y: _to_loser(g, x, y),
         "y": lambda g, x, y: _to_loser(g, y, x),
