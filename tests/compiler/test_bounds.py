@@ -20,7 +20,7 @@ from support.compiled_rows import check, derivatives, forward, outcome
 from support.programs import seeded
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 RNG = np.random.default_rng(0)
 CALM = {

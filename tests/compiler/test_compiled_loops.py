@@ -13,7 +13,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import TapeError
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -11,6 +11,8 @@ from odyssey.errors import DTypeError
 from odyssey.ops import OPS
 from support.compiled_rows import check
 
+pytestmark = pytest.mark.share(3)
+
 DTYPES = ["complex64", "complex128"]
 by_dtype = pytest.mark.parametrize("dtype", DTYPES)
 # Where parts vanish, are infinite, NaN or as small and as large as can be.

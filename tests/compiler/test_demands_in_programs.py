@@ -10,7 +10,7 @@ from odyssey.errors import OdysseyError
 from support.executables import run
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 SCORES = np.random.default_rng(0).normal(size=(4, 3))
 SIGNS = np.array([1.0, -1.0, 1.0, 1.0])

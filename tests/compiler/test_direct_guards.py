@@ -17,7 +17,7 @@ from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching import memory
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 X = np.array([3.0, 4.0])
 

@@ -22,7 +22,7 @@ from odyssey.compiler.watching.arguments import fixed, taken_by
 from odyssey.tree import leaves, paths
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 X = np.linspace(-2.0, 3.0, 7)
 

@@ -11,7 +11,7 @@ from odyssey.compiler.machine.native import why_not
 from odyssey.errors import DTypeError, SettingError, ShapeError
 
 pytestmark = [
-    pytest.mark.share(3),
+    pytest.mark.share(5),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 

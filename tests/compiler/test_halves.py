@@ -9,7 +9,7 @@ from odyssey.compiler.machine.native import load
 from odyssey.errors import SettingError
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -8,7 +8,7 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 RNG = np.random.default_rng(0)
 

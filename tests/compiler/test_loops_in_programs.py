@@ -12,7 +12,7 @@ from odyssey.compiler.code.entry import RAN, REFUSED
 from support.executables import run
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 RNG = np.random.default_rng(0)
 

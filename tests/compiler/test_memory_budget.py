@@ -14,7 +14,7 @@ from support.node_graphs import CALM, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 X = np.random.default_rng(1).normal(size=(200, 32))
 

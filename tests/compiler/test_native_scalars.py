@@ -15,7 +15,7 @@ from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 native = pytest.importorskip("support.native").native

@@ -18,7 +18,7 @@ from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
 

@@ -10,7 +10,7 @@ from odyssey.spec import Spec
 from support.executables import run
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5))

@@ -14,7 +14,7 @@ from odyssey.compiler.calls.running import RAN, Executable
 from odyssey.compiler.code import products
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from odyssey.compiler.numbers.quantities import Quantities, computing, expression_of, number_of
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 _NUMBERS = st.one_of(
     st.integers(-9, 9),

@@ -16,7 +16,7 @@ from support.compiled_rows import ways_to_outputs as ways_to
 from support.executables import run
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 
 def holds(fn, args, what):

@@ -6,6 +6,8 @@ import pytest
 import odyssey as od
 from odyssey import Variable, ops
 
+pytestmark = pytest.mark.share(5)
+
 SHAPE = (3, 4)
 # By name, where elements lie in a larger array, and how that is ordered.
 LAYOUTS = {

@@ -15,7 +15,7 @@ from odyssey.optim import SGD, Adam, AdamW, ExponentialLR, StepLR
 from support.compiled_rows import plain
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 
 class Net:

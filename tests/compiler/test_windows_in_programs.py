@@ -14,7 +14,7 @@ from odyssey.compiler.plan.views import View
 from support.executables import run
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 RNG = np.random.default_rng(0)
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}

@@ -9,7 +9,7 @@ from odyssey.compiler.numbers.ir import LLVM, MEMORY, TYPES, Code, Word, code_of
 from odyssey.errors import DTypeError
 
 # Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(3)
+pytestmark = pytest.mark.share(5)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 native = pytest.importorskip("support.native").native

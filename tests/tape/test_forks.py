@@ -145,6 +145,7 @@ def test_a_fork_waits_for_a_thread_that_writes_and_no_longer(monkeypatch):
     assert float(w.item()) == 3.0
 
 
+@pytest.mark.soak
 @in_its_thread
 def test_an_interrupt_at_any_place_of_what_runs_before_a_fork_leaves_no_lock_held(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
