@@ -136,6 +136,8 @@ class Lowering(Placing, Seeing, Folding):
             out = self._mapped(row, values, specs, options, made[0])
         # What equals a scalar is the same but at corners, where complex numbers may differ.
         alone = row.native is None and not (row.scalar and any(map(_is_complex, specs)))
+        # Kernels make half precision of truths, some of which are masks and not numbers.
+        alone = alone and not (_is_half(*made) and not any(map(_is_half, specs)))
         if out is NotImplemented and alone and row.equals is not None and not given:
             try:
                 out = row.equals(*self._floating(row, values, specs, made), *options)
@@ -168,7 +170,7 @@ class Lowering(Placing, Seeing, Folding):
     def _floating(
         self, row: Row, values: Sequence[Any], specs: Sequence[Any], made: tuple[Spec, ...]
     ) -> list[Any]:
-        """Operands of what a row equals: numbers and truths are floating, if its result is made so.
+        """Operands of what a row equals: whole numbers are floating, if its result is made so.
 
         A kernel makes them so first. What has no derivative, as class numbers, stays as it is.
         """
@@ -177,7 +179,7 @@ class Lowering(Placing, Seeing, Folding):
             return list(values)
         return [
             self.cast(v, dtype)
-            if isinstance(s, Spec) and s.dtype.kind in "iub" and row.vjp.get(name) is not None
+            if isinstance(s, Spec) and s.dtype.kind in "iu" and row.vjp.get(name) is not None
             else v
             for v, s, name in zip(values, specs, row.arrays, strict=True)
         ]
@@ -293,6 +295,10 @@ def _why(row: Row, specs: Sequence[Any]) -> str:
     if any(map(_is_complex, specs)):
         return "there is no code for complex numbers"
     return f"{row.primitive or 'its scalar'} is called"
+
+
+def _is_half(*specs: Any) -> bool:
+    return any(isinstance(s, Spec) and s.dtype == np.float16 for s in specs)
 
 
 def _is_complex(spec: Any) -> bool:
