@@ -137,7 +137,7 @@ class Lowering(Placing, Seeing, Folding):
         # What equals a scalar is the same but at corners, where complex numbers may differ.
         alone = row.native is None and not (row.scalar and any(map(_is_complex, specs)))
         # Kernels make half precision of truths, some of which are masks and not numbers.
-        alone = alone and not (_is_half(*made) and not any(map(_is_half, specs)))
+        alone = alone and not (_are("e", made) and _are("?", specs) and not _are("e", specs))
         if out is NotImplemented and alone and row.equals is not None and not given:
             try:
                 out = row.equals(*self._floating(row, values, specs, made), *options)
@@ -297,8 +297,9 @@ def _why(row: Row, specs: Sequence[Any]) -> str:
     return f"{row.primitive or 'its scalar'} is called"
 
 
-def _is_half(*specs: Any) -> bool:
-    return any(isinstance(s, Spec) and s.dtype == np.float16 for s in specs)
+def _are(char: str, specs: Sequence[Any]) -> bool:
+    """Whether some of the specs have a dtype, by its letter."""
+    return any(isinstance(s, Spec) and s.dtype.char == char for s in specs)
 
 
 def _is_complex(spec: Any) -> bool:
