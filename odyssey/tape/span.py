@@ -126,6 +126,9 @@ class Span(Left):
         inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
         block = (door, recording, was_enabled, outer, inner)
         self._blocks.append(block)
+        if self._blocks[0][4][-1] != thread:  # it came in between
+            self._blocks.remove(block)
+            raise entered_elsewhere(recording)
         recording.entered.append(block)
         if not (was_enabled or self._gaps or self._pauses or len(recording.open) > 1):
             self._enabled = True  # enable, spelled out

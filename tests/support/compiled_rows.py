@@ -32,7 +32,8 @@ OF_PARTS = {"add", "sub", "neg", "T", "select", "and", "or", "eq", "ne", "invert
 SUMMING = {"sum", "prod", "fold", "cumsum", "reverse_cumsum", "cumprod", "logcumsumexp"}
 SUMMING |= {"linear_recurrence", "add_at", "add_taken", "add_along_axis", "embedding_pullback"}
 # Rows whose kernel takes other steps than their scalar.
-UNLIKE = {"direction", "rad2deg", "deg2rad"}
+UNLIKE = {"direction", "rad2deg"}
+UNLIKE_IN_HALVES = {"deg2rad"}
 
 
 # ------------------------------------------------------------------ what a row may do
@@ -82,7 +83,8 @@ def _of_scalar(row, text, parts, half, held):
         return EXACT if OF_PARTS.issuperset(steps) else ROUNDED
     # Half precision is computed in single: whether each step is rounded is the compiler's choice.
     several = half and sum(step in IEEE for step in steps) > 1
-    known = (CHOOSING | IEEE).issuperset(steps) and row.name not in UNLIKE
+    unlike = UNLIKE | UNLIKE_IN_HALVES if half else UNLIKE
+    known = (CHOOSING | IEEE).issuperset(steps) and row.name not in unlike
     return EXACT if known and not several else ROUNDED
 
 
