@@ -92,6 +92,7 @@ def _meaning(row: Row) -> Iterator[str]:
             for helper in helpers_of(function):
                 yield from _labelled("where", helper.splitlines())
     yield from _labelled("primitive", [row.primitive] if row.primitive else [])
+    yield from _labelled("raises", ["for numbers that no shape tells of"] if row.raises else [])
     yield from _labelled("ordered", ["calls of it stay, in their order"] if row.ordered else [])
     yield from _labelled("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
 

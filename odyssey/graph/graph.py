@@ -57,8 +57,8 @@ class Instruction(NamedTuple):
     """One call of an op; its results have the numbers ``ids``: one, but for ops of several results.
 
     Its operands are Refs, Filled, None, or Python's numbers, which adopt the dtype of others: known
-    now, or Given. Where nothing reads a result, the call can be left out, unless its row is
-    ``ordered``.
+    now, or Given. Where nothing reads a result, the call can be left out, unless its row says that
+    it ``stays``.
     """
 
     row: Row

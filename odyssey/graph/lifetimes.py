@@ -10,7 +10,7 @@ __all__ = ["last_uses", "needed"]
 
 
 def needed(instructions: Sequence[Instruction], kept: Iterable[int]) -> list[Instruction]:
-    """The instructions that the values ``kept`` are computed by, in order, and those with effects.
+    """The instructions that the values ``kept`` are computed by, in order, and those that stay.
 
     Args:
         instructions: In order of execution.
@@ -19,7 +19,7 @@ def needed(instructions: Sequence[Instruction], kept: Iterable[int]) -> list[Ins
     wanted = set(kept)
     found: list[Instruction] = []
     for instruction in reversed(instructions):
-        if not wanted.isdisjoint(instruction.ids):
+        if instruction.row.stays or not wanted.isdisjoint(instruction.ids):
             found.append(instruction)
             wanted.update(o.id for o in instruction.operands if isinstance(o, Ref))
     return found[::-1]

@@ -113,6 +113,7 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
         primitive="a program of its own",
     )
     row.loop = loop
+    row.stays = any(one.row.stays for part in loop.parts for one in part.instructions)
     return row
 
 
@@ -132,11 +133,7 @@ def part_of(
     """
     graph = Graph()
     graph.outputs = list(outputs)
-    if any(one.row.ordered for one in instructions):
-        graph.instructions = list(instructions)
-    else:
-        read = [o.id for o in outputs if isinstance(o, Ref)]
-        graph.instructions = needed(instructions, read)
+    graph.instructions = needed(instructions, [o.id for o in outputs if isinstance(o, Ref)])
     graph.inputs = list(inputs)
     graph.constants = {id: constants[id] for id in outside([graph]) if id in constants}
     return graph

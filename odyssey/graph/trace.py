@@ -181,6 +181,8 @@ class Trace(Refusals, Parts):
         made = (made,) if row.several is None else made
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
+        if row.ordered:
+            self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
         operands = tuple(self._ref(v) for v in values)
         self._look_back(operands)
         results = [self.symbol(spec) for spec in made]

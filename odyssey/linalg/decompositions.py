@@ -22,7 +22,6 @@ from odyssey.errors import DTypeError
 from odyssey.linalg import lapack
 from odyssey.linalg.matrices import real_part, square
 from odyssey.linalg.products import matmul
-from odyssey.linalg.solving import raising
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
@@ -119,6 +118,7 @@ _REJECTS = [
 @op(
     results=type(np.linalg.eigh(np.eye(1))),
     primitive="decompose",
+    raises=True,
     infer=_eigen_spec,
     prepare=_triangle("eigh"),
     vjp={
@@ -154,7 +154,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
 @op(
     infer=_values_spec,
     equals=lambda a, UPLO: eigh(a, UPLO)[0],
-    native=raising,
+    raises=True,
     prepare=_triangle("eigvalsh"),
     vjp={"a": _values_rule},
     jvp={"a": _values_push},

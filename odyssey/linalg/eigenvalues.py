@@ -117,6 +117,7 @@ _REJECTS = [
 @op(
     results=_EIG,
     primitive="decompose",
+    raises=True,
     infer=_eigen_spec,
     numpy=[np.linalg.eig],
     vjp={
@@ -145,6 +146,7 @@ def eig(a: Any, /) -> Any:
 
 @op(
     equals=lambda a: eig(a)[0],
+    raises=True,
     infer=_values_spec,
     kernel=_eigvals,
     numpy=[np.linalg.eigvals],

@@ -169,6 +169,7 @@ def _newton(a: Array) -> Array:
 
 @op(
     primitive="decompose",
+    raises=True,
     infer=_like("sqrtm"),
     kernel=_sqrtm,
     vjp={"a": lambda g, a: _along(sqrtm, matrix_transpose(a), g)},

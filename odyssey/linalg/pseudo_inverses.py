@@ -26,7 +26,6 @@ from odyssey.linalg.matrices import (
 )
 from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.linalg.singular_values import svdvals
-from odyssey.linalg.solving import raising
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import greater
 from odyssey.ops.elementwise.complex_numbers import conj, real
@@ -93,6 +92,7 @@ def _pinv_push(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
 
 @op(
     primitive="decompose",
+    raises=True,
     infer=_pinv_spec,
     prepare=_pinv_options,
     kernel=_pinv,
@@ -216,7 +216,7 @@ def _squares_options(rcond: Any) -> tuple[float | None]:
 
 @op(
     equals=lambda a, b, rcond: _by_pinv(a, b, rcond),
-    native=raising,
+    raises=True,
     infer=_squares_spec,
     prepare=_squares_options,
     kernel=_least_squares,

@@ -153,6 +153,7 @@ _NO_MATRICES = [
 @op(
     results=_SVD,
     primitive="decompose",
+    raises=True,
     infer=_factors_spec,
     prepare=lambda full_matrices: (flag("svd_factors", "full_matrices", full_matrices),),
     vjp={"a": lambda g_U, g_S, g_Vh, U, S, Vh: _svd_pull(g_U, g_S, g_Vh, U, S, Vh)},
@@ -179,6 +180,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
 
 @op(
     equals=lambda a: svd_factors(a, False)[1],
+    raises=True,
     infer=_values_spec,
     numpy=[np.linalg.svdvals],
     vjp={"a": _values_pull},
@@ -283,6 +285,7 @@ def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
 
 @op(
     primitive="decompose",
+    raises=True,
     infer=_rank_spec,
     prepare=_rank_options,
     kernel=_matrix_rank,

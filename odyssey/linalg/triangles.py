@@ -12,7 +12,7 @@ from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import definite, precision, regular, square
 from odyssey.linalg.products import adjoint_of, matmul
-from odyssey.linalg.solving import NO_SYSTEMS, column, raising, solve_or_nan, system
+from odyssey.linalg.solving import NO_SYSTEMS, column, solve_or_nan, system
 from odyssey.ops.elementwise.arithmetic import mul, neg
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
@@ -147,7 +147,7 @@ def _by_solving(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) ->
 
 @op(
     equals=_by_solving,
-    native=raising,
+    raises=True,
     aliases=["solve_triangular"],
     prepare=_ways,
     infer=lambda a, b, *ways: system("triangular_solve", a, b),
@@ -251,6 +251,7 @@ def _cholesky_push(t: Any, out: Any, upper: bool) -> Any:
 
 @op(
     primitive="decompose",
+    raises=True,
     infer=_cholesky_spec,
     prepare=lambda upper: (flag("cholesky", "upper", upper),),
     numpy=[np.linalg.cholesky],

@@ -103,6 +103,7 @@ def op(
     primitive: str | None = None,
     native: Callable[..., Any] | None = None,
     requires: Callable[..., Any] | None = None,
+    raises: bool = False,
     ordered: bool = False,
     kernels: Sequence[Kernel] = (),
     numpy: Sequence[Any] = (),
@@ -169,7 +170,10 @@ def op(
             of what the reference takes, which returns a result, or ``NotImplemented``.
         requires: What the kernel asks of data beside specs, in ops: a function with the parameters
             of the reference that returns a list of truths; where one fails, the kernel raises.
-        ordered: The op does something beside its result: calls of it stay, and stay in order.
+        raises: Its kernel may raise for numbers, and nothing but the kernel can tell for which: it
+            is called, also where nobody reads its result.
+        ordered: The op does something beside its result: calls of it stay, and stay in order. A
+            compiled function that makes one runs as it was written.
         kernels: Other ways to run it, each a ``Kernel``, which ``row.use`` takes.
         numpy: NumPy functions whose calls on Variables mean this op.
         aliases: Short names for the same op.

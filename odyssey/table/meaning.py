@@ -22,7 +22,10 @@ from odyssey.table.signature import Layout, parameters_of
 
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
-_FACTS = (*("scalar", "slope", "equals", "primitive", "native", "requires", "ordered", "kernels"),)
+_FACTS = (
+    *("scalar", "slope", "equals", "primitive", "native"),
+    *("requires", "raises", "ordered", "kernels"),
+)
 
 PRIMITIVES = (
     *("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose"),
@@ -72,7 +75,8 @@ def check_meaning(given: Mapping[str, Any]) -> None:
     for name in ("equals", "native", "requires"):
         if given[name] is not None:
             function(f"op: {name}", given[name])
-    flag("op", "ordered", given["ordered"])
+    for name in ("raises", "ordered"):
+        flag("op", name, given[name])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
         raise DTypeError(f"op: primitive={shown(given['primitive'])}; pass a str, or leave it out")
     kernels = given["kernels"]

@@ -125,6 +125,7 @@ class Row:
         "primitive",
         "pulls",
         "pushes",
+        "raises",
         "reference",
         "rejects",
         "required",
@@ -136,6 +137,7 @@ class Row:
         "short",
         "slope",
         "spelled",
+        "stays",
         "ufunc",
         "unruled",
         "vjp",
@@ -177,6 +179,7 @@ class Row:
         primitive: str | None = None,
         native: Callable[..., Any] | None = None,
         requires: Callable[..., Any] | None = None,
+        raises: bool = False,
         ordered: bool = False,
         kernels: Sequence[Any] = (),
         ufunc: np.ufunc | None = None,
@@ -210,6 +213,9 @@ class Row:
         self.scalar, self.slope, self.equals, self.primitive = scalar, slope, equals, primitive
         self.native, self.requires = native, requires
         self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
+        self.raises = raises
+        # Whether a call stays where nobody reads its results: what others wrote may raise too.
+        self.stays = ordered or raises or foreign
         self.several, self.parts = several, tuple(parts)
         self.elementwise, self.linear, self.masks, self.moves = elementwise, linear, masks, moves
         self.closed = closed  # floating operands of one spec give a result of that spec

@@ -303,4 +303,4 @@ def test_ones_and_negations_of_numbers_are_nothing_to_compute():
 
 
 def _lowered(nodes, outputs):
-    return Lowered(nodes, outputs, {}, [], {}, {}, [])
+    return Lowered(nodes, outputs, {}, [], [], {}, {}, [])

@@ -88,7 +88,7 @@ class Graph:
 
     def lowered(self, outputs, updates):
         """What a lowering would give."""
-        return Lowered(self.nodes, list(outputs), dict(updates), [], {}, {}, [])
+        return Lowered(self.nodes, list(outputs), dict(updates), [], [], {}, {}, [])
 
 
 def one(g):

@@ -11,7 +11,6 @@ from odyssey.compiler.plan.lowering import Lowering
 from odyssey.compiler.plan.nodes import type_of
 from odyssey.describe.entries import entries
 from odyssey.errors import OdysseyError
-from odyssey.linalg.solving import raising
 from odyssey.ops import Row
 
 __all__ = ["native"]
@@ -129,9 +128,9 @@ def _means(row: Row) -> bool:
 
 
 def _reason(row: Row) -> str:
+    if row.raises and row.equals is not None:
+        return "errors that what it equals would not raise"
     if row.native is not None:
-        if row.native is raising:
-            return "errors that what it equals would not raise"
         return "it takes less time than what it equals" if row.equals else "an index of its own"
     return _REASONS.get(row.primitive or "", "a kernel of this library")
 

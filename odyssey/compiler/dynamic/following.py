@@ -141,6 +141,6 @@ def _ends(low: Lowered) -> tuple[Any, ...]:
     return (
         [node and node.id for node in low.outputs],
         {k: node.id for k, node in low.updates.items()},
-        [node.id for node in low.checks],
+        [node.id for node in (*low.checks, *low.stays)],
         list(low.calls),
     )

@@ -47,7 +47,8 @@ class Roots:
         self.states = list(low.updates)
         self.all = [node for node in low.outputs if node is not None]
         self.all += low.updates.values()
-        self.all += _truths(low.nodes, low.checks)
+        self.truths = slice(len(self.all), None if not low.stays else -len(low.stays))
+        self.all += [*_truths(low.nodes, low.checks), *low.stays]
 
     def replace(
         self, new: Mapping[int, Node], layout: dict[int, Sequence[int]] | None = None

@@ -49,6 +49,7 @@ class Lowered(NamedTuple):
             them, in the order of the states, the gradients that are left.
         updates: By number of a state, what it becomes.
         checks: Truths without which the function must be run as it was written, to fail as it does.
+        stays: Calls that are made though nobody reads what they give.
         calls: By name of a row that is called, why.
         given: By number that a call knows, and type, the place of its cell.
         called: The numbers that calls take as they are.
@@ -58,6 +59,7 @@ class Lowered(NamedTuple):
     outputs: list[Node | None]
     updates: dict[int, Node]
     checks: list[Node]
+    stays: list[Node]
     calls: dict[str, str]
     given: dict[tuple[Any, str], int]
     called: list[Any]
@@ -69,6 +71,7 @@ class Lowering(Placing, Seeing, Folding):
     def __init__(self, nodes: Nodes | None = None) -> None:
         self.nodes = Nodes() if nodes is None else nodes
         self.checks: list[Node] = []
+        self.stays: list[Node] = []
         self.calls: dict[str, str] = {}
         self.given: dict[tuple[Any, str], int] = {}
         self.called: list[Any] = []
@@ -124,6 +127,9 @@ class Lowering(Placing, Seeing, Folding):
             return None
         if any(spec.dtype.kind == "f" and not _holds(spec.dtype, specs) for spec in made):
             self.calls.setdefault(row.name, "a number is beyond what its dtype holds")
+            return None
+        if row.raises:
+            self.calls.setdefault(row.name, "it may raise")
             return None
         if row.requires is not None:
             for truth in row.requires(*values, *options):
@@ -252,7 +258,10 @@ class Lowering(Placing, Seeing, Folding):
                 inputs.append(self.node(value))
             else:
                 operands.append(value)
-        return self.nodes.call(inputs, Call(row, tuple(operands), options, made), made)
+        found = self.nodes.call(inputs, Call(row, tuple(operands), options, made), made)
+        if row.stays:
+            self.stays += found[0].inputs
+        return found
 
     # -------------------------------------------------------------- verbs
 
@@ -383,4 +392,5 @@ def lower(graph: Graph, nodes: Nodes | None = None) -> Lowered:
                 updates[k] = node
             else:
                 outputs.append(node)
-    return Lowered(low.nodes, outputs, updates, low.checks, low.calls, low.given, low.called)
+    ends = low.checks, low.stays
+    return Lowered(low.nodes, outputs, updates, *ends, low.calls, low.given, low.called)

@@ -178,7 +178,7 @@ def _planned(
     outputs, updates, checks = (
         roots.all[: len(roots.outputs)],
         dict(zip(roots.states, roots.all[len(roots.outputs) : ends], strict=True)),
-        roots.all[ends:],
+        roots.all[roots.truths],
     )
     by_state = {
         n.detail[1]: n for n in low.nodes.all if n.kind == "leaf" and n.detail[0] == "state"
