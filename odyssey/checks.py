@@ -32,6 +32,7 @@ __all__ = [
     "number",
     "sequence",
     "shown",
+    "stands_by_name",
     "user_line",
     "whole",
     "word",
@@ -239,3 +240,11 @@ def user_line() -> str:
 def asked_outside() -> bool:
     """Whether code that is not ours asks for what calls this."""
     return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)
+
+
+def stands_by_name(thing: Any) -> bool:
+    """Whether a thing stands in a module by the name that it has, by which it can be pickled."""
+    place = sys.modules.get(str(thing.__module__))
+    for name in str(getattr(thing, "__qualname__", "")).split("."):
+        place = getattr(place, name, None)
+    return place is thing

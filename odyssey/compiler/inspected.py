@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odyssey.checks import flag, whole
+from odyssey.checks import flag, stands_by_name, whole
 from odyssey.compiler.lowered import Lowered
 from odyssey.compiler.watching.arguments import fixed, key_of, taken_by
 from odyssey.errors import SettingError
@@ -20,14 +19,6 @@ __all__ = ["Inspected", "name_of"]
 def name_of(fn: Callable[..., Any]) -> str:
     """What a function is called; of an object, its class."""
     return str(getattr(fn, "__name__", type(fn).__name__))
-
-
-def _is_found(thing: Any) -> bool:
-    """Whether a thing stands in a module by the name that it has."""
-    place = sys.modules.get(str(thing.__module__))
-    for name in str(getattr(thing, "__qualname__", "")).split("."):
-        place = getattr(place, name, None)
-    return place is thing
 
 
 class Inspected:
@@ -46,7 +37,7 @@ class Inspected:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A function that was decorated is pickled as functions are: by its name."""
-        if _is_found(self):
+        if stands_by_name(self):
             return self.__qualname__
         return super().__reduce_ex__(protocol)
 

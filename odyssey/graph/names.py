@@ -71,7 +71,7 @@ def _parts(path: _Path, thing: Any) -> Iterator[tuple[_Path, Any]]:
             except ValueError:  # an empty cell
                 continue
         # Not into this package: what a transform closes over is the user's, its globals are not.
-        theirs = not str(thing.__module__).startswith("odyssey.")
+        theirs = not str(thing.__globals__.get("__name__")).startswith("odyssey.")
         for name in thing.__code__.co_names if theirs else ():
             if name in thing.__globals__:
                 yield name, thing.__globals__[name]

@@ -84,7 +84,11 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
             return _called(fn, args, named, passed)
         return _Piece(fn, args, named).record(recording)
 
-    return named_like(fn, checkpointed, "checkpoint")  # type: ignore[no-any-return]
+    made = named_like(fn, checkpointed, "checkpoint")
+    # By these a function that was decorated is pickled.
+    made.__qualname__ = getattr(fn, "__qualname__", made.__qualname__)
+    made.__module__ = getattr(fn, "__module__", made.__module__)
+    return made  # type: ignore[no-any-return]
 
 
 class _Piece:

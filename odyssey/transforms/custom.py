@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function
+from odyssey.checks import function, stands_by_name
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
@@ -87,6 +87,8 @@ class custom_vjp:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.__wrapped__ = function("custom_vjp", fn)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self.__qualname__ = getattr(fn, "__qualname__", self.__name__)
+        self.__module__ = getattr(fn, "__module__", __name__)
         self.__doc__ = getattr(fn, "__doc__", None)
         self._rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
@@ -99,6 +101,10 @@ class custom_vjp:
 
     def __repr__(self) -> str:
         return f"custom_vjp({self.__name__})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A function that was decorated is pickled as functions are: by its name."""
+        return self.__qualname__ if stands_by_name(self) else super().__reduce_ex__(protocol)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)

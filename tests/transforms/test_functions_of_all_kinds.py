@@ -1,5 +1,7 @@
 """Transforms among Variables, tapes and compiled functions; and what they refuse."""
 
+import copy
+import pickle
 from collections import OrderedDict
 
 import numpy as np
@@ -317,3 +319,45 @@ def test_what_is_beside_the_arguments_takes_no_part_in_their_gradients():
     assert od.grad(fn)(np.array([1.0, 2.0])).tolist() == [3.0, 1.0]
     assert od.jacobian(lambda v: v * w)(np.array([1.0, 2.0])).tolist() == [[3.0, 0.0], [0.0, 1.0]]
     assert w.grad is None
+
+
+# ------------------------------------------------------------------ pickles
+
+
+@od.custom_vjp
+def doubled(x):
+    return x * 2.0
+
+
+@od.checkpoint
+def tripled(x):
+    """Three of them."""
+    return x * 3.0
+
+
+class Holder:
+    @od.custom_vjp
+    def halved(self, x):
+        return x / 2.0
+
+    @od.checkpoint
+    def squared(self, x):
+        return x * x
+
+
+DECORATED = [doubled, tripled, Holder.halved, Holder.squared]
+
+
+@pytest.mark.parametrize("fn", DECORATED, ids=["rules", "piece", "method", "piece of a method"])
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_what_was_decorated_is_pickled_by_its_name(fn, protocol):
+    assert pickle.loads(pickle.dumps(fn, protocol)) is fn
+    assert copy.copy(fn) is copy.deepcopy(fn) is fn
+
+
+def test_rules_of_a_function_under_another_name_are_copied_with_it():
+    other = od.custom_vjp(tripled)
+    other.defvjp(lambda x: (x * 3.0, None), lambda residuals, g: (g * 30.0,))
+    found = copy.deepcopy(other)
+    assert found is not other
+    assert float(od.grad(found)(1.0)) == 30.0
