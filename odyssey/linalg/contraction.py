@@ -109,8 +109,7 @@ def _contracted_natively(build: Any, x: Any, y: Any, subscripts: str) -> Any:
         batch, left, summed = product.counts
     heads, rows, inner = a.shape[:batch], a.shape[batch : batch + left], a.shape[batch + left :]
     columns = b.shape[batch + summed :]
-    # Matrices of complex numbers are for BLAS, which ``product`` leaves to a call.
-    if not summed or dtype.kind not in "fc" or (dtype.kind == "c" and not (rows and columns)):
+    if not summed or dtype.kind not in "fc":
         tall = build.reshape(a, (*heads, *rows, *inner, *(1,) * len(columns)))
         wide = mul(tall, build.reshape(b, (*heads, *(1,) * left, *inner, *columns)))
         folded = range(batch + left, batch + left + summed)

@@ -79,7 +79,7 @@ def _column(v: Any) -> Any:
 
 
 def _natively(build: Any, x: Any, y: Any) -> Any:
-    if np.result_type(x.dtype, y.dtype).char not in "efd":
+    if np.result_type(x.dtype, y.dtype).char not in "efdFD":
         return NotImplemented
     shape = _matmul_spec(Spec(x.shape, x.dtype), Spec(y.shape, y.dtype)).shape
     left = build.reshape(x, (1, *x.shape)) if x.ndim == 1 else x

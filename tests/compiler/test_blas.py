@@ -14,7 +14,7 @@ from odyssey.compiler.machine.native import load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
-NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
+NAMES = [f"{letter}{name}" for name in ("gemm", "gemv") for letter in "sdcz"]
 CONJUGATED = 113
 
 
@@ -140,17 +140,22 @@ def test_a_program_multiplies_matrices_of_any_order_turned_or_conjugated(functio
         assert np.array_equal(c.base[:, n:], edge[1])
 
 
-@pytest.mark.parametrize("letter", "sd")
+@pytest.mark.parametrize("letter", "sdcz")
 def test_matrices_times_vectors_with_steps(functions, letter):
     call = module._callable(f"{letter}gemv", functions.addresses[f"ody_{letter}gemv"])
     rng = np.random.default_rng(4)
     for order, ta in itertools.product((ROWS, COLUMNS), (PLAIN, TRANSPOSED, CONJUGATED)):
         m, k = rng.integers(2, 7, 2).tolist()
-        a, lda, meant = stored(rng, m, k, "f" if letter == "s" else "d", order, ta)
+        dtype = "fdFD"["sdcz".index(letter)]
+        a, lda, meant = stored(rng, m, k, dtype, order, ta)
         x = rng.integers(-9, 9, 3 * k).astype(a.dtype)[::3]
         y = rng.integers(-9, 9, 2 * m).astype(a.dtype)[::2]
+        if letter in "cz":
+            x += 1j * rng.integers(-9, 9, k)
+            y += 1j * rng.integers(-9, 9, m)
         expected = 2 * by_hand(meant, x[:, None])[:, 0] - 3 * y
-        given = (2, a.ctypes.data, lda, x.ctypes.data, 3, -3, y.ctypes.data, 2)
+        first, second = module._given(np.array([2, -3], a.dtype))
+        given = (first, a.ctypes.data, lda, x.ctypes.data, 3, second, y.ctypes.data, 2)
         call(order, ta, *a.shape, *given)
         assert np.array_equal(y, expected), (order, ta)
 

@@ -144,6 +144,19 @@ def test_convolutions_read_windows_within_their_images(size, channels, padding, 
     assert looks.count() > 100
 
 
+@pytest.mark.parametrize("shapes", [((40, 50), (50, 30)), ((70, 80), (80,)), ((3, 1, 80), (80, 9))])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_products_of_complex_matrices_and_vectors_keep_within_them(shapes, dtype):
+    x, y = (RNG.normal(size=(*shape, 2)).astype(dtype) @ [1, 1j] for shape in shapes)
+    turned = np.ascontiguousarray(x.T), y
+
+    with within_bounds() as looks:
+        for step, args in (lambda x, y: x @ y, (x, y)), (lambda x, y: x.T @ y, turned):
+            if step(*args).shape == (x @ y).shape:
+                check(step, [args] * 3)
+    assert looks.count() > 0
+
+
 @pytest.mark.parametrize("layout", ["turned", "reversed", "every other"])
 def test_states_that_lie_apart_in_memory_are_touched_where_they_are(layout):
     base = np.zeros((12, 18))

@@ -159,13 +159,48 @@ def test_arrays_of_complex_numbers_are_moved_and_summed_as_in_eager_calls(name, 
     check(CALLS[name], turned)
 
 
-def test_products_of_complex_matrices_are_called_and_all_else_is_not():
-    compiled = od.compile(lambda x, y: (x @ y) * 2j)
-    x = normal(4, 4)
-    for _ in range(3):
-        compiled(x, x)
-    assert "there is no code for complex numbers" in compiled.explain(x, x)
-    assert "multiply" in compiled.explain(x, x)
+SHAPES = [
+    *(((2, 2), (2, 2)), ((60, 2, 2), (60, 2, 2)), ((40, 50), (50, 30)), ((3, 20, 30), (30, 40))),
+    *(((200,), (200,)), ((70, 90), (90,)), ((90,), (90, 70)), ((4, 1, 90), (4, 90, 70))),
+    *(((0, 3), (3, 2)), ((2, 0), (0, 3))),
+]
+
+
+@by_dtype
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_products_of_complex_matrices_and_their_gradients_are_native(shapes, dtype):
+    def loss(x, y):
+        product = x @ y
+        return ops.sum(ops.real(product * ops.conj(product)))
+
+    def both(x, y):
+        return (x @ y) * 2j, od.grad(loss, argnums=(0, 1))(x, y)
+
+    compiled = od.compile(both)
+    for seed in range(3):
+        x, y = (normal(*shape, dtype=dtype, seed=seed + k) for k, shape in enumerate(shapes))
+        product, gradients = compiled(x, y)
+        wide = x.astype("complex128"), y.astype("complex128")
+        wanted = both(*wide)
+        for got, like in zip((product, *gradients), (wanted[0], *wanted[1]), strict=True):
+            assert got.dtype == dtype
+            # Sums of up to 200 terms, twice.
+            error = 200 * np.finfo(dtype).eps * np.abs(like).max(initial=0.0)
+            np.testing.assert_allclose(got, like, rtol=0, atol=error)
+    assert is_native(compiled, x, y)
+
+
+def test_a_complex_momentum_to_which_a_product_is_added_is_that_of_eager_steps():
+    def step(v, x, y):
+        v.assign(v * (0.5 + 0.25j) + x @ y)
+
+    x, y, start = normal(20, 30), normal(30, 25), normal(20, 25)
+    eager, native = Variable(start.copy()), Variable(start.copy())
+    compiled = od.compile(step)
+    for _ in range(4):
+        step(eager, x, y)
+        compiled(native, x, y)
+    np.testing.assert_allclose(native.numpy(), eager.numpy(), rtol=1e-13)
 
 
 def training(dtype):

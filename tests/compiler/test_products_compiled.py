@@ -66,13 +66,19 @@ AFTER = {
 }
 
 
+def whole(rng, shape, dtype):
+    """Whole numbers; of complex ones both parts."""
+    made = rng.integers(-5, 6, shape).astype(dtype)
+    return made + made.dtype.type(1j) * rng.integers(-5, 6, shape) if dtype in "FD" else made
+
+
 def check(kinds, sizes, batches, after, dtype, rng):
     m, n, k = sizes
     (of_a, see_a), (of_b, see_b) = (
         seen(kind, (*batch, *shape))
         for kind, batch, shape in zip(kinds, batches, ((m, k), (k, n)), strict=True)
     )
-    x, y = (rng.integers(-5, 6, shape).astype(dtype) for shape in (of_a, of_b))
+    x, y = (whole(rng, shape, dtype) for shape in (of_a, of_b))
 
     def function(x, y):
         return AFTER[after](see_a(x) @ see_b(y))
@@ -88,7 +94,7 @@ def test_products_of_any_views_are_those_of_numpy(chunk):
         batch = choose.choice([(), (2,), (3, 2)])
         batches = choose.choice([(batch, batch), (batch, ()), ((), batch)])
         kinds = choose.choices(VIEWS, k=2)
-        check(kinds, sizes, batches, choose.choice([*AFTER]), choose.choice("fd"), rng)
+        check(kinds, sizes, batches, choose.choice([*AFTER]), choose.choice("fdFD"), rng)
 
 
 @pytest.mark.parametrize("kind", VIEWS)
@@ -96,15 +102,17 @@ def test_single_rows_and_columns_of_a_batch_are_multiplied_where_they_lie(kind):
     # Large enough for BLAS: a batch of them is no matrix where each of them is one.
     rng = np.random.default_rng(1)
     for other in [(2,), ()]:
-        check((kind, "plain"), (1, 150, 33), ((2,), other), "itself", "d", rng)
-        check(("plain", kind), (150, 1, 33), (other, (2,)), "turned", "f", rng)
+        for double, single in ("df", "DF"):
+            check((kind, "plain"), (1, 150, 33), ((2,), other), "itself", double, rng)
+            check(("plain", kind), (150, 1, 33), (other, (2,)), "turned", single, rng)
 
 
+@pytest.mark.parametrize("dtype", "dD")
 @pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
 @pytest.mark.parametrize("m", [1, 20])
-def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned):
+def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned, dtype):
     rng = np.random.default_rng(2)
-    x, y, before = (rng.integers(-5, 6, s).astype("d") for s in ((m, 30), (30, 25), (m, 25)))
+    x, y, before = (whole(rng, s, dtype) for s in ((m, 30), (30, 25), (m, 25)))
     v = od.Variable(before.T.copy() if turned else before.copy())
 
     def step(x, y):

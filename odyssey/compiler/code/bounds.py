@@ -29,7 +29,8 @@ _MASKED = re.compile(
     r"(  (?:%\w+ = )?call [^@]*@llvm\.masked\.(load|store)\.v\d+f(\d+)\.p0\([^%]*?"
     r"(?:<[^>]*> %\w+, )?ptr )(%\w+)(, .*<\d+ x i1> (%\w+).*)"
 )
-_GEMM = re.compile(r"  call void @ody_([sd])gemm\((.*)\)")
+_GEMM = re.compile(r"  call void @ody_([sdcz])gemm\((.*)\)")
+_GEMV = re.compile(r"  call void @ody_([sdcz])gemv\((.*)\)")
 _MOVE = re.compile(r"  call void @llvm\.memmove[^(]*\(ptr (%\w+), ptr (%\w+), i64 (\d+), .*\)")
 _AS_IT_IS = 111
 
@@ -139,6 +140,10 @@ class _Text:
         if found is not None:
             self._unless_outside(line, _of_product(found[1], found[2]))
             return
+        found = _GEMV.match(line)
+        if found is not None:
+            self._unless_outside(line, _of_vector(found[1], found[2]))
+            return
         found = _MOVE.match(line)
         if found is not None:
             to, source, length = found.groups()
@@ -190,12 +195,28 @@ def _size(type: str) -> int:
     return _SIZES[type]
 
 
+_BYTES = {"s": 4, "d": 8, "c": 8, "z": 16}
+
+
+def _of_vector(letter: str, given: str) -> list[tuple[str, int, int]]:
+    """The same of a product with a vector."""
+    words = [word.split()[-1] for word in given.split(", ")]
+    how, rows, columns = (int(word) for word in words[1:4])
+    a, step, x, step_x, _, y, step_y = words[5:]
+    long, short = (columns, rows) if how == _AS_IT_IS else (rows, columns)
+    return [
+        (a, ((rows - 1) * int(step) + columns) * _BYTES[letter], 0),
+        (x, ((long - 1) * int(step_x) + 1) * _BYTES[letter], 0),
+        (y, ((short - 1) * int(step_y) + 1) * _BYTES[letter], 1),
+    ]
+
+
 def _of_product(letter: str, given: str) -> list[tuple[str, int, int]]:
     """Of operands and result of a product: pointer, bytes from there on, whether written."""
     words = [word.split()[-1] for word in given.split(", ")]
     how_a, how_b, m, n, k = (int(word) for word in words[1:6])
     a, step_a, b, step_b, _, c, step_c = words[7:]
-    size = {"s": 4, "d": 8}[letter]
+    size = _BYTES[letter]
 
     def bytes_of(rows: int, columns: int, step: str) -> int:
         return ((rows - 1) * int(step) + columns) * size

@@ -15,7 +15,7 @@ from odyssey.compiler.code.clocks import clock
 from odyssey.compiler.code.cutting import time_of
 from odyssey.compiler.code.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.code.given import Taken
-from odyssey.compiler.code.products import Product
+from odyssey.compiler.code.products import LETTERS, Product
 from odyssey.compiler.code.routine import METADATA, Routine
 from odyssey.compiler.code.scans import Scan
 from odyssey.compiler.code.shared_loops import SharedLoops
@@ -54,9 +54,17 @@ class Module(NamedTuple):
 
 
 _BLAS = {
-    f"ody_{letter}gemm": f"declare void @ody_{letter}gemm(i32, i32, i32, i64, i64, i64, {number}, "
+    f"ody_{letter}{name}": f"declare void @ody_{letter}{name}({sizes}, {number}, "
     f"ptr, i64, ptr, i64, {number}, ptr, i64)"
-    for letter, number in (("s", "float"), ("d", "double"))
+    for letter, number in (("s", "float"), ("d", "double"), ("c", "ptr"), ("z", "ptr"))
+    for name, sizes in (("gemm", "i32, i32, i32, i64, i64, i64"), ("gemv", "i32, i32, i64, i64"))
+}
+# What BLAS is told of products of complex numbers, by address.
+_SCALARS = {
+    f"@ody_{value}_{type}": f"@ody_{value}_{type} = private constant [2 x {part}] "
+    f"[{part} {value}.0, {part} 0.0]"
+    for type, part in (("c8", "float"), ("c16", "double"))
+    for value in (0, 1)
 }
 
 _POOL = (
@@ -227,13 +235,11 @@ def emit(
                 driver.place(plan.home(node).buffer)
             continue
         if any(n.size for n in kernel.nodes) or kernel.kind == "product":
-            known = (
-                kernel.kind != "product" or f"ody_{'sd'[kernel.nodes[0].type == 'f8']}gemm" in blas
-            )
             # Into how many blocks a loop is cut hangs on its length.
             alone = bounds or (plan.varies and _varies(kernel))
             routine: Routine
             if kernel.kind == "product":
+                known = f"ody_{LETTERS[kernel.nodes[0].type]}gemm" in blas
                 routine = Product(plan, kernel, known, alone)
             else:
                 made = Scan if kernel.kind == "scan" else SharedLoops
@@ -282,6 +288,7 @@ def _freed(name: str) -> list[str]:
 def _declared(text: str) -> str:
     """Declare the products that are called, and the pool."""
     lines = [line for name, line in _BLAS.items() if f"call void @{name}(" in text]
+    lines += [line for name, line in _SCALARS.items() if f"ptr {name}," in text]
     if "@ody_own" in text:
         lines += _POOL
     return "\n".join(lines)

@@ -9,12 +9,13 @@ from odyssey.compiler.code.cutting import Cut, cut, part_of_product, time_of
 from odyssey.compiler.code.tiles import Operand, Result, Sizes, Tiles
 from odyssey.compiler.machine.blas import largest_size
 from odyssey.compiler.numbers.ir import LLVM, Word
+from odyssey.compiler.numbers.ir_types import PARTS
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.planning import Home, Plan
 from odyssey.compiler.plan.views import View
 from odyssey.compiler.plan.windowed import STEPS, Inner, inner_of
 
-__all__ = ["Product"]
+__all__ = ["LETTERS", "Product"]
 
 # Below so many multiplications a call of BLAS costs more than loops.
 SMALL = 4096
@@ -23,7 +24,8 @@ LONGEST = 32
 # From so many multiplications on libraries take threads of their own.
 _LONE = 1 << 17
 _ROW_MAJOR, _AS_IT_IS, _TRANSPOSED = 101, 111, 112
-_LETTERS = {"f4": "s", "f8": "d"}
+LETTERS = {"f4": "s", "f8": "d", "c8": "c", "c16": "z"}
+"""By the type of a product the letter with which BLAS's function for it begins."""
 
 
 class Product(Tiles):
@@ -244,6 +246,8 @@ class Product(Tiles):
         reach = max(map(int, (m, n, k, *(step for pair in strides for step in pair))))
         if few or k <= 1 or not self.blas or reach > largest_size():
             self._loops([place(0), place(1), place(2)], (m, n, k), strides)
+        elif self.type in PARTS and min(m, n) == 1:
+            self._call_with_vector(place, (m, n, k), strides)
         else:
             self._call(place, (m, n, k), strides)
 
@@ -259,15 +263,15 @@ class Product(Tiles):
             sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
         how_a, step_a = _leading(sa, (m, k))
         how_b, step_b = _leading(sb, (k, n))
-        kind, letter = LLVM[self.type], _LETTERS[self.type]
-        one, beta = (self.code.const(self.type, v).text for v in (1.0, self.beta))
+        letter = LETTERS[self.type]
+        one, beta = self._scalar(1.0), self._scalar(self.beta)
         step_c = max(sc[0] if m > 1 else n, n)
 
         def call(m: int | str, n: int | str, a: str, b: str, c: str) -> None:
             self.code.line(
                 f"call void @ody_{letter}gemm(i32 {_ROW_MAJOR}, i32 {how_a}, i32 {how_b}, i64 {m}, "
-                f"i64 {n}, i64 {k}, {kind} {one}, ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}, "
-                f"{kind} {beta}, ptr {c}, i64 {step_c})"
+                f"i64 {n}, i64 {k}, {one}, ptr {a}, i64 {step_a}, ptr {b}, i64 {step_b}, "
+                f"{beta}, ptr {c}, i64 {step_c})"
             )
 
         def whole() -> None:
@@ -289,6 +293,36 @@ class Product(Tiles):
         else:
             self._or_blocks(max(m, n), size, whole, block, False)
 
+    def _call_with_vector(
+        self,
+        place: Callable[[int], str],
+        sizes: tuple[int, int, int],
+        strides: list[tuple[int, ...]],
+    ) -> None:
+        """A product with a vector, of complex numbers: of others OpenBLAS sees that itself."""
+        (a, b, c), (m, n, k), (sa, sb, sc) = (0, 1, 2), sizes, strides
+        if n > 1:  # the product of the transposes, in the other order
+            a, b, m = b, a, n
+            sa, sb, sc = sb[::-1], sa[::-1], sc[::-1]
+        how, step = _leading(sa, (m, k))
+        rows, columns = (m, k) if how == _AS_IT_IS else (k, m)
+
+        def whole() -> None:
+            self.code.line(
+                f"call void @ody_{LETTERS[self.type]}gemv(i32 {_ROW_MAJOR}, i32 {how}, i64 {rows}, "
+                f"i64 {columns}, {self._scalar(1.0)}, ptr {place(a)}, i64 {step}, ptr {place(b)}, "
+                f"i64 {sb[0]}, {self._scalar(0.0)}, ptr {place(c)}, "
+                f"i64 {sc[0] if m > 1 else 1})"
+            )
+
+        self._in_step(whole, m * k)
+
+    def _scalar(self, value: float) -> str:
+        """A scalar as BLAS takes it: of complex numbers its address."""
+        if self.type in PARTS:
+            return f"ptr @ody_{int(value)}_{self.type}"
+        return f"{LLVM[self.type]} {self.code.const(self.type, value).text}"
+
     def _loops(
         self, places: list[str], sizes: tuple[int, int, int], strides: list[tuple[int, ...]]
     ) -> None:
@@ -307,7 +341,10 @@ class Product(Tiles):
             total = code.const(kind, 0.0)
             for x in range(k):
                 u, v = term(i, j, x)
-                total = u * v if x == 0 else code.intrinsic("fma", u, v, total)
+                if x == 0 or kind in PARTS:
+                    total = u * v if x == 0 else u * v + total
+                else:
+                    total = code.intrinsic("fma", u, v, total)
             to = self.address(kind, c, [(i, sc[0]), (j, sc[1])], 0)
             if self.beta:
                 total = code.load(kind, to) * self.beta + total

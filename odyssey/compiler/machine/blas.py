@@ -37,7 +37,7 @@ ROWS, COLUMNS = 101, 102
 PLAIN, TRANSPOSED = 111, 112
 """What ``ta`` and ``tb`` may be: whether a matrix is turned."""
 
-_NAMES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
+_NAMES = tuple(f"{letter}{what}" for what in ("gemm", "gemv") for letter in "sdcz")
 _DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 _TYPES = {"s": "float", "d": "double", "c": "ptr", "z": "ptr"}
 
@@ -324,13 +324,17 @@ def _matrices(
 def _vectors(call: Callable[..., None], dtype: np.dtype[Any], order: int, ta: int) -> bool:
     a, lda = _part(_M, _K, dtype, order, ta)
     x = np.arange(1, 1 + 2 * _K).astype(dtype)[::2]
+    if dtype.kind == "c":
+        x.imag = 2 - np.arange(_K)
     out = np.zeros(3 * _M, dtype)[::3]
     alpha, beta, onto = _ROUNDS[order]
     out[...] = onto
     sizes = (_M, _K) if ta == PLAIN else (_K, _M)
+    scalars = np.array([alpha, beta], dtype)
+    first, second = _given(scalars)
     call(
-        *(order, ta, *sizes, alpha, a.ctypes.data, lda),
-        *(x.ctypes.data, 2, beta, out.ctypes.data, 3),
+        *(order, ta, *sizes, first, a.ctypes.data, lda),
+        *(x.ctypes.data, 2, second, out.ctypes.data, 3),
     )
     return np.array_equal(out, alpha * (a @ x) + (onto if beta else 0))
 

@@ -50,13 +50,7 @@ class Folding:
         return found
 
     def product(self, a: Any, b: Any) -> Symbol:
-        """Products of matrices of one floating dtype; leading axes broadcast.
-
-        Raises:
-            DTypeError: of complex matrices.
-        """
-        if self.node(a).type in PARTS:
-            raise DTypeError("product: no native code for complex numbers")
+        """Products of matrices of one floating or complex dtype; leading axes broadcast."""
         left, right = self.node(a), self.node(b)
         if left.type == "f2":  # as NumPy does, which adds in single precision
             made = self.nodes.product(*(self.nodes.cast(n, "f4") for n in (left, right)))

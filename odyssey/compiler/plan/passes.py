@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odyssey.compiler.numbers.ir_types import PARTS
 from odyssey.compiler.plan.meanings import is_step, meaning
 from odyssey.compiler.plan.nodes import Node, Nodes
 from odyssey.compiler.plan.rewriting import live, rebuilt, replaced
@@ -133,7 +134,7 @@ def _added_to(
         base = _unshaped(g, users)
         if len(users[base.id]) != 1 or base.kind != "product" or base.detail[1] != 0.0:
             continue
-        if base.size <= _FEW or len(base.shape) != 2:
+        if base.size <= _FEW or len(base.shape) != 2 or base.type in PARTS:
             continue
         factor = _factor(scaled, state, users)
         if factor is not None and base.shape == state.shape and base.type == state.type:
