@@ -190,6 +190,22 @@ def test_products_of_complex_matrices_and_their_gradients_are_native(shapes, dty
     assert is_native(compiled, x, y)
 
 
+STRANGE = [complex(np.inf, 0), complex(np.inf, -np.inf), complex(0, np.nan), 1e200 - 1e200j]
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=str)
+def test_products_of_infinite_complex_matrices_are_as_strange_as_those_of_numpy(value):
+    compiled = od.compile(lambda x, y: (x @ y, x @ y[0], x[0] @ y))
+    for copies in (1, 1, 10):  # in loops, and by the library
+        x = np.tile(np.array([[value, 1], [0, 1j]]), (copies, copies))
+        y = np.tile(np.array([[1 + 1j, 2], [1e200, 0]]), (copies, copies))
+        with np.errstate(all="ignore"):
+            for _ in range(2):
+                for got, wanted in zip(compiled(x, y), (x @ y, x @ y[0], x[0] @ y), strict=True):
+                    for part in (np.real, np.imag):
+                        np.testing.assert_allclose(part(got), part(wanted), rtol=1e-14)
+
+
 def test_a_complex_momentum_to_which_a_product_is_added_is_that_of_eager_steps():
     def step(v, x, y):
         v.assign(v * (0.5 + 0.25j) + x @ y)

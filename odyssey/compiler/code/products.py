@@ -345,6 +345,8 @@ class Product(Tiles):
                     total = u * v if x == 0 else u * v + total
                 else:
                     total = code.intrinsic("fma", u, v, total)
+            if kind in PARTS and k:
+                total = total * code.const(kind, 1.0)  # as BLAS does: of infinities that is NaN
             to = self.address(kind, c, [(i, sc[0]), (j, sc[1])], 0)
             if self.beta:
                 total = code.load(kind, to) * self.beta + total
