@@ -112,6 +112,8 @@ def _step(code: Code, kind: str, name: str, given: list[Any]) -> Word:
             answers = [code.const(kind, w) for w in answers]
         return code.select(condition, *answers)
     if name.startswith("math."):
+        parts = kind in PARTS and any(isinstance(w, Word) and w.type not in PARTS for w in given)
+        kind = PARTS[kind] if parts else kind  # numbers beside parts of complex ones are parts
         words = [w if isinstance(w, Word) else code.const(kind, w) for w in given]
         return function(code, name.removeprefix("math."), *words)
     found: Word = _OPERATORS[name](*given)

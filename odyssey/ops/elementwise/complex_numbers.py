@@ -66,6 +66,25 @@ def _sign(x: Any) -> Any:
     return out
 
 
+def _step(x: Any) -> Any:
+    """The sign of a real number."""
+    return select(x > T(0), T(1), select(x < T(0), T(-1), select(x == T(0), T(0), x)))
+
+
+def _direction(x: Any) -> Any:
+    """That of a complex number, as ``_sign`` has it."""
+    size, a, b = math.fabs(x), x.real, x.imag
+    far, endless, beside = size == math.inf, abs(a) == math.inf, abs(b) == math.inf
+    near = math.fabs(T(a * 0.25, b * 0.25))
+    along, across = (
+        select(far & ~endless & ~beside, part * 0.25 / near, part / size) for part in (a, b)
+    )
+    along = select(far & endless, math.copysign(1.0, a), select(far & beside, 0.0, along))
+    across = select(far & beside, math.copysign(1.0, b), select(far & endless, 0.0, across))
+    along = select(endless & beside, math.nan, select(size == 0, 0.0, along))
+    return T(along, select((endless & beside) | (size == 0), 0.0, across))
+
+
 def _sign_rule(g: Any, x: Any, out: Any) -> Any:
     if x.dtype.kind != "c":
         return zeros_like(g)
@@ -89,7 +108,7 @@ def _per_radius(turn: Any, x: Any) -> Any:
     masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
-    scalar=lambda x: select(x > T(0), T(1), select(x < T(0), T(-1), select(x == T(0), T(0), x))),
+    scalar=lambda x: _direction(x) if T.kind == "c" else _step(x),
     vjp={"x": _sign_rule},
     jvp={"x": _sign_forward},
     kinks="0 everywhere for real numbers, at 0 too; NaN at 0 for complex numbers",
@@ -147,6 +166,10 @@ def _turning(x: Any, deg: bool) -> Any:
     return mul(-1j * _degrees(deg), turn)
 
 
+def _angle_of(x: Any) -> Any:
+    return math.atan2(x.imag, x.real) if T.kind == "c" else math.atan2(T(0), x)
+
+
 def _degrees(deg: bool) -> float:
     return 180 / math.pi if deg else 1.0
 
@@ -157,7 +180,7 @@ def _degrees(deg: bool) -> float:
     # Of real numbers it is a step, which chooses nothing.
     masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
-    scalar=lambda x, deg: math.atan2(T(0), x) * T(180 / math.pi if deg else 1),
+    scalar=lambda x, deg: _angle_of(x) * _degrees(deg),
     vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},
     jvp={
         "x": lambda t, x, deg: (
