@@ -19,6 +19,7 @@ BATCH = od.Dim("batch", 1, 4096)
 SIZES = (8, 12, 10, 11, 12, 3, 2, 64, 65, 100, 7, 5, 6, 4, 1, 200, 48, 49)
 WIDTH = 7
 WEIGHTS = np.random.default_rng(3).normal(size=(WIDTH, 3)).astype(np.float32)
+KERNEL = np.random.default_rng(5).normal(size=(4, WIDTH, 3)).astype(np.float32)
 TABLE = od.Variable(np.random.default_rng(4).normal(size=(5, WIDTH)), requires_grad=True)
 OTHER = od.Variable(np.ones((5, WIDTH)))
 
@@ -82,6 +83,7 @@ SEVERAL = {
         (TABLE[0] if x.shape[0] % 3 else OTHER[1]).sum().detach() + x
     ),
     "a multiple of 4": lambda x: ops.reshape(x, (x.shape[0] // 4, 4, WIDTH)).sum(axis=1),
+    "windows along it": lambda x: ops.conv1d(x.T[None] * 2.0, KERNEL, padding=1),
     "a larger of two": lambda x: x * max(x.shape[0], 60),
 }
 

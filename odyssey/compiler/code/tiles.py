@@ -103,9 +103,10 @@ class Tiles(Routine):
         lanes, room = self._lanes, registers().room
         most = _VECTORS if room > 16 else _VECTORS // 2
         *outer, last = zip(sizes.columns, b.outer, c.columns, strict=True)
-        # Short lines are taken several at a time.
+        # Short lines are taken several at a time; one whose length varies is not short.
         line = outer.pop() if outer else (1, 0, 0)
-        lines = max(most // -(-last[0] // lanes), 1)
+        vectors = -(-last[0] // lanes)
+        lines = 1 if vectors > most else most // vectors
 
         def some(block: _Part, part: _Part) -> None:
             vectors = [

@@ -7,6 +7,7 @@ into an order in which views need no copies; what cannot be seen so is copied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from odyssey.compiler.plan.lowering import Lowered
 from odyssey.compiler.plan.nodes import Node, Nodes, copied
@@ -14,7 +15,16 @@ from odyssey.compiler.plan.rewriting import live, replaced
 from odyssey.compiler.plan.views import View
 from odyssey.compiler.plan.windowed import inner_of, lies_well
 
-__all__ = ["Roots", "free_parts", "seen", "settle_products", "settle_views", "strided"]
+__all__ = [
+    "Roots",
+    "free_parts",
+    "part_in",
+    "seen",
+    "settle_products",
+    "settle_views",
+    "strided",
+    "writable",
+]
 
 
 def seen(node: Node, base: View) -> View:
@@ -90,8 +100,10 @@ class Roots:
                 node = base = self.nodes.copy(node, k)
             if k >= len(self.outputs) and k - len(self.outputs) < len(self.states):
                 state = self.states[k - len(self.outputs)]
-                if state in self.strides and base is not node:
-                    node = base = self.nodes.copy(node, k)
+                if state in self.strides:
+                    view = View(node.shape, tuple(self.strides[state]))
+                    if base is not node or not writable(node, view):
+                        node = base = self.nodes.copy(node, k)
                 node = base
             self.all[k] = node
             taken.add(base.id)
@@ -122,7 +134,7 @@ def settle_views(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequence
             base = node.owner
             axes = _axes_to(node.inputs[0], base)
             free = copied(base) and base.id not in roots.taken and base.id not in layout
-            if axes is not None and free:
+            if axes is not None and free and _may_lie(base, View.dense(base.shape, axes)):
                 layout[base.id] = axes
     new: dict[int, Node] = {}
     for node in live(roots.all):
@@ -131,6 +143,31 @@ def settle_views(roots: Roots, leaves: Mapping[int, View]) -> dict[int, Sequence
             new[node.id] = roots.nodes.like(node, [roots.nodes.copy(source, "view")])
     roots.replace(new, layout)
     return layout
+
+
+def writable(node: Node, view: View) -> bool:
+    """Whether a node can be written where it lies: loops write anywhere, BLAS does not."""
+    return node.kind != "product" or inner_of(node) is not None or view.is_matrix()
+
+
+def part_in(whole: View, key: tuple[Any, ...], part: Node) -> tuple[Node, View]:
+    """The node that a part of a join is, and where it lies in the whole."""
+    view = whole.part(key)
+    if len(view.shape) == len(part.shape):  # of a size that varies, it is told here alone
+        view = view._replace(shape=part.shape)
+    while part.kind == "view":
+        axes = part.detail[1]
+        view = view.transpose([axes.index(a) for a in range(len(axes))])
+        part = part.inputs[0]
+    return part, view
+
+
+def _may_lie(node: Node, view: View) -> bool:
+    """Whether a node, or each part of a join, can be written there."""
+    if node.kind != "join":
+        return writable(node, view)
+    pairs = zip(node.inputs, node.work, strict=True)
+    return all(writable(*part_in(view, key, part)) for part, key in pairs)
 
 
 def _in_memory(roots: Roots, node: Node) -> Node:
@@ -222,11 +259,12 @@ def free_parts(roots: Roots) -> None:
     for node in order:
         if node.kind != "join":
             continue
-        inputs = []
-        for k, part in enumerate(node.inputs):
+        inputs, whole = [], View.dense(node.shape)
+        for k, (part, key) in enumerate(zip(node.inputs, node.work, strict=True)):
             base = part.owner
             alone = users[part.id] == 1 and users.get(base.id, 0) == 1
             fits = base.kind in ("map", "product", "fold") and _axes_to(part, base) is not None
+            fits = fits and writable(*part_in(whole, key, part))
             own = fits and alone and base.id not in roots.taken and base.size > 1
             inputs.append(part if own else roots.nodes.copy(part, ("part", node.id, k)))
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):

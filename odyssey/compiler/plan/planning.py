@@ -15,6 +15,7 @@ from typing import NamedTuple
 from odyssey.compiler.plan.arranging import (
     Roots,
     free_parts,
+    part_in,
     seen,
     settle_products,
     settle_views,
@@ -232,10 +233,7 @@ class _Housing:
                 if n.id not in homes:
                     self._new(n, "arena")
                 for part, key in zip(n.inputs, n.work, strict=True):
-                    view = homes[n.id].view.part(key)
-                    if len(view.shape) == len(part.shape):
-                        view = view._replace(shape=part.shape)
-                    self._house_part(part, homes[n.id].buffer, view)
+                    self._house_part(homes[n.id].buffer, *part_in(homes[n.id].view, key, part))
         for n in fused.order:
             if n.id not in homes and n.id in fused.stored and n.kind != "call":
                 self._new(n, "arena")
@@ -268,10 +266,7 @@ class _Housing:
         size = int(SIZES.get(n.type, 0) * n.size)  # what overlaps is asked of numbers as they are
         self.plan.homes[n.id] = Home(Buffer(kind, index, size), view)
 
-    def _house_part(self, part: Node, buffer: Buffer, view: View) -> None:
-        while part.kind == "view":
-            view = view.transpose(_inverse(part.detail[1]))
-            part = part.inputs[0]
+    def _house_part(self, buffer: Buffer, part: Node, view: View) -> None:
         if part.id in self.plan.homes:
             raise OdysseyError("compile: a part of a whole has a place of its own")
         self.plan.homes[part.id] = Home(buffer, view)
@@ -385,10 +380,6 @@ def is_read_along(made: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
 
 
 # ------------------------------------------------------------------ small things
-
-
-def _inverse(axes: Sequence[int]) -> list[int]:
-    return sorted(range(len(axes)), key=axes.__getitem__)
 
 
 def _aligned(offset: int) -> int:

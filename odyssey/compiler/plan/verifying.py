@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odyssey.compiler.plan.arranging import writable
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import Plan, is_read_along
 
@@ -13,7 +14,8 @@ def verify(made: Plan) -> None:
 
     Raises:
         AssertionError: two values are in one place at one time, or something is read before it is
-            there, or a state is written before all that can fail has been done.
+            there, or a state is written before all that can fail has been done, or a product lies
+            where BLAS cannot write it.
     """
     kernels = made.fused.kernels
     buffers = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "arena"}
@@ -29,6 +31,9 @@ def verify(made: Plan) -> None:
         for node in made.read(kernel):
             source = made.fused.kernel_of.get(node.id)
             assert source is None or source.place < kernel.place, f"{node} is read too early"
+        for node in kernel.nodes:
+            home = made.homes.get(node.id)
+            assert home is None or writable(node, home.view), f"{node} cannot be written there"
     _verify_shared(made)
     barrier = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
     for number, state in made.fused.in_place.items():
