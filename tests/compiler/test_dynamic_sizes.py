@@ -44,6 +44,10 @@ def second_order(x):
     return od.grad(lambda w: (od.grad(inner)(w) ** 2).sum())(WEIGHTS)
 
 
+def zeros_around(column):
+    return np.square(ops.pad(column, ((0, 0), (1, 2))).T[:, None])
+
+
 ONE_PROGRAM = {
     "attention": attention,
     "a gradient": gradient_of_a_leaf,
@@ -83,6 +87,7 @@ SEVERAL = {
         (TABLE[0] if x.shape[0] % 3 else OTHER[1]).sum().detach() + x
     ),
     "a multiple of 4": lambda x: ops.reshape(x, (x.shape[0] // 4, 4, WIDTH)).sum(axis=1),
+    "a column between zeros": lambda x: zeros_around(ops.sort(x[:-1, :1], axis=0)),
     "windows along it": lambda x: ops.conv1d(x.T[None] * 2.0, KERNEL, padding=1),
     "a larger of two": lambda x: x * max(x.shape[0], 60),
 }

@@ -134,7 +134,9 @@ class Lead:
 
 
 def _outline(node: Node) -> tuple[Any, ...]:
-    return node.kind, node.type, len(node.shape), [i.id for i in node.inputs]
+    # What repeats a number at other sizes is a view of another kind where it has one element.
+    how = node.detail[0] if node.kind == "view" else None
+    return node.kind, how, node.type, len(node.shape), [i.id for i in node.inputs]
 
 
 def _ends(low: Lowered) -> tuple[Any, ...]:
