@@ -131,6 +131,17 @@ def test_sizes_that_a_function_treats_apart_are_apart(what):
     assert_same(fn, compiled, (*SIZES, *SIZES, 51, 50, 59, 61), what)
 
 
+@pytest.mark.parametrize("odd", [False, True], ids=["of arrays first", "of numbers first"])
+def test_what_is_a_number_at_some_sizes_and_an_array_at_others_is_what_it_is_to_the_function(odd):
+    def fn(x):
+        return x.sum() if x.shape[0] % 2 == odd else x.sum(axis=0)
+
+    compiled = od.compile(fn, dynamic={"x": {0: BATCH}}, check=True)
+    for n in (9, *SIZES, *SIZES):
+        x = np.ones((n, WIDTH))
+        assert type(compiled(x)) is type(fn(x)), n
+
+
 def network(seed):
     rng = np.random.default_rng(seed)
     shapes = (20, 32), (32,), (32, 10), (10,)

@@ -113,7 +113,7 @@ class _Family:
         misfits: Sizes with programs of their own, and why.
         asked: The numbers that are fixed, by path, and why.
         unseen: How often a run had to show what is returned for others.
-        traced: Where Variables stand in what a trial returns that is for the same as ``seen``.
+        traced: The ``standings`` of what a trial returns that is for the same as ``seen``.
     """
 
     def __init__(self) -> None:

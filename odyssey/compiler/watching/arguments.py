@@ -12,7 +12,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
 from odyssey.refilled import extras
-from odyssey.table.value import Mark, Value, array_of, is_trainable
+from odyssey.table.value import Mark, Traced, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
 from odyssey.variable import Variable
 
@@ -225,13 +225,16 @@ def alike(traced: Any, seen: Any) -> bool:
 
 
 def standings(tree: Any) -> list[Any]:
-    """Where the Variables among leaves stand; None for other leaves."""
+    """Where the Variables among leaves stand; of other leaves, whether they are arrays with axes.
+
+    What has no axes may be a number of NumPy's.
+    """
     return list(map(_standing, leaves(tree)))
 
 
 def _standing(leaf: Any) -> Any:
     if not isinstance(leaf, Value):
-        return None
+        return isinstance(leaf, (ndarray, Traced)) and leaf.ndim > 0
     where = leaf._recording
     return where if isinstance(where, Mark) else "tape"
 
