@@ -12,7 +12,7 @@ from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
 from odyssey.refilled import extras
-from odyssey.table.value import Mark, Traced, Value, array_of, is_trainable
+from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
 from odyssey.variable import Variable
 
@@ -234,7 +234,7 @@ def standings(tree: Any) -> list[Any]:
 
 def _standing(leaf: Any) -> Any:
     if not isinstance(leaf, Value):
-        return isinstance(leaf, (ndarray, Traced)) and leaf.ndim > 0
+        return isinstance(leaf, (ndarray, Symbol)) and leaf.ndim > 0
     where = leaf._recording
     return where if isinstance(where, Mark) else "tape"
 
