@@ -3,6 +3,7 @@
 All numbers are whole and small, so that products are exact in any order.
 """
 
+import itertools
 import random
 
 import numpy as np
@@ -12,6 +13,9 @@ import odyssey as od
 from odyssey import ops
 from odyssey.compiler.calls.running import RAN, Executable
 from odyssey.compiler.code import products
+from support.bounded import within_bounds
+from support.compiled_programs import run
+from support.programs import seeded
 
 # Ordinary runs take one case in three, and soaks the others.
 pytestmark = pytest.mark.share(5)
@@ -58,8 +62,29 @@ VIEWS = (
     "batch last",
 )
 
+
+def placed(down, along):
+    """What puts a product into zeros, so many rows and columns apart; backward where below 0."""
+
+    def after(z):
+        *batch, m, n = z.shape
+        whole = np.zeros((*batch, m * abs(down), n * abs(along)), z.dtype)
+        return od.vjp(lambda v: v[..., ::down, ::along], whole)[1](z)[0]
+
+    return after
+
+
 AFTER = {
     "itself": lambda z: z,
+    "rows first": lambda z: ops.reshape(ops.moveaxis(z, (-2, -1), (0, 1)), (-1,)),
+    "columns first": lambda z: ops.reshape(ops.moveaxis(z, (-1, -2), (0, 1)), (-1,)) * 2.0,
+    "rows reversed": placed(-1, 1),
+    "columns reversed": placed(1, -1),
+    "every other row": placed(2, 1),
+    "few of both": placed(2, -3),
+    "every other column": placed(1, -2),
+    "joined": lambda z: ops.moveaxis(ops.concatenate([z, z * 2.0], -1), (-2, -1), (0, 1)) * 1.0,
+    "joined and turned": lambda z: ops.swapaxes(ops.concatenate([z, z[..., ::-1, :]], -2), -1, -2),
     "turned": lambda z: ops.swapaxes(z, -1, -2),
     "doubled": lambda z: z * 2.0,
     "summed": lambda z: ops.sum(z, tuple(range(z.ndim - 2))) if z.ndim > 2 else z,
@@ -89,7 +114,7 @@ def check(kinds, sizes, batches, after, dtype, rng):
 @pytest.mark.parametrize("chunk", range(3), ids=lambda k: f"seed {k}")
 def test_products_of_any_views_are_those_of_numpy(chunk):
     choose, rng = random.Random(chunk), np.random.default_rng(chunk)
-    for _ in range(20):
+    for _ in range(40):
         sizes = [choose.choice([1, 2, 3, 17, 33, 40]) for _ in range(3)]
         batch = choose.choice([(), (2,), (3, 2)])
         batches = choose.choice([(batch, batch), (batch, ()), ((), batch)])
@@ -128,6 +153,49 @@ def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned, 
     expected = before * 0.5 + x @ y
     assert np.array_equal(v.numpy(), expected.T if turned else expected)
     assert np.array_equal(results[0], x @ y)
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("dtype", "fD")
+def test_a_product_is_written_where_it_belongs_or_copied_there(after, dtype):
+    rng = np.random.default_rng(4)
+    for sizes, batch in itertools.product(
+        [(20, 30, 40), (2, 3, 2), (1, 70, 90)], [(), (3,), (2, 3)]
+    ):
+        check(("plain", "turned"), sizes, (batch, batch), after, dtype, rng)
+
+
+STATES = {
+    "rows reversed": lambda whole: whole[:20, :25][::-1],
+    "columns reversed": lambda whole: whole[:20, :25][:, ::-1],
+    "few of both": lambda whole: whole[::2, ::3],
+    "turned": lambda whole: whole[:25, :20].T,
+    "a part": lambda whole: whole[3:23, 5:30],
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_a_product_becomes_a_state_wherever_that_lies(kind):
+    rng = np.random.default_rng(5)
+    memory = rng.normal(size=(40, 75))
+    before = memory.copy()
+    v = od.Variable(STATES[kind](memory))
+    x, y = rng.integers(-5, 6, (20, 40)).astype("d"), rng.integers(-5, 6, (40, 25)).astype("d")
+    step = od.compile(lambda x, y: v.assign(x @ y))
+    for k in range(1, 5):
+        step(x * k, y)
+        assert np.array_equal(v.numpy(), k * (x @ y))
+    assert step.statistics().native == 3
+    STATES[kind](before)[...] = 4 * (x @ y)
+    assert np.array_equal(memory, before)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_steps_whose_products_all_are_the_librarys(seed, monkeypatch):
+    # Those of small matrices are loops else, which write anywhere.
+    monkeypatch.setattr(products, "SMALL", -1)
+    with within_bounds():
+        run(seeded(1000 + seed, 100), seed)
 
 
 def test_sizes_that_the_library_cannot_be_told_are_multiplied_by_loops(monkeypatch):
