@@ -21,7 +21,6 @@ from odyssey.table.store import MEMORY, store
 from odyssey.table.value import PLAIN, place_of, ticket
 from odyssey.tape.delivery import (
     answers_of,
-    called,
     checked_leaves,
     deliver,
     deliver_in,
@@ -30,6 +29,7 @@ from odyssey.tape.delivery import (
     own,
 )
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.hooks import Hooks, called
 from odyssey.tape.nodes import RawNode
 from odyssey.tape.question import (
     checked,
@@ -98,9 +98,9 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
             "make parameters with requires_grad=True"
         )
     keep = tape.persistent or (retain is not False and flag("backward", "retain", retain))
-    hooks = dict(tape._hooks)
+    hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
-    visit = partial(called, hooks) if hooks else None
+    visit = None if hooks is None else hooks.called
     rest = _pull(tape, since, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
@@ -112,7 +112,8 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
             reached = {i: flip_recorded(g) for i, g in reached.items()}
     if here is not MEMORY:
         gradients = deliver_in(here, r, rest, reached)
-        tape._hooks = hooks
+        if hooks is not None:
+            tape._hooks = hooks.left()
         tape._undelivered = False
     else:
         gradients = deliver(tape, rest, reached, strange, keep, hooks)
@@ -138,7 +139,7 @@ def gradient(
     asked: set[Any] = set(ids)
     asked.discard(None)
     r = recording_of(tape)
-    hooks = dict(tape._hooks)
+    hooks = Hooks(tape) if tape._hooks else None
     shown = graph or bool(hooks) or r.barrier or store() is not MEMORY
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked, shown)
     since = ticket()
@@ -173,7 +174,8 @@ def gradient(
         answer: Any = results
     else:
         answer = results[0] if type(sources) is Variable else unflatten(sources, results)
-    tape._hooks = hooks
+    if hooks is not None:
+        tape._hooks = hooks.left()
     tape._undelivered = False
     if not keep:
         tape._consume()
@@ -205,7 +207,7 @@ def _wanted(
 
 
 def _find(
-    hooks: dict[int, Any], asked: set[int], found: dict[int | None, Any], i: int, g: Any
+    hooks: Hooks | None, asked: set[int], found: dict[int | None, Any], i: int, g: Any
 ) -> Any:
     """Note the cotangent of a source on the way; see ``pull``."""
     g = called(hooks, i, g)

@@ -1,33 +1,30 @@
-"""Handing over what a sweep found: to hooks, to leaves, to who asked."""
+"""Handing over what a sweep found: to leaves, to who asked."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from itertools import starmap
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from odyssey.checks import shown
-from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.commit import run_all
 from odyssey.devices.guard import GUARD
 from odyssey.devices.ownership import owns_memory
-from odyssey.errors import DTypeError, ShapeError, TapeMismatchError
-from odyssey.spec import Spec, fits_kind
-from odyssey.table.store import Store, operand_of
+from odyssey.errors import ShapeError, TapeMismatchError
+from odyssey.spec import Spec
+from odyssey.table.store import Store
 from odyssey.table.value import (
     LEAF,
     Symbol,
     Value,
-    is_constant,
     is_trainable,
-    is_untracked,
     place_of,
 )
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.hooks import Hooks, called
 from odyssey.tape.liveness import measured, references
 from odyssey.tape.recording import Recording
 from odyssey.tape.span import Span, recording_of
@@ -36,7 +33,6 @@ from odyssey.variable import Variable, lent, settled
 
 __all__ = [
     "answers_of",
-    "called",
     "checked_leaves",
     "deliver",
     "deliver_in",
@@ -44,41 +40,6 @@ __all__ = [
     "nothing",
     "own",
 ]
-
-# ------------------------------------------------------------------ to hooks
-
-
-def called(hooks: dict[int, list[Callable[[Any], Any]]], id: int, g: Any) -> Any:
-    """Let the functions given to ``on_gradient`` see, and replace, a complete cotangent."""
-    for fn in hooks.pop(id, ()):
-        new = fn(np.array(flip(g)) if isinstance(g, ARRAY_LIKE) else flip(g))
-        if new is not None:
-            new = _replacement(new, g)
-            if new.shape != g.shape:
-                raise ShapeError(
-                    f"on_gradient: the function returned shape {new.shape} for {g.shape}"
-                )
-            g = flip(new)
-    return g
-
-
-def _replacement(new: Any, g: Any) -> Any:
-    """What a hook returned in the place of ``g``, as an array of its dtype.
-
-    A Variable stays one in a sweep that is recorded, and where it is itself on a tape.
-    """
-    if isinstance(new, Variable) and (
-        is_constant(new) or (is_untracked(new) and isinstance(g, ARRAY_LIKE))
-    ):
-        new = operand_of(new)
-    kept = isinstance(new, (Variable, Symbol))
-    array = new if kept else as_array("on_gradient", "what the function returned", new)
-    if not fits_kind(array.dtype, g.dtype):
-        raise DTypeError(
-            f"on_gradient: the function returned {shown(new)} of {array.dtype} for {g.dtype}"
-        )
-    return array if kept else np.array(array, g.dtype)
-
 
 # ------------------------------------------------------------------ to who asked, and to leaves
 
@@ -192,9 +153,7 @@ def _check_sum(leaf: Value, g: Any) -> None:
             )
 
 
-def checked_leaves(
-    r: Recording, hooks: dict[int, list[Callable[[Any], Any]]], rest: dict[int, Any]
-) -> dict[int, Any]:
+def checked_leaves(r: Recording, hooks: Hooks | None, rest: dict[int, Any]) -> dict[int, Any]:
     """Do all that may fail in a delivery, and return the cotangents of the leaves."""
     checked = {}
     for i, leaf in list(r.leaves.items()):  # functions of users may bring new ones
@@ -217,7 +176,7 @@ def deliver(
     reached: dict[int, Any],
     strange: bool,
     keep: bool,
-    hooks: dict[int, list[Callable[[Any], Any]]],
+    hooks: Hooks | None,
 ) -> Gradients:
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
 
@@ -227,7 +186,7 @@ def deliver(
         reached: Cotangents of results.
         strange: Whether a rule from outside may keep or share what it returned.
         keep: Whether the tape may be swept again.
-        hooks: Those that are left for the next sweep.
+        hooks: Those that the sweep called, None where there were none.
     """
     r = recording_of(tape)
     parts: dict[Any, Any] = {}
@@ -270,11 +229,11 @@ def _added(old: Any, g: Any) -> Any:
     return np.asarray(total) if isinstance(total, np.generic) else total
 
 
-def _flags(tape: Span, keep: bool, hooks: Any) -> list[tuple[Any, str, Any]]:
+def _flags(tape: Span, keep: bool, hooks: Hooks | None) -> list[tuple[Any, str, Any]]:
     """What a tape is told in the same moment in which it hands over: whom, names and values."""
-    if tape._hooks:
+    if hooks is not None:
         return [
-            (tape, "_hooks", hooks),
+            (tape, "_hooks", hooks.left()),
             (tape, "_undelivered", False),
             (tape, "_consumed", not keep),
         ]

@@ -25,6 +25,7 @@ from odyssey.table.value import (
 )
 from odyssey.tape import ask, manual, report
 from odyssey.tape.gradients import Gradients
+from odyssey.tape.hooks import registered
 from odyssey.tape.question import source_of
 from odyssey.tape.report import TapeNode
 from odyssey.tape.span import NoRecording, Span
@@ -306,11 +307,13 @@ class GradientTape(Span, metaclass=_Listed):
     def on_gradient(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(g)`` once, when the cotangent of ``variable`` is complete in the next sweep.
 
-        What it returns, unless None, replaces the cotangent, and must have its shape.
+        What it returns, unless None, replaces the cotangent, and must have its shape. Given during
+        a sweep it is called in that one, if the cotangent is not complete yet.
         """
         id = source_of(self, "on_gradient", variable)
         assert id is not None  # which only stands for constants, and those are refused here
-        self._hooks.setdefault(id, []).append(function("on_gradient", fn))
+        given = registered(function("on_gradient", fn))
+        self._hooks[id] = (*self._hooks.get(id, ()), given)
 
     # -------------------------------------------------------------- reports
 

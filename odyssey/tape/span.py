@@ -84,7 +84,7 @@ class Span(Left):
         self._around: list[weakref.ref[Span]] = []
         # Whether a tape inside of this one was swept: derivatives may well be constants.
         self._derived = False
-        self._hooks: dict[int, list[Callable[[Any], Any]]] = {}
+        self._hooks: dict[int, tuple[Callable[[Any], Any], ...]] = {}
         self._pauses: list[Any] = []  # blocks of no_recording that are open
         # In this order: a tape that is interrupted here stays consumed, or its recording dead.
         self._recording = recording

@@ -272,3 +272,68 @@ def test_on_gradient_works_on_a_recorded_sweep():
     # twice 4 x^3, whose derivative is 24 x^2
     assert float(slope) == 64.0
     assert float(tape.gradient(slope, x)) == 96.0
+
+
+@pytest.mark.parametrize("sweep", ["backward", "gradient", "create_graph"])
+def test_a_hook_that_gives_itself_again_is_called_once_a_sweep(sweep):
+    x, seen = wide(3.0), []
+    with GradientTape(persistent=True) as tape:
+        middle = x * x
+        y = middle * middle
+
+    def hook(g):
+        seen.append(g.item())
+        assert len(seen) < 5  # rather than for ever
+        tape.on_gradient(middle, hook)
+
+    tape.on_gradient(middle, hook)
+    for calls in (1, 2, 3):
+        if sweep == "backward":
+            tape.backward(y)
+        else:
+            tape.gradient(y, x, create_graph=sweep == "create_graph")
+        assert seen == [18.0] * calls
+
+
+@pytest.mark.parametrize("sweep", ["backward", "gradient"])
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "once"])
+def test_a_hook_given_during_a_sweep_is_called_in_it_where_it_has_yet_to_come_by(sweep, persistent):
+    x = wide(3.0)
+    with GradientTape(persistent=persistent) as tape:
+        middle = x * x
+        y = middle * middle
+    tape.on_gradient(middle, lambda g: tape.on_gradient(x, lambda g: g * 10.0))
+    ask = {"backward": lambda: tape.backward(y)[x], "gradient": lambda: tape.gradient(y, x)}[sweep]
+    assert float(ask()) == 1080.0
+    if persistent:
+        assert float(ask()) == 108.0
+
+
+def test_a_hook_given_during_a_sweep_that_is_past_it_waits_for_the_next():
+    x = wide(3.0)
+    with GradientTape(persistent=True) as tape:
+        first = x * x
+        second = first * 1.0
+        y = second * 1.0
+    tape.on_gradient(first, lambda g: tape.on_gradient(second, lambda g: g * 10.0))
+    assert [float(tape.gradient(y, x)) for _ in range(3)] == [6.0, 60.0, 6.0]
+
+
+def test_a_refused_sweep_keeps_its_hooks_and_those_given_in_it():
+    x, seen = wide(3.0), []
+    with GradientTape(persistent=True) as tape:
+        middle = x * x
+        y = middle * 1.0
+
+    def fail(g):
+        if not seen:
+            seen.append("failed")
+            tape.on_gradient(x, lambda g: seen.append("leaf"))
+            raise KeyError("mine")
+
+    tape.on_gradient(middle, fail)
+    with pytest.raises(KeyError, match="mine"):
+        tape.backward(y)
+    tape.backward(y)
+    tape.backward(y)
+    assert seen == ["failed", "leaf"]
