@@ -24,6 +24,7 @@ __all__ = [
     "aligned_zeros",
     "as_array",
     "complaint",
+    "gives_array",
     "leads",
     "native",
     "native_dtype",
@@ -56,6 +57,9 @@ _ARITHMETIC = (
     "__eq__",
 )
 _NUMBERS = frozenset({bool, int, float, complex})
+
+# What NumPy asks a value for that is an array of another library.
+_GIVING = ("__array__", "__array_interface__", "__array_struct__")
 
 
 class ForeignContainerError(DTypeError):
@@ -117,6 +121,15 @@ def complaint(who: str, what: str, value: Any) -> DTypeError | None:
     except DTypeError as error:
         return error
     return None
+
+
+def gives_array(value: Any) -> bool:
+    """Whether a value is an array, NumPy's or of a library whose arrays become NumPy's.
+
+    >>> gives_array(np.float32(1.0)), gives_array([1.0])
+    (True, False)
+    """
+    return isinstance(value, ARRAY_LIKE) or any(hasattr(type(value), name) for name in _GIVING)
 
 
 def native(array: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import function, stands_by_name
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, gives_array, refuse
 from odyssey.devices.ownership import apart, frozen
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.fit import fit
@@ -52,7 +52,8 @@ class custom_vjp:
     derivative than the sweep would find. Use it as a decorator, then give the two rules:
 
     * ``forward(*args) -> (out, residuals)`` runs in the place of the function where a tape
-      records. It is given plain arrays, and keeps what ``backward`` will need.
+      records. It is given plain arrays, and keeps what ``backward`` will need, which may be objects
+      of another library. Arrays of another library that ``out`` holds become NumPy's.
     * ``backward(residuals, g) -> gradients`` is given the cotangent in the tree of ``out``, and
       returns a tuple with one gradient for each argument, in its tree; None stands for zero.
       Complex cotangents and gradients are conjugated as those of ``tape.gradient`` are.
@@ -192,7 +193,7 @@ class _Call:
         rest = [recording.hold(a) for k, a in enumerate(arrays) if k not in self.inputs]
         # What a Variable gave is kept as the Variable's own, with no lock or copy.
         own = {id(arrays[k]): data_of(values[k]) for k in self.inputs}
-        saved = [_array(leaf) for leaf in leaves(residuals)]
+        saved = [_residual(leaf) for leaf in leaves(residuals)]
         saved = [own[id(a)] if id(a) in own else recording.hold(a) for a in saved]
         results = record_call(
             recording,
@@ -337,12 +338,18 @@ class _Call:
 
 
 def _array(leaf: Any) -> Any:
-    """A leaf of what a rule returned: Variables and numbers as arrays."""
+    """A leaf of what a rule returned: Variables, numbers and arrays of any library as arrays."""
     if isinstance(leaf, Variable):
         return operand_of(leaf)
-    known = isinstance(leaf, (float, complex, *ARRAY_LIKE))
     refuse("custom_vjp", "what a rule returned", leaf)
-    return as_array("custom_vjp", "what a rule returned", leaf) if known else leaf
+    if isinstance(leaf, (float, complex)) or (gives_array(leaf) and not isinstance(leaf, Symbol)):
+        return as_array("custom_vjp", "what a rule returned", leaf)
+    return leaf
+
+
+def _residual(leaf: Any) -> Any:
+    """The same of what is kept for ``backward``; what is not NumPy's is kept as it is."""
+    return _array(leaf) if isinstance(leaf, (Variable, float, complex, *ARRAY_LIKE)) else leaf
 
 
 def _is_floating(leaf: Any) -> bool:

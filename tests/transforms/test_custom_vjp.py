@@ -317,3 +317,82 @@ def test_a_rule_of_a_method_is_given_the_object_and_defaults_of_the_function():
     for call in (lambda x: scaling.scale(x, 2.0), lambda x: scaling.scale(x, power=2.0)):
         assert od.grad(lambda x, call=call: call(x).sum())(x).tolist() == [9.0, 9.0]
     assert isinstance(Scaling.scale, od.custom_vjp)
+
+
+# ------------------------------------------------------------------ rules of another library
+
+
+class Foreign:
+    """An array of another library, which a tape of its own may follow."""
+
+    def __init__(self, array, requires_grad=False):
+        self.array = array
+        self.requires_grad = requires_grad
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+class Described:
+    """An array of another library that tells NumPy where its memory lies."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+    __array_interface__: Any = None
+
+
+def calling_out(kind):
+    """The sine, as another library computes it, with what it keeps for the derivative."""
+
+    @od.custom_vjp
+    def sine(x):
+        return kind(np.sin(x))
+
+    sine.defvjp(
+        lambda x: (kind(np.sin(x)), {"x": Foreign(x, requires_grad=True), "note": "mine"}),
+        lambda kept, g: (Foreign(np.cos(kept["x"].array) * g),),
+    )
+    return sine
+
+
+@pytest.mark.parametrize("kind", [Foreign, Described], ids=lambda kind: kind.__name__)
+def test_arrays_of_another_library_are_results_with_gradients(kind):
+    sine, w = calling_out(kind), leaf([1.0, 2.0])
+    with GradientTape() as tape:
+        out = sine(w)
+        y = (out * 2.0 + w).sum()
+    np.testing.assert_array_equal(out.numpy(), np.sin([1.0, 2.0]))
+    np.testing.assert_allclose(tape.gradient(y, w), 2 * np.cos([1.0, 2.0]) + 1, rtol=1e-15)
+
+
+def test_arrays_of_another_library_come_back_as_variables_where_nothing_records():
+    out = calling_out(Foreign)(leaf([1.0, 2.0]))
+    assert type(out) is Variable
+    with GradientTape(), pytest.raises(UntrackedError):
+        out * 2.0
+
+
+@pytest.mark.peers
+def test_torch_may_keep_its_own_graph_for_the_derivative():
+    torch = pytest.importorskip("torch")
+
+    @od.custom_vjp
+    def sine(x):
+        return torch.sin(torch.tensor(x))
+
+    def forward(x):
+        x = torch.tensor(x, requires_grad=True)
+        out = torch.sin(x)
+        return out.detach(), (x, out)
+
+    def backward(kept, g):
+        x, out = kept
+        return (torch.autograd.grad(out, x, torch.tensor(g))[0],)
+
+    sine.defvjp(forward, backward)
+    w = leaf([1.0, 2.0])
+    with GradientTape() as tape:
+        y = (sine(w) * 2.0).sum()
+    np.testing.assert_allclose(tape.gradient(y, w), 2 * np.cos([1.0, 2.0]), rtol=1e-15)
