@@ -17,6 +17,7 @@ __all__ = [
     "apart",
     "digest",
     "duplicate",
+    "folded",
     "frozen",
     "is_shared",
     "is_uniform",
@@ -94,6 +95,29 @@ def frozen(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def folded(array: Array) -> bool:
+    """Whether elements of an array lie on one another, so that not all can be written to.
+
+    >>> x = np.zeros(3)
+    >>> folded(np.broadcast_to(x, (2, 3))), folded(x[::2])
+    (True, False)
+    """
+    if array.flags.forc:
+        return False
+    reach = array.itemsize
+    for step, n in sorted((abs(s), n) for n, s in zip(array.shape, array.strides, strict=True)):
+        if n > 1 and step < reach:
+            break
+        reach += step * max(n - 1, 0)
+    else:
+        return False
+    # They may lie between one another: what each place is tells.
+    places = np.zeros(1, np.int64)
+    for n, s in zip(array.shape, array.strides, strict=True):
+        places = (places[:, None] + np.arange(n) * s).reshape(-1)
+    return bool((np.diff(np.sort(places)) < array.itemsize).any())
 
 
 def spot(array: Array) -> bytes:

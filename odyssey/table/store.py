@@ -19,7 +19,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
 from odyssey.devices.guard import GUARD
 from odyssey.devices.locks import holders
-from odyssey.devices.ownership import frozen, is_writable
+from odyssey.devices.ownership import folded, frozen, is_writable
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
 from odyssey.table.value import CONSTANT, Info, Mark, Symbol, Value, replacing
@@ -208,6 +208,11 @@ def numbers_of(who: str, value: Any) -> Any:
 def refuse_locked(who: str, leaf: Value) -> None:
     """Raise where the array of a leaf cannot be written to, and say whose lock it is."""
     if is_writable(leaf._array):
+        if folded(leaf._array):
+            raise MutationError(
+                f"{who}: elements of the array of {leaf!r} share memory with one another, so they "
+                "cannot all be written to; pass a copy of it to Variable"
+            )
         return
     tapes = " and ".join(map(repr, holders(leaf._array)))
     why = f"is needed unchanged by {tapes}; sweep or clear that tape first"

@@ -151,6 +151,23 @@ def test_in_place_operators_on_a_leaf_in_a_pause_write_to_it():
     assert float(w) == 3.0
 
 
+@pytest.mark.parametrize("strides", [(8, 8), (0, 8), (4, 16), (-8, 8)], ids=repr)
+def test_a_constant_whose_elements_lie_on_one_another_is_not_assigned_to(strides):
+    line = np.arange(8.0)
+    v = Variable(np.lib.stride_tricks.as_strided(line[2:], (2, 2), strides))
+    with pytest.raises(MutationError, match="share memory with one another"):
+        v.assign(np.ones((2, 2)))
+    assert line.tolist() == np.arange(8.0).tolist()
+
+
+@pytest.mark.parametrize("strides", [(8, 16), (24, 16), (-16, 8), (16, -8)], ids=repr)
+def test_a_constant_whose_elements_lie_between_one_another_is_assigned_to(strides):
+    line = np.arange(8.0)
+    v = Variable(np.lib.stride_tricks.as_strided(line[2:], (2, 2), strides))
+    v.assign([[10.0, 11.0], [12.0, 13.0]])
+    assert v.numpy().tolist() == [[10.0, 11.0], [12.0, 13.0]]
+
+
 # ------------------------------------------------------------------ copies
 
 
