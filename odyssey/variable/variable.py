@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -270,15 +272,20 @@ class Variable(Conversions, Writing):
     # -------------------------------------------------------------- copies
 
     def __copy__(self) -> Variable:
-        return self.__deepcopy__({})
+        made = _rebuild(*self._parts("copy"))
+        _give(made, *_own_attributes(self))
+        return made
 
     def __deepcopy__(self, memo: Any) -> Variable:
-        return _rebuild(*self._parts("copy"))
+        made = memo[id(self)] = _rebuild(*self._parts("copy"))
+        _give(made, *deepcopy(_own_attributes(self), memo))
+        return made
 
     def __reduce__(self) -> Any:
-        return _rebuild, self._parts("pickle")
+        own, slots = _own_attributes(self)
+        return _rebuild, self._parts("pickle"), (own or None, slots) if own or slots else None
 
-    def _parts(self, what: str) -> tuple[Array, bool, str | None, Any]:
+    def _parts(self, what: str) -> tuple[Array, bool, str | None, Any, type[Variable]]:
         """What a copy is made of."""
         self._refuse_unless_leaf(what)
         grad = self.grad
@@ -290,7 +297,7 @@ class Variable(Conversions, Writing):
                 )
             grad = grad._array
         data = np.array(self._array)
-        return data, is_trainable(self), self.name, grad
+        return data, is_trainable(self), self.name, grad, type(self)
 
     def _refuse_unless_leaf(self, what: str) -> None:
         store().demand(f"{what} asks for the value of", self)
@@ -329,11 +336,41 @@ def lent(value: Any) -> Any:
     return twin_of(value) if isinstance(value, Variable) and not is_trainable(value) else value
 
 
-def _rebuild(data: Array, requires_grad: bool, name: str | None, grad: Any = None) -> Variable:
-    made = Variable(data, requires_grad, name=name)
+def _rebuild(
+    data: Array,
+    requires_grad: bool,
+    name: str | None,
+    grad: Any = None,
+    kind: type[Variable] = Variable,
+) -> Variable:
+    made = object.__new__(kind)  # not by its own __init__, which may take anything
+    Variable.__init__(made, data, requires_grad, name=name)
     if grad is not None:
         made.grad = grad
     return made
+
+
+def _own_attributes(value: Variable) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the class of a user adds to a Variable: in its dictionary, and in slots."""
+    if type(value) is Variable:
+        return {}, {}
+    ours = Variable.__mro__
+    theirs = [kind for kind in type(value).__mro__ if kind not in ours]
+    names = [name for kind in theirs for name in _slots_of(kind) if hasattr(value, name)]
+    return dict(getattr(value, "__dict__", {})), {name: getattr(value, name) for name in names}
+
+
+def _slots_of(kind: type) -> list[str]:
+    found = vars(kind).items()
+    return [name for name, place in found if isinstance(place, MemberDescriptorType)]
+
+
+def _give(made: Variable, own: dict[str, Any], slots: dict[str, Any]) -> None:
+    """Give a Variable what a class of a user adds."""
+    if own:
+        made.__dict__.update(own)
+    for name, value in slots.items():
+        setattr(made, name, value)
 
 
 def check_trainable(dtype: np.dtype[Any]) -> None:

@@ -12,6 +12,30 @@ from odyssey import GradientTape, Variable
 from odyssey.errors import DeviceError, DTypeError, MutationError, ShapeError, TapeError
 
 
+class Tagged(Variable):
+    """A parameter that a user's class says more of."""
+
+    def __init__(self, data, tag):
+        super().__init__(data, requires_grad=True, name="w")
+        self.tag = tag
+
+
+class Slotted(Variable):
+    """The same in slots, one of which is never filled."""
+
+    __slots__ = ("__own", "never", "tag")
+
+    def __init__(self, data, tag):
+        super().__init__(data, requires_grad=True, name="w")
+        self.tag = tag
+        self.__own = self
+
+    @property
+    def own(self):
+        """What lies in the slot of a mangled name."""
+        return self.__own
+
+
 def wide(data, **options):
     """A leaf of float64."""
     return Variable(np.asarray(data, np.float64), True, **options)
@@ -184,6 +208,26 @@ def test_copies_of_leaves_are_leaves_of_their_own(duplicate, trainable):
     assert twin.id != w.id
     assert not np.shares_memory(twin.data, w.data)
     np.testing.assert_array_equal(twin.data, w.data)
+
+
+@pytest.mark.parametrize("kind", [Tagged, Slotted])
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_are_of_the_class_of_a_user_and_have_what_it_adds(duplicate, kind):
+    w = kind([1.0, 2.0], tag=["first"])
+    w.grad = np.array([3.0, 4.0])
+    twin = duplicate(w)
+    assert (type(twin), twin.name, twin.requires_grad) == (kind, "w", True)
+    assert twin.data.tolist() == [1.0, 2.0]
+    assert twin.grad.tolist() == [3.0, 4.0]
+    assert twin.tag == ["first"]
+    assert (twin.tag is w.tag) == (duplicate is copy.copy)
+    if kind is Slotted:
+        assert twin.own is (w if duplicate is copy.copy else twin)
+        assert not hasattr(twin, "never")
 
 
 @pytest.mark.parametrize(
