@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, kind_of, shown
-from odyssey.devices.arrays import ARRAYS, complaint
+from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, complaint
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.table.protocols import Recording
@@ -23,12 +23,21 @@ from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Row", "is_profiled", "noted"]
 
-# Options that their owner may write to while a tape keeps them.
+# Options that their owner may write to while a tape keeps them, and those that nobody can.
 _OPEN = frozenset({list, dict, set, *ARRAYS})
+_SHUT = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
 _MOST_PLANS = 64
 
 _is_required = partial(is_, REQUIRED)
+
+
+def _owned(option: Any) -> Any:
+    """An option, with copies of what its owner may write to."""
+    if type(option) is tuple:
+        return tuple(map(_owned, option))
+    return deepcopy(option) if type(option) in _OPEN else option
+
 
 _PROFILED = bool(os.environ.get("ODYSSEY_PROFILE"))
 
@@ -103,6 +112,7 @@ class Row:
         "jvp",
         "kernel",
         "kernels",
+        "keyed",
         "kinks",
         "layout",
         "linear",
@@ -209,6 +219,8 @@ class Row:
         # Tell those that call the kernel without asking here.
         self.holders: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
+        # An index is copied where it is read, see plain_key.
+        self.keyed = "key" in self.options and not foreign
         self.ufunc = ufunc
         self.scalar, self.slope, self.equals, self.primitive = scalar, slope, equals, primitive
         self.native, self.requires = native, requires
@@ -332,10 +344,13 @@ class Row:
             kept[k] = None
         for k in constants:
             kept[k] = recording.hold(kept[k])
-        if not _OPEN.isdisjoint(map(type, options)):
+        if not (self.keyed or _SHUT.issuperset(map(type, options))):
             # The caller may write to them while the tape keeps them.
             try:
-                kept[len(values) :] = deepcopy(options)
+                for k, option in enumerate(options, len(values)):
+                    flat = type(option) is tuple and _SHUT.issuperset(map(type, option))
+                    if not flat and type(option) not in _SHUT:
+                        kept[k] = _owned(option)
             except STUMBLES as error:
                 raise self.failure(error, values[: len(self.arrays)], options) from error
         if residual is not None:

@@ -174,3 +174,32 @@ def test_a_sequence_of_nothing_is_an_index(nothing):
 def test_an_empty_array_of_floats_is_none():
     with pytest.raises(DTypeError, match="an index array has dtype float64"):
         Variable([1.0, 2.0])[np.zeros(0)]
+
+
+class Index:
+    """A whole number of another library."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+@pytest.mark.parametrize("key", [1, (slice(None), 1), slice(1, 3), slice(None, None, 2)], ids=repr)
+def test_whole_numbers_of_other_libraries_index_as_they_do_in_numpy(key):
+    def foreign(part):
+        if isinstance(part, tuple):
+            return tuple(map(foreign, part))
+        if isinstance(part, slice):
+            return slice(*[part and foreign(part) for part in (part.start, part.stop, part.step)])
+        return Index(part)
+
+    values = np.arange(12.0).reshape(4, 3)
+    x, given = Variable(values, requires_grad=True), foreign(key)
+    with GradientTape() as tape:
+        y = x[given] * 1.0
+    np.testing.assert_array_equal(y.numpy(), values[given])
+    expected = np.zeros((4, 3))
+    expected[key] = 1.0
+    np.testing.assert_array_equal(tape.gradient(y, x, np.ones(y.shape)), expected)

@@ -1,4 +1,4 @@
-"""Gradients share memory with nothing, failed sweeps leave no half-truths, options are copied."""
+"""Gradients share memory with nothing, failed sweeps leave no half-truths."""
 
 import copy
 import threading
@@ -302,48 +302,6 @@ def test_a_hook_that_fails_leaves_gradients_and_nodes_as_they_were():
             tape.backward(y)
         assert (a.grad, b.grad, len(tape)) == (None, None, nodes)
     np.testing.assert_array_equal(tape.gradient(y, a), np.full(6, 3.0))
-
-
-# ------------------------------------------------------------------ what calls were given
-
-
-OPTIONS = {
-    "index array": (lambda x, o: x[o], np.array([0, 0, 2]), np.array([1, 1, 1])),
-    "index list": (lambda x, o: x[o], [0, 0, 2], [1, 1, 1]),
-    "mask": (lambda x, o: x[o], np.array([True, False, True]), np.array([False, True, True])),
-    "index in a tuple": (
-        lambda x, o: x[(o, slice(0, 2))],
-        np.array([0, 0, 2]),
-        np.array([1, 1, 1]),
-    ),
-    "written index": (lambda x, o: ops.setitem(x, 5.0, o), np.array([0]), np.array([2])),
-    "axes": (lambda x, o: ops.transpose(x.reshape(3, 2, 2), o), [1, 2, 0], [2, 0, 1]),
-    "axes array": (
-        lambda x, o: ops.transpose(x.reshape(3, 2, 2), o),
-        np.array([1, 2, 0]),
-        np.array([2, 0, 1]),
-    ),
-    "shape": (lambda x, o: ops.reshape(x, o), [2, 6], [6, 2]),
-    "target shape": (lambda x, o: ops.broadcast_to(x, o), [2, 3, 4], [5, 3, 4]),
-}
-
-
-@pytest.mark.parametrize(("fn", "option", "later"), OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("mode", ["reverse", "forward"])
-def test_options_may_be_written_to_after_recording(fn, option, later, mode):
-    rng = np.random.default_rng(1)
-    x = Variable(rng.normal(size=(3, 4)), requires_grad=True)
-    results = []
-    for write in (False, True):
-        given = option.copy()
-        with GradientTape() as tape:
-            y = fn(x, given)
-        if write:
-            given[:] = later
-        c = np.arange(1.0, 1.0 + y.size).reshape(y.shape)
-        t = np.arange(1.0, 13.0).reshape(3, 4)
-        results.append(tape.gradient(y, x, c) if mode == "reverse" else tape.jvp(y, x, t))
-    np.testing.assert_array_equal(results[0], results[1])
 
 
 # ------------------------------------------------------------------ Variables as gradients

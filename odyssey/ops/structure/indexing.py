@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import ARRAY_LIKE, as_array
+from odyssey.devices.arrays import ARRAY_LIKE, as_array, gives_array
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import of_floats
@@ -26,7 +26,7 @@ from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import given_spec
 from odyssey.table.store import numbers_of
-from odyssey.table.value import NUMBERS, Symbol, Value
+from odyssey.table.value import NUMBERS, Symbol, Traced, Value
 
 _MASK = np.array([[True, False, True], [False, True, True]])
 _KEYS = (
@@ -63,6 +63,8 @@ def plain_key(key: Any) -> Any:
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, _INDICES):
         return key
+    if hasattr(type(key), "__index__") and not gives_array(key):
+        return operator.index(key)
     array = as_array("getitem", "the index", key)
     if not array.size and not isinstance(key, ARRAY_LIKE):
         return array.astype(np.intp)  # NumPy makes floats of nothing: v[range(0)]
@@ -71,12 +73,14 @@ def plain_key(key: Any) -> Any:
             f"getitem: an index array has dtype {array.dtype}; use integers or booleans"
         )
     # A tape keeps the index; its owner may write to it meanwhile.
-    return array.copy() if array is key else array
+    return apart(array, (key,))
 
 
 def _bound(bound: Any) -> Any:
-    """A Variable as the int that it is: a tape must not keep it."""
-    return operator.index(bound) if isinstance(bound, Value) else bound  # type: ignore[arg-type]
+    """A bound of a slice as the int that it is: its owner may write to an array."""
+    if bound is None or type(bound) is int or isinstance(bound, Traced):
+        return bound
+    return operator.index(bound) if hasattr(type(bound), "__index__") else bound
 
 
 def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
