@@ -11,6 +11,16 @@ class Places(np.ndarray):
     """A subclass that adds nothing, as memory maps do."""
 
 
+class Foreign:
+    """An array of another library, which gives NumPy its own memory."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
 OPTIONS = {
     "index array": (lambda x, o: x[o], np.array([0, 0, 2]), np.array([1, 1, 1])),
     "index list": (lambda x, o: x[o], [0, 0, 2], [1, 1, 1]),
@@ -32,6 +42,7 @@ OPTIONS = {
     "bound": (lambda x, o: x[:o], np.array(2), 1),
     "step": (lambda x, o: x[:, ::o], np.array(2), 3),
     "index of a class": (lambda x, o: x[:, o], np.array([0, 2]).view(Places), [1, 3]),
+    "index of another library": (lambda x, o: x[Foreign(o), 0], np.array([0, 2]), [1, 1]),
     "axis in a tuple": (lambda x, o: ops.prod(x, (o,)), np.array(0), 1),
     "axes in a tuple": (lambda x, o: ops.transpose(x, (o, 0)), np.array(1), 0),
     "margins in a tuple": (

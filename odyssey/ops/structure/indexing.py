@@ -72,8 +72,8 @@ def plain_key(key: Any) -> Any:
         raise DTypeError(
             f"getitem: an index array has dtype {array.dtype}; use integers or booleans"
         )
-    # A tape keeps the index; its owner may write to it meanwhile.
-    return apart(array, (key,))
+    # A tape keeps the index; its owner, who may be another library, may write to it meanwhile.
+    return array.copy()
 
 
 def _bound(bound: Any) -> Any:
