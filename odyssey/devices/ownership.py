@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "duplicate",
     "folded",
     "frozen",
+    "is_kept",
     "is_shared",
     "is_uniform",
     "is_writable",
@@ -64,6 +66,36 @@ def is_shared(out: Any, others: Sequence[Any] = ()) -> bool:
 def apart(out: Any, others: Sequence[Any] = ()) -> Any:
     """Return ``out``, or a copy of it where it ``is_shared``."""
     return out.copy() if is_shared(out, others) else out
+
+
+# Interpreters that do not count references have no such function.
+_references: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+
+
+def is_kept(box: list[Any], k: int = 0, places: int = 0) -> bool:
+    """Whether somebody else has an array, or what it is a view of, and may write to it.
+
+    Asked of what functions of users return: a workspace is written to by the next call.
+
+    Args:
+        box: A list that holds it, in no name but in ``places``.
+        k: At which place of the list.
+        places: How many others the caller knows of.
+    """
+    if not isinstance(box[k], ARRAYS):
+        return False
+    if _references(box[k]) > _FRESH + places:
+        return True
+    return box[k].base is not None and _references(box[k].base) > _FRESH
+
+
+def _fresh() -> int:
+    """The count of references that is seen of what one list holds, and nobody else."""
+    box = [object()]
+    return _references(box[0])
+
+
+_FRESH = _fresh()
 
 
 def is_writable(array: Array) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE, plain_result
-from odyssey.devices.ownership import apart
+from odyssey.devices.ownership import apart, is_kept, owner_of
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
 from odyssey.table.value import NUMBERS, Symbol, Value
@@ -38,23 +38,30 @@ def counted(
 
 
 def in_own_memory(layout: Layout, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel of somebody else that returns an operand, or a part of one, return a copy."""
-    if not layout.cotangents:
-        return lambda *args: apart(plain_result(layout.name, kernel(*args)), args)
+    """Let a kernel of somebody else return a copy of what it has, or of an operand or its part."""
+
+    def one(*args: Any) -> Any:
+        box = [plain_result(layout.name, kernel(*args))]
+        return box[0].copy() if is_kept(box) else apart(box[0], args)
 
     def several(*args: Any) -> Any:
         found = kernel(*args)
         return _each_apart(layout, found, args) if isinstance(found, (tuple, list)) else found
 
-    return several
+    return several if layout.cotangents else one
 
 
 def _each_apart(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any]:
     """Results that share memory neither with ``others`` nor with one another."""
     own: list[Any] = []
-    for k, part in enumerate(found):
+    box = list(found)
+    places = [sum(part is other for other in found) for part in found]
+    for k, place in enumerate(places):
         who = f"{layout.name}: {layout.results[k]}" if k < len(layout.results) else layout.name
-        own.append(apart(plain_result(who, part), (*others, *own)))
+        if is_kept(box, k, 2 * place - 1):
+            own.append(plain_result(who, box[k]).copy())
+        else:
+            own.append(apart(plain_result(who, box[k]), (*others, *own)))
     return own
 
 
@@ -116,9 +123,10 @@ def checking(layout: Layout, place: int, rule: Rule | None, forward: bool = Fals
         return several
 
     def checked(g: Any, kept: Any, specs: Any) -> Any:
-        r = rule(g, kept, specs)
-        if not isinstance(r, (Value, Symbol)):
-            r = plain_result(who, r)
+        box = [rule(g, kept, specs)]
+        if not isinstance(box[0], (Value, Symbol)):
+            box[0] = plain_result(who, box[0])
+        r = _own(box, (g, *(kept or ())))
         own = specs[-1 if forward else place] if specs is not None else g
         wide, narrow = (own, r) if forward else (r, own)
         if own is not None and wide.shape != narrow.shape:
@@ -126,6 +134,18 @@ def checking(layout: Layout, place: int, rule: Rule | None, forward: bool = Fals
         return r.copy() if any(r is value for value in kept or ()) else r
 
     return checked
+
+
+def _own(box: list[Any], known: tuple[Any, ...]) -> Any:
+    """What a rule returned, alone in ``box``: a copy where it has it, as a workspace for all calls.
+
+    It may return what it was given, or show it in another shape.
+    """
+    if not is_kept(box):
+        return box[0]
+    owner = owner_of(box[0])
+    given = any(owner is owner_of(value) for value in known)
+    return box[0] if given else box[0].copy()
 
 
 def _check_broadcast(who: str, came: Any, wide: Any, narrow: Any) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import function, stands_by_name
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, gives_array, refuse
-from odyssey.devices.ownership import apart, frozen
+from odyssey.devices.arrays import as_array
+from odyssey.devices.ownership import is_kept
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
@@ -33,6 +33,7 @@ from odyssey.tape.recording import Recording
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import flip
 from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.handed import each_own, is_floating, places_in, read_only, residual_of
 from odyssey.transforms.reverse import vjp
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
@@ -145,17 +146,17 @@ class custom_vjp:
         arrays = unflatten(args, [v.data if isinstance(v, Variable) else v for v in values])
         if guard:
             with _closed(self.__name__):
-                out = self.__wrapped__(*arrays)
+                found = [self.__wrapped__(*arrays)]
         else:
-            out = self.__wrapped__(*arrays)
+            found = [self.__wrapped__(*arrays)]
         if not any(isinstance(value, Variable) for value in values):
-            return out
+            return found[0]
         mark = UNTRACKED if tracked and not isinstance(innermost(), Pause) else CONSTANT
         made = [
-            make_value(Variable, data, mark, free_id()) if _is_floating(data) else data
-            for data in map(_array, leaves(out))
+            make_value(Variable, data, mark, free_id()) if is_floating(data) else data
+            for data in each_own(found, leaves(arrays))
         ]
-        return unflatten(out, made)
+        return unflatten(found[0], made)
 
 
 class _Call:
@@ -186,14 +187,14 @@ class _Call:
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
         with _closed(self.name), noting(self.noted):
-            out, residuals = self._pair(self.forward(*unflatten(self.args, arrays)))
-        made = [_array(leaf) for leaf in leaves(out)]
-        made = [apart(leaf, arrays) for leaf in made]
-        self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if _is_floating(leaf)}
+            pair = self._pair(self.forward(*unflatten(self.args, arrays)))
+        made = each_own(pair, arrays)
+        out, residuals = pair
+        self.results = {k: spec_of(leaf) for k, leaf in enumerate(made) if is_floating(leaf)}
         rest = [recording.hold(a) for k, a in enumerate(arrays) if k not in self.inputs]
         # What a Variable gave is kept as the Variable's own, with no lock or copy.
         own = {id(arrays[k]): data_of(values[k]) for k in self.inputs}
-        saved = [_residual(leaf) for leaf in leaves(residuals)]
+        saved = [residual_of(leaf) for leaf in leaves(residuals)]
         saved = [own[id(a)] if id(a) in own else recording.hold(a) for a in saved]
         results = record_call(
             recording,
@@ -269,7 +270,7 @@ class _Call:
         _, rest = kept_inputs(kept, len(self.inputs))
         others = len(self.paths) - len(self.inputs)
         # Read-only, because the tape may be swept again.
-        return unflatten(self.residuals, [_read_only(value) for value in rest[others:]])
+        return unflatten(self.residuals, [read_only(value) for value in rest[others:]])
 
     def _residuals_again(self, kept: tuple[Any, ...]) -> Any:
         """Run ``forward`` on Variables, so that what it keeps can be differentiated."""
@@ -293,7 +294,7 @@ class _Call:
         made: list[Any] = [None] * len(leaves(self.out))
         for j, (place, spec) in enumerate(self.results.items()):
             g = cotangents.get(j)
-            made[place] = np.zeros(spec.shape, spec.dtype) if g is None else _read_only(g)
+            made[place] = np.zeros(spec.shape, spec.dtype) if g is None else read_only(g)
         given = self.backward(residuals, unflatten(self.out, made))
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
@@ -305,6 +306,15 @@ class _Call:
                 f"{self.name}: backward returned {len(given)} gradients for "
                 f"{len(self.args)} arguments; None stands for zero"
             )
+        flat = self._in_order_of_arguments(given)
+        places = places_in(given)
+        for k in self.inputs:
+            if is_kept(flat, k, places[id(flat[k])]) and flat[k].flags.writeable:
+                flat[k] = flat[k].copy()  # a workspace for all calls, for example
+        return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
+
+    def _in_order_of_arguments(self, given: Any) -> list[Any]:
+        """The gradients that backward gave for the leaves of all arguments, None for zeros."""
         flat: list[Any] = []
         for n, (arg, gradient) in enumerate(zip(self.args, given, strict=True)):
             if gradient is None:
@@ -312,7 +322,7 @@ class _Call:
             else:
                 where = f"argument {n}"
                 flat.extend(same_tree(self.name, f"gradient of {where}", arg, gradient, where))
-        return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
+        return flat
 
     def _checked(self, g: Any, place: int, spec: Spec) -> Any:
         """A gradient that backward gave for an input, if it can be one."""
@@ -332,33 +342,6 @@ class _Call:
                 f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[place]}"
             )
         return fit(g, spec)
-
-
-# ------------------------------------------------------------------ arrays in and out
-
-
-def _array(leaf: Any) -> Any:
-    """A leaf of what a rule returned: Variables, numbers and arrays of any library as arrays."""
-    if isinstance(leaf, Variable):
-        return operand_of(leaf)
-    refuse("custom_vjp", "what a rule returned", leaf)
-    if isinstance(leaf, (float, complex)) or (gives_array(leaf) and not isinstance(leaf, Symbol)):
-        return as_array("custom_vjp", "what a rule returned", leaf)
-    return leaf
-
-
-def _residual(leaf: Any) -> Any:
-    """The same of what is kept for ``backward``; what is not NumPy's is kept as it is."""
-    return _array(leaf) if isinstance(leaf, (Variable, float, complex, *ARRAY_LIKE)) else leaf
-
-
-def _is_floating(leaf: Any) -> bool:
-    return isinstance(leaf, (*ARRAY_LIKE, Symbol)) and leaf.dtype.kind in "fc"
-
-
-def _read_only(g: Any) -> Any:
-    """What a rule cannot write to: other nodes may be given the same cotangent."""
-    return frozen(g) if isinstance(g, ARRAYS) else g
 
 
 def _closed(name: str) -> PauseBlock:
