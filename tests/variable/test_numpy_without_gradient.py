@@ -125,6 +125,26 @@ def test_a_nest_of_variables_becomes_one_value_with_a_gradient():
     np.testing.assert_array_equal(tape.gradient(loss, w), [1.0, 20.0, 1000.0])
 
 
+class Foreign:
+    """An array of another library, which calls its dtype otherwise."""
+
+    dtype = "theirs"
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([4.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    "other", [Foreign(), memoryview(np.array([4.0, 5.0]))], ids=["own", "bytes"]
+)
+def test_arrays_of_other_libraries_stand_in_a_nest_as_numpys_do(other):
+    w = Variable([1.0, 2.0], requires_grad=True)
+    with GradientTape() as tape:
+        joined = ops.array([w, other])
+    np.testing.assert_array_equal(joined.numpy(), [[1.0, 2.0], [4.0, 5.0]])
+    np.testing.assert_array_equal(tape.gradient(joined, w, np.eye(2)), [1.0, 0.0])
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.complex64])
 def test_python_numbers_in_a_nest_take_the_dtype_of_the_others(kind):
     w = Variable(np.ones(2, kind), requires_grad=True)

@@ -18,7 +18,7 @@ from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import NUMBERS, Symbol, Value
-from odyssey.tree import leaves
+from odyssey.tree import leaves, unflatten
 
 # ------------------------------------------------------------------ concatenate
 
@@ -188,12 +188,17 @@ def array(arrays: Any, *, tape: Any = None) -> Any:
     array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    found = leaves(arrays)
-    for leaf in found:
-        if not isinstance(leaf, (Value, Symbol)):
-            as_array("array", "an element", leaf)
+    found = list(map(_element, leaves(arrays)))
     dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found] or [np.float64])
-    return _stacked(arrays, dtype, tape)
+    return _stacked(unflatten(arrays, found), dtype, tape)
+
+
+def _element(leaf: Any) -> Any:
+    """A leaf of a nest: a Variable, a number that stays weak, or an array of any library."""
+    if isinstance(leaf, (Value, Symbol)):
+        return leaf
+    found = as_array("array", "an element", leaf)
+    return leaf if type(leaf) in NUMBERS else found
 
 
 def _stacked(nest: Any, dtype: Any, tape: Any) -> Any:
