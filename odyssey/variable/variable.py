@@ -251,7 +251,8 @@ class Variable(Conversions, Writing):
     def detach(self) -> Variable:
         """The same value as a constant: no gradient flows back through it.
 
-        Of a leaf it shows what is written there later, as by a step; ``v.detach() * 1.0`` does not.
+        Of a leaf it shows what is written there later, as by a step of an optimizer that had the
+        leaf before; ``v.detach() * 1.0`` never does.
         """
         data = self._array if isinstance(self._array, Symbol) else self.data
         info = Info(self.name, note=("detach", (self._id,)))
