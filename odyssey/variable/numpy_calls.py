@@ -232,6 +232,25 @@ def _of_scipy(ufunc: np.ufunc) -> Row | None:
     return row if alike else None
 
 
+# Rooms of SciPy whose functions ops are, and what in them has the name of an op and no more.
+_ROOMS = {
+    "fft": "",
+    "integrate": "",
+    "linalg": "dft",
+    "signal": "bilinear normalize square",
+    "spatial": "norm",
+    "special": "",
+}
+# How SciPy's function is to be called to be what the op is by default.
+_DEFAULTS = {
+    "linalg.cholesky": "lower=True",
+    "linalg.qr": "mode='economic'",
+    "signal.correlate": "mode='valid'",
+    "special.log_softmax": "axis=-1",
+    "special.softmax": "axis=-1",
+}
+
+
 def counterpart() -> str:
     """What to call in place of the function of SciPy that is running, or nothing.
 
@@ -239,12 +258,18 @@ def counterpart() -> str:
     """
     frame = sys._getframe(1)
     while frame is not None:
-        room, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_name
-        package = room.partition(".")[0]
+        module, code = str(frame.f_globals.get("__name__", "")), frame.f_code
+        package, _, rest = module.partition(".")
         if package not in ("numpy", "scipy", "odyssey"):
             break
-        if package == "scipy" and (name in OPS or name in COMPOSITES):
-            return f"od.ops.{name} is what scipy.{room.split('.')[1]}.{name} is on Variables; "
+        name, room = code.co_name, rest.partition(".")[0]
+        # A method may mean anything by its name.
+        theirs = package == "scipy" and code.co_qualname == name
+        alike = (name in OPS or name in COMPOSITES) and name not in _ROOMS.get(room, name).split()
+        if theirs and alike:
+            known = _DEFAULTS.get(f"{room}.{name}")
+            called = f" with {known}" if known else ""
+            return f"od.ops.{name} is what scipy.{room}.{name} is on Variables{called}; "
         frame = frame.f_back  # type: ignore[assignment]
     return ""
 

@@ -11,6 +11,8 @@ from odyssey.errors import DTypeError, TapeError
 from odyssey.ops import OPS
 
 special = pytest.importorskip("scipy.special", reason="SciPy is not installed")
+ROOMS = ["linalg", "ndimage", "optimize", "signal", "sparse"]
+linalg, ndimage, optimize, signal, sparse = (pytest.importorskip(f"scipy.{r}") for r in ROOMS)
 NUMBERS = np.array([0.1, 0.25, 0.5, 0.9])
 NAMED = {name: row for row in OPS.values() if row.elementwise for name in (row.name, *row.aliases)}
 SHARED = [
@@ -126,6 +128,45 @@ def test_a_function_of_scipy_that_asks_for_an_array_is_refused_naming_ours(name,
         x = w * 2.0
         with pytest.raises(TapeError, match=rf"od\.ops\.{name} is what scipy\.special\.{name} is"):
             getattr(special, name)(x)
+
+
+# By name: SciPy's function, and how it is called to be what the op is.
+OTHERWISE = {
+    "softmax": (special.softmax, {"axis": -1}),
+    "log_softmax": (special.log_softmax, {"axis": -1}),
+    "cholesky": (linalg.cholesky, {"lower": True}),
+    "qr": (linalg.qr, {"mode": "economic"}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_a_function_of_scipy_with_other_defaults_is_named_with_those_of_ours(name):
+    function, options = OTHERWISE[name]
+    matrix = np.array([[4.0, 1.0, 2.0], [1.0, 5.0, 3.0], [2.0, 3.0, 6.0]])
+    wanted = np.asarray(function(matrix, **options))
+    np.testing.assert_allclose(np.asarray(getattr(ops, name)(matrix)), wanted, rtol=1e-12)
+    ((option, value),) = options.items()
+    with GradientTape(), pytest.raises(TapeError) as raised:
+        function(Variable(matrix, requires_grad=True) * 1.0)
+    said = str(raised.value)
+    # What SciPy wraps in a function that goes over a batch is not known by its name.
+    wrapped = function in (linalg.cholesky, linalg.qr) and "scipy" not in said
+    assert wrapped or f"{name} is on Variables with {option}={value!r}; " in said
+
+
+STRANGERS = {
+    "least squares": lambda v: optimize.least_squares(lambda p: p - v, np.zeros(3)),
+    "a sparse matrix": lambda v: sparse.csr_array(np.eye(3)).dot(v),
+    "a square wave": signal.square,
+    "a filter of images": lambda v: ndimage.convolve(v, np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("call", STRANGERS.values(), ids=STRANGERS)
+def test_a_function_of_scipy_that_has_the_name_of_an_op_alone_is_not_named(call):
+    with GradientTape(), pytest.raises(TapeError) as raised:
+        call(Variable(np.ones(3), requires_grad=True) * 1.0)
+    assert "scipy" not in str(raised.value)
 
 
 def test_other_conversions_to_an_array_name_no_function_of_scipy():
