@@ -41,7 +41,6 @@ _KEYS = (
     sample((3,), key=(np.array([], dtype=np.intp),)),
 )
 
-
 _INDICES = (int, np.integer, np.bool_, type(None), type(...))
 
 
@@ -57,8 +56,7 @@ def plain_key(key: Any) -> Any:
         return np.asarray([plain_key(part) for part in key], dtype=None if key else np.intp)
     if isinstance(key, Symbol):
         raise NoValueError(f"getitem: the index {shown(key)} has no value while a graph is traced")
-    if isinstance(key, Value):
-        key = plain_key(numbers_of("an index", key))
+    key = plain_key(numbers_of("an index", key)) if isinstance(key, Value) else key
     if isinstance(key, slice):
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, _INDICES):
@@ -66,7 +64,7 @@ def plain_key(key: Any) -> Any:
     if hasattr(type(key), "__index__") and not gives_array(key):
         return operator.index(key)
     array = as_array("getitem", "the index", key)
-    if not array.size and not isinstance(key, ARRAY_LIKE):
+    if not (array.size or isinstance(key, ARRAY_LIKE)):
         return array.astype(np.intp)  # NumPy makes floats of nothing: v[range(0)]
     if array.dtype.kind not in "biu":
         raise DTypeError(
@@ -78,9 +76,8 @@ def plain_key(key: Any) -> Any:
 
 def _bound(bound: Any) -> Any:
     """A bound of a slice as the int that it is: its owner may write to an array."""
-    if bound is None or type(bound) is int or isinstance(bound, Traced):
-        return bound
-    return operator.index(bound) if hasattr(type(bound), "__index__") else bound
+    owned = hasattr(type(bound), "__index__") and not isinstance(bound, (int, Traced))
+    return operator.index(bound) if owned else bound
 
 
 def _prepare(key: Any, *rest: Any) -> tuple[Any, ...]:
