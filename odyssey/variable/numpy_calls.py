@@ -76,6 +76,9 @@ _NAMES = """
 """
 _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 
+# Ufuncs that mean an op of another name, or that have no public one, as that of ``array.clip``.
+_UNNAMED = {np.positive: "identity", np._core.umath.clip: "clip"}  # type: ignore[attr-defined]
+
 # Options, and values of them, that say nothing of a result which is a value of its own.
 _SILENT: dict[str, tuple[Any, ...]] = {
     "out": (None,),
@@ -205,7 +208,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
         named = {name: value for name, value in named.items() if not _is_silent(name, value)}
     if ufunc is np.divmod and method == "__call__" and not named:
         return OPS["floor_divide"].call(*inputs), OPS["mod"].call(*inputs)
-    meant = "identity" if ufunc is np.positive else _meant(ufunc) or ""
+    meant = _UNNAMED.get(ufunc) or _meant(ufunc) or ""
     if meant in COMPOSITES and method == "__call__":
         return COMPOSITES[meant](*inputs, **named)
     row = row_of(meant) or _of_scipy(ufunc)

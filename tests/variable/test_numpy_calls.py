@@ -316,3 +316,10 @@ def test_numpy_does_not_take_a_recorded_initial_value_for_a_number(call):
             assert "would carry no gradient" in str(raised.value.__cause__)
     assert call(np.ones(3), w) == call(np.ones(3), 3.0)  # nothing records
     assert call(np.ones(3), w.detach()) == call(np.ones(3), 3.0)
+
+
+def test_the_method_of_an_array_refuses_a_variable_for_a_bound_as_numpys_function_does():
+    w = Variable(np.ones(3), requires_grad=True)
+    for clip in (lambda: np.ones(3).clip(w, 2.0), lambda: np.clip(np.ones(3), w, 2.0)):
+        with pytest.raises(DTypeError, match="use minimum and maximum, which differentiate"):
+            clip()
