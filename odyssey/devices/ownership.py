@@ -68,7 +68,7 @@ def apart(out: Any, others: Sequence[Any] = ()) -> Any:
     return out.copy() if is_shared(out, others) else out
 
 
-# Interpreters that do not count references have no such function.
+# Where nobody counts references, all seems to be kept.
 _references: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
 
@@ -95,7 +95,7 @@ def _fresh() -> int:
     return _references(box[0])
 
 
-_FRESH = _fresh()
+_FRESH = _fresh() if hasattr(sys, "getrefcount") else 0
 
 
 def is_writable(array: Array) -> bool:
