@@ -11,7 +11,7 @@ import numpy as np
 
 from odyssey.checks import function, stands_by_name
 from odyssey.devices.arrays import as_array
-from odyssey.devices.ownership import is_kept
+from odyssey.devices.ownership import is_kept, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
@@ -309,7 +309,7 @@ class _Call:
         flat = self._in_order_of_arguments(given)
         places = places_in(given)
         for k in self.inputs:
-            if is_kept(flat, k, places[id(flat[k])]) and flat[k].flags.writeable:
+            if is_kept(flat, k, places[id(flat[k])]) and is_writable(flat[k]):
                 flat[k] = flat[k].copy()  # a workspace for all calls, for example
         return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
 
