@@ -293,8 +293,8 @@ def _bound(name: str, bound: Any) -> Any:
     """A bound as a number or an array of its own."""
     if isinstance(bound, Symbol) or (is_tracked(bound)):
         raise DTypeError(
-            f"clip: {name} is {shown(bound)}, but bounds are static; "
-            "use minimum and maximum, which differentiate both operands"
+            f"clip: {name} is {shown(bound)}, but bounds are static; use minimum and maximum, "
+            "which differentiate both operands, or pass detach() of it where that is not meant"
         )
     bound = numbers_of("clip", bound)
     if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
