@@ -227,12 +227,14 @@ def function(who: str, value: Any) -> Callable[..., Any]:
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# NumPy's own functions are on the way where one hands what it was given to a method of ours.
+_NOT_THE_USERS = _PACKAGE, os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 
 def user_line() -> str:
-    """Return ``file:line`` of the innermost caller outside this package."""
+    """Return ``file:line`` of the innermost caller outside this package and NumPy."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

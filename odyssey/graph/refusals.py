@@ -9,6 +9,7 @@ from odyssey.checks import user_line
 from odyssey.errors import TapeError
 from odyssey.graph.graph import Graph
 from odyssey.table.protocols import Recording
+from odyssey.table.store import MEMORY
 from odyssey.table.value import Symbol
 
 __all__ = ["Refusals"]
@@ -20,7 +21,9 @@ class Refusals:
     graph: Graph
     refusal: TapeError | None
     is_own: Callable[[Any], bool]
+    _current: dict[int, Any]
     _label: Callable[[Any, str], str]
+    _refuse_written: Callable[[Any], None]
 
     def refuse(self, message: str) -> TapeError:
         """Return the error of what no graph can hold, and keep it: NumPy may wrap it."""
@@ -38,6 +41,17 @@ class Refusals:
         if not self.is_own(value):
             self.only_eagerly(f"{who} takes the numbers of {self._label(value, 'data')}")
 
+    def require(self, variable: Any, flag: bool) -> None:
+        """Thaw or freeze what the function made; other leaves would stay so after a trial."""
+        if not self.is_own(variable) or variable._id in self._current:
+            self.refuse_effect(
+                f"requires_grad: set to {flag} of {self._label(variable, 'data')}",
+                "set it outside of what is compiled, or ask for the gradients of the others "
+                "alone, by tape.gradient",
+            )
+        self._refuse_written(variable)
+        MEMORY.require(variable, flag)
+
     def refuse_effect(self, what: str, instead: str) -> None:
         """Raise: it would happen now, and not at every run."""
         raise self.refuse(
@@ -51,9 +65,12 @@ class Refusals:
 
     def no_value(self, who: str, value: Any) -> TapeError:
         """Return the error of a question for a value that only a run will know."""
+        use = "ops.where"
+        if getattr(value, "dtype", None) is not None and value.dtype.kind in "iu":
+            use = "ops.take(array, indices) to read an array of NumPy"  # which asks for its index
         return self.refuse(
             f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
-            "branch on values, print them or copy them into arrays: use ops, such as ops.where, "
+            f"branch on values, print them or copy them into arrays: use ops, such as {use}, "
             "return the value, or leave this part uncompiled"
         )
 

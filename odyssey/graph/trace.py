@@ -16,6 +16,7 @@ from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
 from odyssey.graph.names import names_of
+from odyssey.graph.nests import joined
 from odyssey.graph.parts import Parts
 from odyssey.graph.refusals import Refusals
 from odyssey.graph.traced import TracedArray
@@ -213,6 +214,10 @@ class Trace(Refusals, Parts):
         return self.adopt(variable)
 
     operand = read
+
+    def joined(self, nest: Any) -> Any:
+        """A nest as NumPy would make an array of it, where values of the graph are in it."""
+        return joined(nest)
 
     def adopt(self, variable: Any) -> Any:
         """The Symbol of the data of a Variable that outlasts the run."""

@@ -241,6 +241,10 @@ def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
         return None
     if gives_way and leads(operand):
         raise ForeignContainerError(row.name)
+    if type(operand) in (list, tuple) and store() is not MEMORY:
+        operand = store().joined(operand)
+        if isinstance(operand, Traced):
+            return operand
     return as_array(row.name, row.arrays[k], operand)
 
 

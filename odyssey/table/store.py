@@ -22,7 +22,16 @@ from odyssey.devices.locks import holders
 from odyssey.devices.ownership import folded, frozen, is_writable
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
-from odyssey.table.value import CONSTANT, Info, Mark, Symbol, Value, replacing
+from odyssey.table.value import (
+    CONSTANT,
+    LEAF,
+    Info,
+    Mark,
+    Symbol,
+    Value,
+    replacing,
+    ticket,
+)
 
 __all__ = [
     "MEMORY",
@@ -45,11 +54,17 @@ class Store(Protocol):
     def operand(self, value: Any) -> Any:
         """What ops compute on in place of a Variable."""
 
+    def joined(self, nest: Any) -> Any:
+        """A list or tuple that came for an operand, as one value where arrays cannot be made."""
+
     def write(self, leaf: Any, value: Any) -> None:
         """Let a leaf's data become ``value``; nothing has changed where that raises."""
 
     def become(self, value: Any, result: Any) -> None:
         """Let a Variable that is not a trainable leaf stand for ``result`` from now on."""
+
+    def require(self, leaf: Any, flag: bool) -> None:
+        """Let a leaf need a gradient, or need none, from now on; until now it was otherwise."""
 
     def gradient(self, leaf: Any) -> Any:
         """The accumulated gradient of a leaf, or None."""
@@ -102,6 +117,10 @@ class Memory:
         """The array itself."""
         return value._array
 
+    def joined(self, nest: Any) -> Any:
+        """The nest itself: NumPy makes an array of it."""
+        return nest
+
     def write(self, leaf: Value, value: Any) -> None:
         """Copy ``value`` into the leaf's array, by the law of writing."""
         array = as_array("assign", "the value", value)
@@ -136,6 +155,20 @@ class Memory:
                 (setattr, value, "_placed", None),
             ]
         )
+
+    def require(self, leaf: Value, flag: bool) -> None:
+        """Thaw or freeze a leaf, with an array of its own.
+
+        A tape may hold the leaf's array, and that of a constant can be written to; a Symbol cannot.
+        """
+        with GUARD:
+            array = leaf._array
+            if not isinstance(array, Symbol):
+                array = np.array(array, order="C" if flag else "K")
+            steps: list[tuple[Any, ...]] = [] if flag else [(ticket,)]  # tapes look again
+            steps.append((setattr, leaf, "_array", array))
+            steps.append((setattr, leaf, "_recording", LEAF if flag else CONSTANT))
+            commit(steps)
 
     def gradient(self, leaf: Value) -> Any:
         """The array, which nobody else holds once it was asked for here."""

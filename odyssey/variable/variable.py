@@ -11,8 +11,6 @@ import numpy as np
 from odyssey import checks
 from odyssey.checks import flag, label, shown
 from odyssey.devices.arrays import as_array, native_dtype
-from odyssey.devices.commit import commit
-from odyssey.devices.guard import GUARD
 from odyssey.errors import (
     DeviceError,
     DTypeError,
@@ -39,7 +37,6 @@ from odyssey.table.value import (
     is_untracked,
     make_value,
     place_of,
-    ticket,
 )
 from odyssey.tree import leaf_type
 from odyssey.variable.conversions import Conversions
@@ -178,24 +175,10 @@ class Variable(Conversions, Writing):
         flag = checks.flag("Variable", "requires_grad", flag)
         if flag == self.requires_grad:
             return
-        store().demand("requires_grad of", self)
-        if flag and is_constant(self):
+        if flag:
             check_trainable(self.dtype)
             self._own_info()
-            with GUARD:
-                array = np.array(self._array, order="C")
-                commit([(setattr, self, "_array", array), (setattr, self, "_recording", LEAF)])
-        elif not flag and is_trainable(self):
-            # A tape may hold the leaf's array, and that of a constant can be written to.
-            with GUARD:
-                array = np.array(self._array)
-                commit(
-                    [
-                        (ticket,),  # tapes that took it up look again
-                        (setattr, self, "_array", array),
-                        (setattr, self, "_recording", CONSTANT),
-                    ]
-                )
+        store().require(self, flag)
         self._placed = None
 
     def _own_info(self) -> Info:

@@ -67,6 +67,67 @@ def test_a_parameter_that_is_frozen_after_a_first_call_gets_no_gradient_and_a_th
     assert v.grad.tolist() == [3.0, 8.0]
 
 
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_leaf_from_before_is_not_frozen_or_thawed_by_a_trial_and_the_error_says_what_to_do(flag):
+    w = leaf()
+    w.requires_grad = not flag
+
+    def train(x):
+        w.requires_grad = flag
+        return w * x
+
+    with pytest.raises(TapeError, match=rf"set to {flag} of w .*outside .*test_effects\.py:\d+"):
+        od.compile(train)(X)
+    assert w.requires_grad is not flag
+
+
+def of_input(x):
+    v = (x * 1.0 if isinstance(x, Variable) else Variable(x) * 1.0).detach()
+    v.requires_grad = True
+    return v
+
+
+def of_array(x):
+    v = Variable(np.array([5.0, 6.0]))
+    v.requires_grad = True
+    return v
+
+
+@pytest.mark.parametrize("make", [of_input, of_array])
+def test_what_a_compiled_function_makes_it_may_thaw_and_freeze(make):
+    w = leaf()
+
+    def slopes(x):
+        v = make(x)
+        with GradientTape() as tape:
+            loss = (w * v**2).sum()
+        slope = tape.gradient(loss, v)
+        v.requires_grad = False
+        with GradientTape() as tape:
+            loss = (w * v**2).sum()
+        return slope, tape.gradient(loss, [w, v], unused="none")
+
+    compiled = od.compile(slopes)
+    for _ in range(3):
+        slope, (of_w, of_v) = compiled(X)
+        v = make(X).numpy()
+        assert slope.tolist() == (2 * v * [1.0, 2.0]).tolist()
+        assert of_w.tolist() == (v**2).tolist()
+        assert of_v is None
+    assert compiled.statistics().native == 2
+
+
+def test_an_argument_that_is_thawed_is_thawed_at_each_call():
+    def thaw(v):
+        v.requires_grad = True
+
+    compiled = od.compile(thaw)
+    for _ in range(3):
+        v = Variable([1.0, 2.0])
+        compiled(v)
+        assert v.requires_grad
+
+
 def test_a_result_of_captured_leaves_is_untracked_as_the_eager_one():
     w = leaf()
     scaled = od.compile(lambda x: w * x)

@@ -138,6 +138,30 @@ def test_slices_begin_where_operands_say_and_end_within(starts, dtype):
     same(lambda x, s: ops.dynamic_update_slice(x, x[:2, :1, :3] * 2.0, s), X, starts)
 
 
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_places_may_come_as_a_list_of_numbers_and_values_as_jax_takes_them(kind):
+    at = np.array(2, np.int8)
+    same(lambda x, i: ops.dynamic_slice(x, kind((0, i, 1)), (2, 1, 3)), X, at)
+    same(lambda x, i: ops.dynamic_update_slice(x, x[:1, :1] * 2.0, kind((i, i, 0))), X, at)
+    same(lambda x, i: ops.take(x, kind(([i, 0], [1, i])), 1), X, at)
+    same(lambda i: ops.add(kind((i, 1, 2)), np.zeros(3, np.int8)), at)  # a Python number is int64
+    same(lambda x: ops.sum(kind((x[0, 0, 0], 1, x[1, 1, 1]))), X)
+
+
+def test_a_list_with_a_variable_is_taken_where_an_eager_call_takes_it_and_refused_elsewhere():
+    def taken(x, i):
+        return ops.take(x, [od.Variable(i), 0], 1)
+
+    def lost(x, i):
+        return od.grad(lambda x: ops.sum([x[0, 0, 0], 1.0]))(x)
+
+    same(taken, X, np.array(2))
+    with pytest.raises(od.errors.TapeError):
+        lost(X, 2)
+    with pytest.raises(od.errors.TapeError):
+        od.compile(lost)(X, np.array(2))
+
+
 # ------------------------------------------------------------------ writing
 
 

@@ -51,6 +51,23 @@ READS = {
 }
 
 
+BY_NUMPY = {
+    "take": lambda i: np.take(X, i),
+    "full": lambda i: np.full(2, i),
+    "linspace": lambda i: np.linspace(0, 1, i),
+    "r_": lambda i: np.r_[X, i],
+    "vectorize": lambda i: np.vectorize(abs)(i),
+}
+
+
+@pytest.mark.parametrize("whose", ["argument", "Variable"])
+@pytest.mark.parametrize("ask", BY_NUMPY.values(), ids=BY_NUMPY)
+def test_where_numpys_python_asks_for_a_value_the_error_has_the_users_line(ask, whose):
+    given = np.array(1) if whose == "argument" else Variable(np.array(1))
+    with pytest.raises(TapeError, match=r"ops\.take\(array, .*\(.*test_refusals\.py:\d+\)$"):
+        od.compile(ask)(given)
+
+
 @pytest.mark.parametrize("whose", ["captured", "constant", "result", "argument"])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_question_for_a_value_is_refused_with_the_line_that_asks(read, whose):
