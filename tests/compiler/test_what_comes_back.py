@@ -240,3 +240,33 @@ def test_what_takes_the_state_of_an_optimizer_runs_as_it_was_written_and_says_so
     for _ in range(4):
         compiled()
     assert "an optimizer's state_dict takes the numbers of" in str(compiled.explain())
+
+
+# ------------------------------------------------------------------ Python's numbers
+
+
+@pytest.mark.parametrize("dynamic", [None, {"x": {0: od.Dim("rows", 1, 9)}}], ids=["one", "any"])
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+def test_the_norm_that_clipping_gives_is_pythons_number_at_each_call(kind, dynamic):
+    def norms(compiled):
+        w = Variable(np.array([1.0, 2.0], kind), requires_grad=True)
+        optimizer = od.optim.SGD([w], learning_rate=0.5)
+
+        def step(x):
+            with GradientTape() as tape:
+                loss = ((w * x) ** 2).mean()
+            tape.backward(loss)
+            norm = od.optim.clip_grad_global_norm([w], 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            return {"norm": norm, "loss": loss.detach()}
+
+        step = od.compile(step, dynamic=dynamic) if compiled else step
+        rng = np.random.default_rng(0)
+        found = [step(rng.normal(size=(3, 2)).astype(kind))["norm"] for _ in range(4)]
+        assert not compiled or step.statistics().native >= 2
+        return found
+
+    got, wanted = norms(True), norms(False)
+    assert [type(norm) for norm in got] == [float] * 4
+    np.testing.assert_allclose(got, wanted, rtol=1e-14 if kind == "f8" else 1e-6)

@@ -202,6 +202,10 @@ def _as_it_is(array: Any) -> Any:
     return array
 
 
+def _is_real_number(symbol: Any) -> bool:
+    return isinstance(symbol, Symbol) and symbol.dtype.kind == "f" and not symbol.shape
+
+
 def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
     if isinstance(leaf, np.generic):
         return Leaf(lambda outs: outs[at][()], NUMBER, at)
@@ -209,6 +213,8 @@ def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
         if leaf.base is not None and not leaf.flags.writeable:
             raise UnsuitedError("it returns an array that cannot be written to")
         return Leaf(lambda outs: outs[at], ARRAY, at)
+    if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
+        return Leaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
         raise UnsuitedError(f"it returns a {type(leaf).__name__}")
     # What was seen may have been of another size.
