@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from odyssey.devices.guard import GUARD
 from odyssey.errors import TapeError
-from odyssey.ops.structure.indexing import setitem
+from odyssey.ops.structure.indexing import NoValueError, setitem
+from odyssey.ops.structure.traced_keys import write_at
 from odyssey.table.scope import recording_now
 from odyssey.table.store import operand_of, store
 from odyssey.table.value import Value, is_trainable, is_untracked
@@ -38,7 +39,7 @@ class Writing(Value, Operators):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not is_trainable(self):
-            store().become(self, setitem(self, value, key))
+            store().become(self, _written(self, value, key))
             return
         if recording_now() is not None:
             raise TapeError(
@@ -47,7 +48,7 @@ class Writing(Value, Operators):
             )
         here = store()
         with GUARD:
-            here.write(self, setitem(here.operand(self), operand_of(value), key))
+            here.write(self, _written(here.operand(self), operand_of(value), key))
 
     def __iadd__(self, other: Any) -> Self:
         return self._in_place("+=", operator.add, other)
@@ -86,3 +87,14 @@ class Writing(Value, Operators):
         with GUARD:
             self.assign(apply(self, other))
         return self
+
+
+def _written(x: Any, value: Any, key: Any) -> Any:
+    """``x`` with ``value`` at ``key``, which in a graph may be known to a run alone."""
+    try:
+        return setitem(x, value, key)
+    except NoValueError:
+        found = write_at(x, value, key)
+        if found is NotImplemented:
+            raise
+        return found

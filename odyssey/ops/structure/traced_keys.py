@@ -1,47 +1,89 @@
-"""Reading at indices that only a run will know: ``x[places]`` while a graph is traced.
+"""Reading and writing at indices that only a run will know: ``x[places]`` while a graph is traced.
 
-A key is an option of ``getitem``, and so fixed in a graph; here it becomes an operand of ``take``.
+A key is an option of ``getitem`` and ``setitem``, and so fixed in a graph; here it becomes an
+operand, of ``take`` and of ``put``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from odyssey.ops.elementwise.arithmetic import add, multiply
+from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.shape import reshape
-from odyssey.table.value import Symbol, Value
+from odyssey.ops.structure.placing_slices import put
+from odyssey.ops.structure.shape import astype, broadcast_to, reshape, transpose
+from odyssey.table.value import NUMBERS, Symbol, Value
 
-__all__ = ["read_at"]
+__all__ = ["read_at", "write_at"]
 
 
 def read_at(x: Any, key: Any) -> Any:
     """``x[key]``, where ``take`` can do it without taking much more; else NotImplemented."""
-    parts = _spelled_out(key if isinstance(key, tuple) else (key,), len(x.shape))
+    parts = _spelled_out(key if isinstance(key, tuple) else (key,), x.shape)
     if parts is None:
         return NotImplemented
     at = [k for k, part in enumerate(parts) if not isinstance(part, slice)]
+    if not at:
+        return NotImplemented
     if len(at) == 1:
         (k,) = at
         rest = [*parts[:k], *[slice(None) for _ in parts[k].shape], *parts[k + 1 :]]
         found = take(x, parts[k], k)
         return getitem(found, tuple(rest)) if _narrows(rest) else found
     if at == [0, 1] and not _narrows(parts[2:]):
-        return _read_by_pairs(x, parts[0], parts[1])
-    return NotImplemented
+        found = _read_by_pairs(x, parts[0], parts[1])
+        if found is not NotImplemented:
+            return found
+    return _read_by_numbers(x, parts, at)
 
 
-def _spelled_out(parts: tuple[Any, ...], ndim: int) -> list[Any] | None:
+def _spelled_out(parts: tuple[Any, ...], shape: Any) -> list[Any] | None:
     """Slices and arrays of whole numbers, without ``...``; None where there is anything else."""
     dots = [k for k, part in enumerate(parts) if part is Ellipsis]
+    ndim = len(shape)
     if len(dots) > 1 or len(parts) - len(dots) > ndim:
         return None
     k = dots[0] if dots else len(parts)
     full = [slice(None)] * (ndim - len(parts) + len(dots))
+    if dots and not full and _has_arrays(parts[:k]) and _has_arrays(parts[k + 1 :]):
+        return None  # of no axis, they tell arrays apart none the less
     spelled = [*parts[:k], *full, *parts[k + 1 :]]
+    spelled = [_as_array(part, n) for part, n in zip(spelled, shape, strict=True)]
     return spelled if all(map(_is_plain, spelled)) else None
+
+
+def _has_arrays(parts: tuple[Any, ...]) -> bool:
+    return not all(isinstance(part, slice) for part in parts)
+
+
+def _as_array(part: Any, n: int) -> Any:
+    """A number, or a list of numbers, as an array of them, where an axis of length ``n`` has it."""
+    if type(part) is int or isinstance(part, np.integer):
+        return np.asarray(part) if -n <= part < n else None
+    if type(part) is list and all(type(one) is int and -n <= one < n for one in part):
+        return np.asarray(part, np.intp)
+    return part
+
+
+def _read_by_numbers(x: Any, parts: list[Any], at: list[int]) -> Any:
+    """``x[key]`` by the numbers that elements have on the axes of the arrays, taken as one axis."""
+    if at != list(range(at[0], at[-1] + 1)):  # then NumPy has the axes of the arrays first
+        order = [*at, *[k for k in range(len(parts)) if k not in at]]
+        x, parts, at = transpose(x, order), [parts[k] for k in order], list(range(len(at)))
+    begin, end = at[0], at[-1] + 1
+    rest = [slice(None) if k in at else part for k, part in enumerate(parts)]
+    x = getitem(x, tuple(rest)) if _narrows(rest) else x
+    numbers: Any = 0
+    for n, part in zip(x.shape[begin:end], parts[begin:end], strict=True):
+        # What counts from the end, or is not there, is told of each axis, and of no dtype's range.
+        numbers = add(multiply(numbers, n), take(np.arange(n), part, 0))
+    count = math.prod(x.shape[begin:end])
+    return take(reshape(x, (*x.shape[:begin], count, *x.shape[end:])), numbers, begin)
 
 
 def _narrows(parts: list[Any]) -> bool:
@@ -65,3 +107,61 @@ def _read_by_pairs(x: Any, rows: Any, columns: Any) -> Any:
     lines = x if in_order else take(x, rows, 0)
     places = reshape(columns, (n, 1, *[1 for _ in shape[2:]]))
     return reshape(take_along_axis(lines, places, 1), (n, *shape[2:]))
+
+
+# ------------------------------------------------------------------ writing
+
+
+def write_at(x: Any, value: Any, key: Any) -> Any:
+    """A copy of ``x`` with ``value`` at ``key``, where one can be made; else NotImplemented."""
+    number = type(value) in NUMBERS
+    if not number and not (hasattr(value, "dtype") and _fits(value.dtype, x.dtype)):
+        return NotImplemented
+    if isinstance(key, (Symbol, Value)) and key.dtype.kind == "b":
+        return _write_where(x, value, key)
+    parts = _spelled_out(key if isinstance(key, tuple) else (key,), x.shape)
+    if parts is None or all(isinstance(part, slice) for part in parts):
+        return NotImplemented
+    numbers = _numbers_of(parts, x.shape)
+    if not number:
+        more = len(value.shape) - len(numbers.shape)
+        if more > 0 and set(value.shape[:more]) == {1}:  # which NumPy leaves out
+            value = reshape(value, value.shape[more:])
+        value = broadcast_to(value, numbers.shape)
+    return put(x, numbers, value)
+
+
+def _fits(dtype: Any, into: Any) -> bool:
+    return bool(np.can_cast(dtype, into, "same_kind"))
+
+
+def _write_where(x: Any, value: Any, mask: Any) -> Any:
+    """One number where a mask holds: who writes more asks how often it does."""
+    number = type(value) in NUMBERS
+    leading = x.shape[: len(mask.shape)] == mask.shape
+    if not leading or x.dtype.kind not in "fc" or (not number and value.shape):
+        return NotImplemented
+    if number and isinstance(value, complex) and x.dtype.kind == "f":
+        return NotImplemented
+    rest = (1,) * (len(x.shape) - len(mask.shape))
+    return astype(where(reshape(mask, (*mask.shape, *rest)), value, x), x.dtype)
+
+
+def _numbers_of(parts: list[Any], shape: Any) -> Any:
+    """Which elements ``x[key]`` is made of, counted row by row, in its shape."""
+    at = [k for k, part in enumerate(parts) if not isinstance(part, slice)]
+    width = max(len(parts[k].shape) for k in at)
+    apart = at != list(range(at[0], at[-1] + 1))
+    ahead = 0 if apart else at[0]  # slices, whose axes stand before those of the arrays
+    slices = [k for k in range(len(parts)) if k not in at]
+    behind = len(slices) - ahead
+    numbers: Any = 0
+    for k, (n, part) in enumerate(zip(shape, parts, strict=True)):
+        if k in at:
+            one, after = take(np.arange(n), part, 0), behind
+        else:
+            one, place = np.arange(n)[part], slices.index(k)
+            after = len(slices) - place - 1 + (width if place < ahead else 0)
+        upright = reshape(one, (*one.shape, *(1,) * after))
+        numbers = add(multiply(numbers, n), upright)
+    return numbers
