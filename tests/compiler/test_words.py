@@ -5,6 +5,7 @@ import operator
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey.compiler.numbers.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
 from odyssey.errors import DTypeError
 
@@ -181,6 +182,33 @@ def test_known_small_powers_are_those_of_numpy(by):
     some = np.isfinite(wanted)
     most = 0 if by in (0, 1) else 2
     assert np.all(np.abs(got[some] - wanted[some]) <= most * unit[some])
+
+
+@pytest.mark.parametrize("kind", FLOATING)
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+def test_what_known_numbers_give_is_known_where_it_is_small_and_is_numpys(name, kind):
+    apply, code, some = getattr(operator, name), Code(), numbers(kind)
+    known = 0
+    for one in some:
+        for other in some[::3]:
+            with np.errstate(all="ignore"):
+                wanted = apply(one, other)
+            got = apply(code.const(kind, one), code.const(kind, other)).number
+            assert (got is None) == (not abs(wanted) < 1e4), (one, other)
+            if got is not None:
+                known += 1
+                assert np.array(got, kind).tobytes() == np.array(wanted, kind).tobytes()
+    assert known > 100
+
+
+@pytest.mark.parametrize("y", [2, 3, -1, 0.5])
+def test_the_slope_of_a_known_small_power_needs_no_power(y):
+    compiled = od.compile(lambda x: od.grad(lambda x: (x**y).sum())(x))
+    for _ in range(2):
+        compiled(np.ones(3))
+    text = compiled.code(np.ones(3))
+    assert "sqrt" in text or y != 0.5
+    assert "odyssey.pow" not in text
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8"])

@@ -8,6 +8,7 @@ nothing for these, so they are chosen beside, without a branch.
 from __future__ import annotations
 
 import math
+import operator
 from functools import cache
 from typing import Any, TypeVar
 
@@ -35,6 +36,8 @@ Word = TypeVar("Word", bound=Any)  # that of ``ir``, which imports this file
 
 _OF_TRUTHS = {"add": "or", "mul": "and"}
 _ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+# Numbers from here on may be infinite in a type.
+_FAR = 1e4
 # Up to here a power is as few products of the number with itself.
 _MOST_PRODUCTS = 4
 
@@ -61,7 +64,22 @@ def plain(name: str, x: Word, y: Word) -> Word:
         if name not in _OF_TRUTHS:
             raise DTypeError("sub: truth values have no difference; use ^, or cast them first")
         name = _OF_TRUTHS[name]
-    return _two(f"f{name}" if x.type in FLOATING else name, x, y)
+    if x.type not in FLOATING:
+        return _two(name, x, y)
+    known = _of_known(name, x, y)
+    return _two(f"f{name}", x, y) if known is None else known
+
+
+def _of_known(name: str, x: Word, y: Word) -> Word | None:
+    """What numbers that are known give, known too: ``power`` has products for such exponents.
+
+    Rounded to float64 first, where it is exact or rounds as the type does.
+    """
+    one, other = x.number, y.number
+    if one is None or other is None:
+        return None
+    value = getattr(operator, name)(float(one), float(other))
+    return x.code.const(x.type, value) if abs(value) < _FAR else None
 
 
 def divided(x: Word, y: Word) -> Word:
