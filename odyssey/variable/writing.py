@@ -75,7 +75,10 @@ class Writing(Value, Operators):
         return self._in_place("@=", operator.matmul, other)
 
     def _in_place(self, sign: str, apply: Callable[[Any, Any], Any], other: Any) -> Self:
-        """``x += y`` rebinds an intermediate to a new value, and writes to a leaf off the tape."""
+        """``x += y`` writes to a trainable leaf off the tape, and else makes ``x`` a new value.
+
+        A constant keeps its value for whoever else holds it, as an intermediate does.
+        """
         if is_trainable(self) and recording_now() is not None:
             raise TapeError(
                 f"{sign}: {self!r} is a trainable leaf under a tape; write y = w {sign[:-1]} ..., "

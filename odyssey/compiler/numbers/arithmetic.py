@@ -73,12 +73,12 @@ def plain(name: str, x: Word, y: Word) -> Word:
 def _of_known(name: str, x: Word, y: Word) -> Word | None:
     """What numbers that are known give, known too: ``power`` has products for such exponents.
 
-    Rounded to float64 first, where it is exact or rounds as the type does.
+    Rounded to float64 first, where it is exact or rounds as the type does. Only what is written
+    down is asked for its number: an argument that is asked would be fixed by it.
     """
-    one, other = x.number, y.number
-    if one is None or other is None:
+    if not (x.text.startswith("0x") and y.text.startswith("0x")):
         return None
-    value = getattr(operator, name)(float(one), float(other))
+    value = getattr(operator, name)(x.number, y.number)
     return x.code.const(x.type, value) if abs(value) < _FAR else None
 
 
