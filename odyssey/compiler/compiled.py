@@ -24,6 +24,7 @@ from odyssey.compiler.watching.arguments import (
     is_bare,
     key_of,
     objects_ahead,
+    passed_on,
     refuse_unhashable,
     taken_by,
     why_shown,
@@ -67,6 +68,7 @@ class _Case:
 
     Attributes:
         result: The fixed arguments of the latest run that no tape surrounded, and what it returned.
+        passed: Of what it returned, by place, the arguments that it was given, by theirs.
         seen: Whether there was one.
         programs: Each with the fixed arguments it is for, the latest first.
         why: Why no program is made any more; None while one may be.
@@ -77,6 +79,7 @@ class _Case:
 
     def __init__(self) -> None:
         self.result: tuple[Any, Any] = None, None
+        self.passed: dict[int, int] = {}
         self.seen = False
         self.trial: tuple[dict[str, Any], Trial, Any] | None = None
         self.programs: list[tuple[dict[str, Any], Any]] = []
@@ -142,14 +145,8 @@ class Compiled(Inspected):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy begins with: no programs, which write the states of this one."""
-        fresh: dict[str, Any] = {
-            "_again": missed,
-            "_known": {},
-            "_latest": missed,
-            "_made": 0,
-            "_named": _UNNAMED,
-            "_native": np.zeros(1, np.int64),
-        }
+        fresh: dict[str, Any] = {"_again": missed, "_known": {}, "_latest": missed, "_made": 0}
+        fresh |= {"_named": _UNNAMED, "_native": np.zeros(1, np.int64)}
         return {**vars(self), **fresh, "_written": 0}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -294,7 +291,9 @@ class Compiled(Inspected):
             case.seen = True
             if case.why is None:
                 graph = case.trial[1].graph if case.trial else None
-                case.why = why_shown(result, inputs(args, named), graph)
+                given = inputs(args, named)
+                case.passed = passed_on(result, given)
+                case.why = why_shown(result, given, graph, case.passed)
             # It is kept until a program is made of it.
             case.result = (None, None) if case.why else (fixed(args, named), result)
         return result
@@ -367,7 +366,8 @@ class Compiled(Inspected):
         try:
             own = self._native, self._threads, ahead, self._budget
             take = None if bare else taking_arrays_apart(trial.free.values(), args, named)
-            program = Program(trial, guards, result, bare or take is not None, *own)
+            bare_or_taken = bare or take is not None
+            program = Program(trial, guards, result, bare_or_taken, *own, passed=case.passed)
             program.bare = bare
             if self._check:
                 verify(program.executable.plan)

@@ -67,7 +67,8 @@ class Refusals:
         """Return the error of a question for a value that only a run will know."""
         use = "ops.where"
         if getattr(value, "dtype", None) is not None and value.dtype.kind in "iu":
-            use = "ops.take(array, indices) to read an array of NumPy"  # which asks for its index
+            # An array of NumPy asks for its index, and a slice for its bounds.
+            use = "ops.take(array, indices) and ops.dynamic_slice(array, starts, sizes)"
         return self.refuse(
             f"{who} {value!r}, which has none while a graph is traced; what is compiled cannot "
             f"branch on values, print them or copy them into arrays: use ops, such as {use}, "

@@ -270,3 +270,83 @@ def test_the_norm_that_clipping_gives_is_pythons_number_at_each_call(kind, dynam
     got, wanted = norms(True), norms(False)
     assert [type(norm) for norm in got] == [float] * 4
     np.testing.assert_allclose(got, wanted, rtol=1e-14 if kind == "f8" else 1e-6)
+
+
+# ------------------------------------------------------------------ arguments that are handed on
+
+GIVEN = {
+    "one": (lambda x, t: x, [()]),
+    "beside a result": (lambda x, t: (x * 2.0, x), [(1,)]),
+    "both": (lambda x, t: (t["a"], x), [(0,), (1,)]),
+    "in a tree": (lambda x, t: {**t, "b": t["b"] + x}, [("a",)]),
+    "with a number": (lambda x, t: [x, x * t["n"], t["n"]], [(0,)]),
+}
+
+
+def trees(k):
+    return X + k, {"a": np.arange(3.0) + k, "b": np.ones(2), "n": 2.0}
+
+
+@pytest.mark.parametrize(("fn", "paths"), GIVEN.values(), ids=GIVEN)
+def test_an_array_that_a_function_hands_on_is_the_one_that_came_at_each_call(fn, paths):
+    compiled = od.compile(fn)
+    for k in range(4):
+        x, t = trees(k)
+        given = {id(leaf) for leaf in leaves((x, t))}
+        got, wanted = compiled(x, t), fn(x, t)
+        for path in paths:
+            one, other = got, wanted
+            for key in path:
+                one, other = one[key], other[key]
+            assert one is other
+        for one, other in zip(leaves(got), leaves(wanted), strict=True):
+            assert type(one) is type(other)
+            assert (id(one) in given) == (id(other) in given)
+            np.testing.assert_array_equal(one, other)
+    assert compiled.statistics().native == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [np.asfortranarray, lambda a: a[::-1], lambda a: a.astype(">f8"), lambda a: a.T.copy().T],
+)
+def test_an_array_is_handed_on_as_it_lies(change):
+    compiled = od.compile(lambda x: (x, x + 1.0))
+    plain = np.arange(6.0).reshape(2, 3)
+    for _ in range(2):
+        for x in (plain, change(plain), plain):
+            got, more = compiled(x)
+            assert got is x
+            np.testing.assert_array_equal(more, x + 1.0)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x: (x, x), lambda x: (x, x[:1]), lambda x: (x.reshape(2, 1), x * 1.0)],
+    ids=["twice", "beside a part", "another view"],
+)
+def test_parts_of_what_was_given_are_parts_at_each_call(fn):
+    compiled = od.compile(fn)
+    for k in range(4):
+        x = X + k
+        for got, wanted in zip(compiled(x), fn(x), strict=True):
+            assert (got is x) == (wanted is x)
+            assert np.shares_memory(got, x) == np.shares_memory(wanted, x)
+            np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_state_that_lies_in_an_argument_is_seen_in_it_when_it_is_handed_on():
+    def written(compiled):
+        x = np.arange(3.0)
+        state = Variable(x)
+
+        def step(a):
+            state.assign(state * 2.0)
+            return a, a + 0.0
+
+        call = compiled(step)
+        found = [call(x) for _ in range(4)]
+        assert all(one is x for one, _ in found)
+        return [more.tolist() for _, more in found], x.tolist()
+
+    assert written(od.compile) == written(lambda fn: fn)

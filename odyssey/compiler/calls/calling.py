@@ -77,6 +77,7 @@ class Program:
         ahead: Objects that come before these, and are the same ones in each call.
         budget: Bytes that it is to hold at most.
         text: Of the graph, where it was written down already.
+        passed: See ``Results``.
 
     Attributes:
         direct: A whole call in one native function; None where it takes Python.
@@ -99,6 +100,7 @@ class Program:
         ahead: tuple[Any, ...] = (),
         budget: int | None = None,
         text: Written | None = None,
+        passed: Any = None,
     ) -> None:
         graph = trial.graph
         self.guards = guards
@@ -111,7 +113,8 @@ class Program:
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
         self.bare = bare
-        self._shape = shape_of(trial, self.executable, result)
+        self._shape = shape_of(trial, self.executable, result, passed or {})
+        self._passes = self._shape.results.passes
         self._rates: list[Any] = [
             (getattr(make, "__self__", None), variable, make) for variable, make in graph.made
         ]
@@ -246,7 +249,10 @@ class Program:
         found = [np.asarray(one) if isinstance(one, np.generic) else one for one in found]
         try:
             wanted = self.shape_for(found).inputs
-            return self.run([*self.executable.plain(found, wanted), *given[self._count :]])
+            arrays = self.executable.plain(found, wanted)
+            if self._passes and not all(map(is_, arrays, given)):
+                return MISSED  # what is given back is what came
+            return self.run([*arrays, *given[self._count :]])
         except UnfitError:
             return MISSED
 
@@ -267,7 +273,7 @@ class Program:
         return self._shape
 
     def _run(self, arrays: Sequence[Any], numbers: Sequence[Any], shape: Shape) -> Any:
-        executable = self.executable
+        executable, came = self.executable, arrays
         if numbers:
             given = self.numbers.given(numbers)
             if given is None:
@@ -304,7 +310,8 @@ class Program:
                     return MISSED
             else:
                 executable.rest()
-        return shape.results.made(self._all(outs) if self._calls else outs)
+        outs = self._all(outs) if self._calls else outs
+        return shape.results.made([*outs, *came] if self._passes else outs)
 
     def _all(self, outs: list[Any]) -> list[Any]:
         """The arrays of all results, those that calls gave among them."""
@@ -358,14 +365,14 @@ def _begin_with(args: Sequence[Any], ahead: Sequence[Any]) -> bool:
     return len(args) >= len(ahead) and all(map(is_, args, ahead))
 
 
-def shape_of(trial: Trial, text: Written | Executable, result: Any) -> Shape:
+def shape_of(trial: Trial, text: Written | Executable, result: Any, *passed: Any) -> Shape:
     """What a program needs of a trial for certain sizes.
 
     Raises:
         UnsuitedError: no program can return what the function does.
     """
     outs = _maker_of_arrays(outputs_of(text.plan))
-    return Shape(text.inputs, outs, Results(text, trial.result, result))
+    return Shape(text.inputs, outs, Results(text, trial.result, result, *passed))
 
 
 def _maker_of_arrays(specs: Sequence[tuple[Any, Any]]) -> Callable[[], list[Any]]:

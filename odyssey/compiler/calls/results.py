@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ from odyssey.tree import containers, extras_in, leaves, unflatten
 from odyssey.variable import Variable
 
 __all__ = ["Leaf", "Results", "UnsuitedError"]
+
+
+_NONE_PASSED: Mapping[int, int] = MappingProxyType({})
 
 
 class UnsuitedError(OdysseyError):
@@ -60,9 +64,11 @@ class Results:
         executable: The program, or its text.
         traced: What the trial returned.
         seen: What a run returned, of which kinds are taken over.
+        passed: The places of its leaves that were arguments themselves, and those of these.
 
     Attributes:
         leaves: How each leaf is made.
+        passes: Whether it is made of the program's arrays and, behind them, its arguments.
         bare: Whether the result is one leaf.
         held: Whether the function gives away what it holds.
         tree: What the leaves are put into, if they are several.
@@ -71,8 +77,14 @@ class Results:
         UnsuitedError: no program can return what the function does.
     """
 
-    def __init__(self, executable: Executable | Written, traced: Any, seen: Any) -> None:
-        self.tree = traced
+    def __init__(
+        self,
+        executable: Executable | Written,
+        traced: Any,
+        seen: Any,
+        passed: Mapping[int, int] = _NONE_PASSED,
+    ) -> None:
+        self.tree, self.passes = traced, bool(passed)
         symbols, found = leaves(traced), leaves(seen)
         if len(symbols) != len(found):
             raise UnsuitedError("the tree that it returns changes")
@@ -95,6 +107,9 @@ class Results:
             if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
                 raise UnsuitedError("it returns one value at two places")
             known[id(symbol)] = k
+            if k in passed:
+                self.leaves.append(_passed(executable, output, passed[k]))
+                continue
             if k in executable.graph.shown:
                 self.leaves.append(_gradient(executable, executable.graph.shown[k], leaf))
                 continue
@@ -185,6 +200,14 @@ def _constant(leaf: Any, output: Any) -> Leaf:
     if not plain or type(output) is not type(leaf):
         raise UnsuitedError(f"it returns a {type(leaf).__name__}")
     return _itself(output)  # the first run may have been given other numbers
+
+
+def _passed(executable: Executable | Written, output: Any, place: int) -> Leaf:
+    """An argument: the array itself, of which the program has a copy that nobody sees."""
+    inputs = executable.graph.inputs
+    if output != Ref(inputs[place][0]):
+        raise UnsuitedError("it returns what it was given, and a graph knows another value there")
+    return Leaf(itemgetter(place - len(inputs)), None, None)
 
 
 def _gradient(executable: Executable | Written, variable: Any, leaf: Any) -> Leaf:

@@ -26,6 +26,7 @@ __all__ = [
     "key_of",
     "numbers_in",
     "objects_ahead",
+    "passed_on",
     "refuse_unhashable",
     "shows_held",
     "standings",
@@ -258,9 +259,24 @@ def shows_held(result: Any, graph: Graph) -> bool:
     return _shows([leaf for leaf in leaves(result) if id(leaf) not in own], variables)
 
 
-def why_shown(result: Any, given: list[Any], graph: Graph | None = None) -> str | None:
-    """Why a program cannot return what a run did, of arguments and of Variables; None if it can."""
-    if _shows(result, given):
+def passed_on(result: Any, given: list[Any]) -> dict[int, int]:
+    """The leaves of a result, by place, that are arrays which were given, by theirs."""
+    places = {id(one): k for k, one in enumerate(given) if type(one) is ndarray}
+    return {k: places[id(leaf)] for k, leaf in enumerate(leaves(result)) if id(leaf) in places}
+
+
+def why_shown(
+    result: Any, given: list[Any], graph: Graph | None = None, passed: Collection[int] = ()
+) -> str | None:
+    """Why a program cannot return what a run did, of arguments and of Variables; None if it can.
+
+    Args:
+        result: What a run returned.
+        given: The arguments.
+        graph: Of a trial.
+        passed: The places of leaves of the result that are arguments themselves.
+    """
+    if _shows([leaf for k, leaf in enumerate(leaves(result)) if k not in passed], given):
         return "it returns what it was given, or a part of it"
     if graph is not None and shows_held(result, graph):
         return "it returns a part of what a Variable holds"
