@@ -37,7 +37,6 @@ __all__ = [
     "let_alone",
     "look_alone",
     "owner_of_lock",
-    "refuse_folded",
     "refuse_overlap",
     "span",
     "strides_of",
@@ -112,15 +111,6 @@ def refuse_overlap(spans: list[tuple[int, int, bool]]) -> None:
             raise UnfitError("two states share memory")
         if end > reach:
             reach, reach_written = end, written
-
-
-def refuse_folded(state: State, array: Array) -> None:
-    """Raise where elements of a state that is written to may share memory with one another."""
-    reach = array.itemsize
-    for step, n in sorted((abs(s), n) for n, s in zip(array.shape, array.strides, strict=True)):
-        if n > 1 and step < reach:
-            raise UnfitError(f"elements of {state.label} share memory")
-        reach += step * max(n - 1, 0)
 
 
 def watched(state: State, array: Array, written: bool) -> list[int]:

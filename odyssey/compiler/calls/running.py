@@ -27,7 +27,6 @@ from odyssey.compiler.calls.binding import (
     layout,
     let_alone,
     look_alone,
-    refuse_folded,
     refuse_overlap,
     span,
     strides_of,
@@ -45,6 +44,7 @@ from odyssey.compiler.machine.native import Loaded, builtin, load
 from odyssey.compiler.plan.lowering import lower
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import ALIGNMENT, HELD, Plan, held, plan
+from odyssey.devices.ownership import folded
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.parts import LoopRow
 from odyssey.spec import Array, Spec
@@ -183,8 +183,8 @@ class Executable:
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
-            if written and not array.flags.forc:
-                refuse_folded(state, array)
+            if written and folded(array):
+                raise UnfitError(f"elements of {state.label} share memory")
             arrays.append((state, hold_of(array)))
             start, end = span(array)
             spans.append((start, end, written))
