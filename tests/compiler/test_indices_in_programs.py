@@ -6,6 +6,9 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 TABLE = np.random.default_rng(0).normal(size=(6, 4, 3))

@@ -9,6 +9,9 @@ import pytest
 import odyssey as od
 from odyssey import ops
 
+# Ordinary runs take one case in five, and soaks the others.
+pytestmark = pytest.mark.share(5)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
 # Large enough for BLAS, each matrix of a batch too.
