@@ -166,8 +166,10 @@ def _turning(x: Any, deg: bool) -> Any:
     return mul(-1j * _degrees(deg), turn)
 
 
-def _angle_of(x: Any) -> Any:
-    return math.atan2(x.imag, x.real) if T.kind == "c" else math.atan2(T(0), x)
+def _angle_of(x: Any, deg: bool) -> Any:
+    if T.kind == "c":
+        return math.atan2(x.imag, x.real) * _degrees(deg)
+    return math.atan2(T(0), x) * T(_degrees(deg))
 
 
 def _degrees(deg: bool) -> float:
@@ -180,7 +182,7 @@ def _degrees(deg: bool) -> float:
     # Of real numbers it is a step, which chooses nothing.
     masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
-    scalar=lambda x, deg: _angle_of(x) * _degrees(deg),
+    scalar=lambda x, deg: _angle_of(x, deg),
     vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},
     jvp={
         "x": lambda t, x, deg: (
