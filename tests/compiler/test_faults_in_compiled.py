@@ -60,7 +60,7 @@ def assert_nothing_is_open(*arrays):
 ERRORS = [FaultError, MemoryError, KeyboardInterrupt]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["step", "clipped", "checkpointed", "hooked"])
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "first call"])
 def test_an_error_in_any_kernel_leaves_what_the_eager_step_leaves(name, warm):
