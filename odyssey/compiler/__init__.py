@@ -75,9 +75,10 @@ def compile(
     writes to files, it prints and writes once more. The latest 256 combinations are remembered.
 
     The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
-    function is run as it was written where it changes Python objects, prints, draws random numbers
-    or reads what cannot be watched, within an open tape or pause, and where NumPy was told to raise
-    floating-point errors: a program raises none, and warns of none.
+    function is run as it was written where it changes Python objects, prints, draws random numbers,
+    calls an op that is ``ordered`` or reads what cannot be watched, within an open tape or pause,
+    and where NumPy was told to raise floating-point errors: a program raises none, and warns of
+    none.
 
     Args:
         fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it

@@ -199,7 +199,7 @@ _BYTES = {"s": 4, "d": 8, "c": 8, "z": 16}
 
 
 def _of_vector(letter: str, given: str) -> list[tuple[str, int, int]]:
-    """The same of a product with a vector."""
+    """Of a product with a vector: pointer, bytes from there on, whether written."""
     words = [word.split()[-1] for word in given.split(", ")]
     how, rows, columns = (int(word) for word in words[1:4])
     a, step, x, step_x, _, y, step_y = words[5:]

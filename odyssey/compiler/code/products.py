@@ -341,8 +341,10 @@ class Product(Tiles):
             total = code.const(kind, 0.0)
             for x in range(k):
                 u, v = term(i, j, x)
-                if x == 0 or kind in PARTS:
-                    total = u * v if x == 0 else u * v + total
+                if x == 0:
+                    total = u * v
+                elif kind in PARTS:
+                    total = u * v + total
                 else:
                     total = code.intrinsic("fma", u, v, total)
             if kind in PARTS and k:
