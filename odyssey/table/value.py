@@ -313,6 +313,11 @@ class Weak(Traced):
         """What it is in this trace; it is the same in every run from now on."""
         raise NotImplementedError
 
+    @staticmethod
+    def bound(weak: Any) -> None:
+        """Let whole numbers that are computed with it be of int64, in every run."""
+        raise NotImplementedError
+
 
 class Symbol(Traced):
     """A value of a graph under construction: shape and dtype, no data."""

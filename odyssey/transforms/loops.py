@@ -25,7 +25,7 @@ from odyssey.table.store import MEMORY, store
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.transforms.carries import Carry, Rows, own, spec_of_leaf
 from odyssey.transforms.traced_loops import branch, repeat, walk
-from odyssey.transforms.traced_parts import Body, kinds_of, trace_part
+from odyssey.transforms.traced_parts import Body, in_graph, kinds_of, trace_part
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 
@@ -183,7 +183,7 @@ def _length(xs: Any, length: Any) -> int:
 
 def _truth(who: str, what: str, value: Any) -> Any:
     """What a condition says, a bool or a Symbol; raises for what is no scalar truth or number."""
-    data = store().operand(value) if isinstance(value, Value) else value
+    data = store().operand(value) if isinstance(value, Value) else in_graph(value)
     if type(data) in NUMBERS and type(data) is not complex:
         return bool(data)
     if not isinstance(data, (Symbol, *ARRAY_LIKE)):
@@ -250,7 +250,7 @@ def _scan_in_graph(
         def step(values: list[Any]) -> list[Any]:
             after, y = _pair(f(unflatten(init, values[:count]), unflatten(xs, values[count:])))
             trees.append(y)
-            return [*same_tree("scan", "carry", init, after), *leaves(y)]
+            return list(map(in_graph, [*same_tree("scan", "carry", init, after), *leaves(y)]))
 
         return step
 
@@ -259,6 +259,7 @@ def _scan_in_graph(
         with no_grad():
             rows = [c if c is None else intern(c.shape[1:], c.dtype) for c in columns]
             made = trace_part(step, [*flat, *rows], kinds_of(None, [*flat, *columns]), None)
+        init = unflatten(init, list(map(in_graph, flat)))
         return own(init), unflatten(trees[0], [_empty_of(leaf) for leaf in made.outputs[count:]])
     carry, ys = walk(step, flat, columns, steps, reverse, again)
     return unflatten(init, carry), unflatten(trees[0], ys)
@@ -271,7 +272,7 @@ def _branch_in_graph(pred: Any, functions: Sequence[Callable[..., Any]], operand
         def run(values: list[Any]) -> list[Any]:
             result = fn(*unflatten(operands, values))
             trees.append(result)
-            return same_tree("cond", "result of false_fn", trees[0], result)
+            return list(map(in_graph, same_tree("cond", "result of false_fn", trees[0], result)))
 
         return run
 
@@ -288,7 +289,11 @@ def _loop_in_graph(
         return lambda values: [_truth("while_loop", what, fn(unflatten(init, values)))]
 
     def step_of(fn: Callable[[Any], Any]) -> Body:
-        return lambda v: same_tree("while_loop", "carry", init, fn(unflatten(init, v)))
+        def step(values: list[Any]) -> list[Any]:
+            after = fn(unflatten(init, values))
+            return list(map(in_graph, same_tree("while_loop", "carry", init, after)))
+
+        return step
 
     again = ask_of(as_it_is(cond_fun)), step_of(as_it_is(body_fun))
     return unflatten(init, repeat(ask_of(cond_fun), step_of(body_fun), leaves(init), again))

@@ -26,6 +26,8 @@ from odyssey.transforms.traced_parts import (
     Traced,
     array_for,
     dressed,
+    dtype_of,
+    is_number,
     kinds_of,
     spec_for,
     steady,
@@ -239,7 +241,7 @@ def branch(
     outputs = _agreed(traced)
     joined = list(map(max, *[t.kinds for t in traced]))
     parts = tuple(t._replace(outputs=o).graph() for t, o in zip(traced, outputs, strict=True))
-    given = [o for o in operands if type(o) not in NUMBERS]
+    given = [o for o in operands if not is_number(o)]
     trace: Any = store()
     made = trace.bind(Loop("cond", parts), [array_for(pred), *_there(given)])
     results = _spread(made, outputs[0])
@@ -338,7 +340,7 @@ def repeat(ask: Body, body: Body, init: Flat, again: Sequence[Body] | None = Non
     given = init
     traced, init, kinds = steady("while_loop", body, init, kinds, len(init), recording)
     for one, other in zip(given, init, strict=True):
-        if type(one) in NUMBERS and np.asarray(one).dtype != other.dtype:
+        if is_number(one) and dtype_of(one) != spec_for(other).dtype:
             raise DTypeError(
                 f"while_loop: {one!r} becomes {other.dtype}, and stays what it is where there are "
                 f"no steps; pass np.{other.dtype}({one!r})"

@@ -14,6 +14,8 @@ import numpy as np
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.graph import Graph
 from odyssey.graph.parts import signature
+from odyssey.graph.weak import is_weak
+from odyssey.ops.elementwise.arithmetic import multiply
 from odyssey.spec import Spec, spec_of
 from odyssey.table.store import store
 from odyssey.table.value import (
@@ -46,6 +48,9 @@ __all__ = [
     "Traced",
     "array_for",
     "dressed",
+    "dtype_of",
+    "in_graph",
+    "is_number",
     "kinds_of",
     "spec_for",
     "steady",
@@ -82,9 +87,34 @@ def kinds_of(recording: Any, values: Flat) -> list[int]:
     ]
 
 
+def is_number(value: Any) -> bool:
+    """Whether this is a Python number, or stands for one that each call knows anew."""
+    return type(value) in NUMBERS or is_weak(value)
+
+
+def dtype_of(number: Any) -> np.dtype[Any]:
+    """The dtype that NumPy gives a Python number."""
+    if not is_weak(number):
+        return np.asarray(number).dtype
+    found = np.asarray(type(number).told(number)[1]).dtype
+    if found.kind not in "if":  # a whole number beyond int64, as others are not
+        type(number).settled(number, "its dtype")
+    return found
+
+
+def scalar_of(number: Any, dtype: Any) -> Any:
+    """A Python number as an array without axes, or as a Symbol of one: once it, which is exact."""
+    return multiply(number, np.ones((), dtype)) if is_weak(number) else np.asarray(number, dtype)
+
+
+def in_graph(value: Any) -> Any:
+    """What a part returns; a Symbol for a number that each call knows anew."""
+    return scalar_of(value, dtype_of(value)) if is_weak(value) else value
+
+
 def spec_for(value: Any) -> Any:
     """Of a value or a spec the spec; of None, and Python's numbers, themselves."""
-    if value is None or isinstance(value, Spec) or type(value) in NUMBERS:
+    if value is None or isinstance(value, Spec) or is_number(value):
         return value
     if isinstance(value, Value):
         return value._spec
@@ -201,9 +231,11 @@ def steady(
     operands, kinds = list(operands), list(kinds)
     while True:
         traced = trace_part(body, operands, kinds, recording)
-        weak = [k for k in range(count) if type(operands[k]) in NUMBERS]
+        weak = [k for k in range(count) if is_number(operands[k])]
         for k in weak:
-            operands[k] = np.asarray(operands[k], _scalar(who, k, traced.outputs[k]))
+            if is_weak(operands[k]):  # the first step computed as Python does
+                type(operands[k]).bound(operands[k])
+            operands[k] = scalar_of(operands[k], _scalar(who, k, traced.outputs[k]))
         _compare(who, operands[:count], traced.outputs[:count])
         joined = [*map(max, kinds[:count], traced.kinds[:count]), *kinds[count:]]
         if joined == kinds and not weak:

@@ -18,13 +18,22 @@ from odyssey.graph.parts import signature
 from odyssey.ops.structure.shape import broadcast_to
 from odyssey.table.scope import no_grad
 from odyssey.table.store import store
-from odyssey.table.value import NUMBERS, make_value
+from odyssey.table.value import make_value
 from odyssey.tape.choices import Chosen, either
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import drain, pull, push, recorded
 from odyssey.transforms.calls import home_of, kept_inputs, record_call
 from odyssey.transforms.segments import nodes_of, tape_apart
-from odyssey.transforms.traced_parts import LIVE, Body, Flat, Traced, array_for, dressed, spec_for
+from odyssey.transforms.traced_parts import (
+    LIVE,
+    Body,
+    Flat,
+    Traced,
+    array_for,
+    dressed,
+    is_number,
+    spec_for,
+)
 from odyssey.variable import Variable
 
 __all__ = [
@@ -96,7 +105,7 @@ class Again(NamedTuple):
         trace: Any = store()
         with trace.watched() as instructions:
             outputs = self.body(given)
-        inputs = [v if v is None or type(v) in NUMBERS else array_for(v) for v in given]
+        inputs = [v if v is None or is_number(v) else array_for(v) for v in given]
         ends = [None if o is None else array_for(o) for o in outputs]
         if signature(instructions, inputs, ends, trace) != self.done:
             raise TapeError(

@@ -116,6 +116,15 @@ def test_other_threads_of_python_run_while_a_state_is_written():
     assert max(ticks_during(compiled) for _ in range(5)) > 3
 
 
+def test_other_threads_of_python_run_where_a_size_that_varies_is_large():
+    compiled = od.compile(slowly, dynamic={"x": {0: od.Dim("n", 1)}})
+    for size in (3, 4, 5, LONG):
+        compiled(np.linspace(-1.0, 1.0, size))
+    x = np.linspace(-1.0, 1.0, LONG)
+    assert max(ticks_during(lambda: compiled(x)) for _ in range(5)) > 3
+    assert compiled.statistics().programs == 1
+
+
 def test_a_short_program_keeps_the_interpreter():
     x = np.ones(100)
     assert not module_of(made(ops.exp, x)).free

@@ -179,7 +179,9 @@ class _Driver:
         name = f"segment{len(self.texts)}"
         self.steps.append(name)
         plan = self.plan
-        free = self._seconds >= _LONG and not (self.clocks or plan.varies or plan.guarded)
+        # Where sizes vary, each call tells whether it is long.
+        free = plan.varies or self._seconds >= _LONG
+        free = free and not (self.clocks or plan.guarded)
         self.free |= free
         head = [f"define {'internal' if free else ''} i64 @{name}{'.free' * free}(ptr %table) {{"]
         for slot in sorted(self._used):
@@ -188,7 +190,9 @@ class _Driver:
                 f"  %p{slot} = load ptr, ptr %s{slot}",
             ]
         tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
-        self.texts.append("\n".join([*head, *self._lines, *tail, *(_freed(name) if free else ())]))
+        by = self.place_of(int(self._seconds * 1e9)) if plan.varies else None
+        freed = _freed(name, by) if free else ()
+        self.texts.append("\n".join([*head, *self._lines, *tail, *freed]))
         self._lines, self._used, self._seconds = [], set(), 0.0
 
 
@@ -273,10 +277,19 @@ def emit(
     return Module("\n".join(parts), *found, direct, driver.free)
 
 
-def _freed(name: str) -> list[str]:
-    """A step in which other threads of Python run."""
+def _freed(name: str, nanoseconds: str | None) -> list[str]:
+    """A step in which other threads of Python run, if it takes long enough; None for a long one."""
+    asked = [
+        f"  %long = icmp sge i64 {nanoseconds}, {int(_LONG * 1e9)}",
+        "  br i1 %long, label %freed, label %held",
+        "held:",
+        f"  %here = call i64 @{name}.free(ptr %table)",
+        "  ret i64 %here",
+        "freed:",
+    ]
     return [
         f"define i64 @{name}(ptr %table) {{",
+        *(asked if nanoseconds else ()),
         "  %thread = call ptr @PyEval_SaveThread()",
         f"  %answer = call i64 @{name}.free(ptr %table)",
         "  call void @PyEval_RestoreThread(ptr %thread)",

@@ -61,6 +61,9 @@ class Numbers:
         used: Mapping[tuple[Expression, str], int],
         called: Sequence[Expression],
     ) -> None:
+        used = dict(used)
+        for one in arithmetic.bound:
+            used.setdefault((one, "i8"), len(used))
         self.count = len(arithmetic.inputs)
         computed = dict.fromkeys(one for one, _ in used if one not in arithmetic.inputs)
         self.taken = [

@@ -101,10 +101,17 @@ def _text(one: Expression, depth: int) -> str:
 
 
 class Arithmetic(NamedTuple):
-    """How numbers are computed: the inputs, and all that Python computes of them, in order."""
+    """How numbers are computed: the inputs, and all that Python computes of them, in order.
+
+    Attributes:
+        inputs: What a call is given.
+        steps: What is computed.
+        bound: Of these, what int64 must hold, though nobody may use it.
+    """
 
     inputs: tuple[Expression, ...]
     steps: tuple[Expression, ...]
+    bound: tuple[Expression, ...] = ()
 
 
 class Quantities:
@@ -126,12 +133,18 @@ class Quantities:
         self.asked = asked or (lambda expression, question: None)
         self.graph = graph
         self.steps: dict[Expression, Expression] = {}
+        self._bound = False
         self._inputs: list[Expression] = []
 
     @property
     def arithmetic(self) -> Arithmetic:
         """What was computed, of which inputs."""
-        return Arithmetic(tuple(self._inputs), tuple(self.steps))
+        whole = [s for s in (*self._inputs, *self.steps) if self._bound and s.kind is int]
+        return Arithmetic(tuple(self._inputs), tuple(self.steps), tuple(whole))
+
+    def bound(self) -> None:
+        """Let all whole numbers be of int64: else Python would compute others than NumPy."""
+        self._bound = True
 
     def named(self, name: str, number: int | float) -> Any:
         """A quantity that is an input; ``number`` is what it is in this trace."""
@@ -244,6 +257,11 @@ class Quantity(Weak):
     def settled(weak: Any, question: str) -> Any:
         """The number of this trace, which is told to be asked for."""
         return number_of(weak, question)
+
+    @staticmethod
+    def bound(weak: Any) -> None:
+        """Let all whole numbers of its trace be of int64."""
+        _room_of(weak).bound()
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is None:
