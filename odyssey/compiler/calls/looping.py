@@ -18,7 +18,7 @@ import numpy as np
 from odyssey.compiler.calls.binding import address
 from odyssey.compiler.code.entry import RAN, STRANGE
 from odyssey.compiler.machine.native import load
-from odyssey.compiler.numbers.quantities import Arithmetic, Expression
+from odyssey.compiler.numbers.expressions import Arithmetic, Expression
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Given, Graph
 from odyssey.graph.parts import Loop, LoopRow, specs_of

@@ -11,7 +11,7 @@ from odyssey.compiler.calls.binding import layout, strides_of_state
 from odyssey.compiler.code.emitting import Module, emit
 from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.machine.blas import blas
-from odyssey.compiler.numbers.quantities import Arithmetic
+from odyssey.compiler.numbers.expressions import Arithmetic
 from odyssey.compiler.plan.lowering import Lowered, lower
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import Plan, plan

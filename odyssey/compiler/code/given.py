@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.numbers.quantities import Arithmetic, Expression, computing
+from odyssey.compiler.numbers.expressions import Arithmetic, Expression, computing
 from odyssey.compiler.numbers.scalars import evaluate
 from odyssey.compiler.numbers.words import Code, Word
 from odyssey.compiler.plan.meanings import meaning

@@ -18,100 +18,28 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from odyssey.compiler.numbers.expressions import (
+    BINARY,
+    OPERATORS,
+    UNARY,
+    Arithmetic,
+    Expression,
+    computing,
+)
 from odyssey.table.value import Traced, Weak
 
 __all__ = [
-    "Arithmetic",
-    "Expression",
     "Quantities",
     "Quantity",
-    "computing",
     "expression_of",
     "number_of",
 ]
 
-_BINARY = {
-    **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"},
-    **{"mod": "%", "pow": "**"},
-}
-_UNARY = {"neg": "-", "pos": "+", "abs": "abs"}
-_OPERATORS: dict[str, Callable[..., Any]] = {n: getattr(operator, n) for n in (*_BINARY, *_UNARY)}
-
 # With what else a quantity stays one. What the operators of other classes do nobody knows.
 _PLAIN = frozenset({int, float, bool})
-
-
-class Expression:
-    """How a number is computed: a named input, a number that is known, or an operator of others.
-
-    Nobody changes it. Equal ones are equal: 1, 1.0 and True differ, as do 0.0 and -0.0.
-
-    Attributes:
-        op: ``named``, ``known``, or the name of an operator in ``operator``.
-        operands: The name; the number; or expressions.
-        kind: The class of the number when it was traced.
-        names: The inputs that it is computed from.
-    """
-
-    __slots__ = ("_hash", "_key", "kind", "names", "op", "operands")
-
-    def __init__(self, op: str, operands: tuple[Any, ...], kind: type) -> None:
-        self.op = op
-        self.operands = operands
-        self.kind = kind
-        self.names: frozenset[str] = frozenset(operands if op == "named" else ())
-        if op in _OPERATORS:
-            self.names = self.names.union(*[one.names for one in operands])
-        self._key = (op, kind, operands if op in _OPERATORS else repr(operands))
-        self._hash = hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Expression) or self._hash != other._hash:
-            return False
-        return self._key == other._key
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return _text(self, 4)
-
-
-def _text(one: Expression, depth: int) -> str:
-    """An expression as Python writes it; a deep one is told by what it is computed from."""
-    if one.op == "named":
-        return str(one.operands[0])
-    if one.op == "known":
-        return repr(one.operands[0])
-    if not depth:
-        return f"a number of {', '.join(sorted(one.names))}"
-    texts = [_text(o, depth - 1) for o in one.operands]
-    if one.op == "abs":
-        return f"abs({texts[0]})"
-    texts = [
-        f"({t})" if o.op in _OPERATORS else t for o, t in zip(one.operands, texts, strict=True)
-    ]
-    sign = _BINARY.get(one.op)
-    return f"{_UNARY[one.op]}{texts[0]}" if sign is None else f" {sign} ".join(texts)
-
-
-class Arithmetic(NamedTuple):
-    """How numbers are computed: the inputs, and all that Python computes of them, in order.
-
-    Attributes:
-        inputs: What a call is given.
-        steps: What is computed.
-        bound: Of these, what int64 must hold, though nobody may use it.
-    """
-
-    inputs: tuple[Expression, ...]
-    steps: tuple[Expression, ...]
-    bound: tuple[Expression, ...] = ()
 
 
 class Quantities:
@@ -160,7 +88,7 @@ class Quantities:
 
     def applied(self, name: str, *operands: Any) -> Any:
         """What an operator gives of quantities and numbers; it raises what Python raises."""
-        number = _OPERATORS[name](*map(_number, operands))
+        number = OPERATORS[name](*map(_number, operands))
         given = tuple(map(_expression, operands))
         if type(number) not in (int, float):  # a complex root
             for one in given:
@@ -176,41 +104,6 @@ class Quantities:
         names = list(values)
         found = computing(self.steps, names, list(self.steps))(*[values[name] for name in names])
         return list(found)
-
-
-def computing(
-    steps: Iterable[Expression], names: Sequence[str], wanted: Sequence[Expression]
-) -> Callable[..., tuple[Any, ...]]:
-    """A function of inputs, by place, that takes all steps in order and returns what is wanted.
-
-    Args:
-        steps: What is computed; what one is computed from stands before it, or is no operator.
-        names: The inputs.
-        wanted: Steps, inputs or numbers.
-    """
-    known: dict[str, Any] = {}
-    words: dict[Expression, str] = {}
-    places = {name: f"n{k}" for k, name in enumerate(names)}
-
-    def word(one: Expression) -> str:
-        if one.op == "named":
-            return places[one.operands[0]]
-        if one.op == "known" and one not in words:
-            words[one] = f"k{len(known)}"
-            known[words[one]] = one.operands[0]
-        return words[one]
-
-    lines = [f"def compute({', '.join(places.values())}):"]
-    for k, step in enumerate(steps):
-        given = list(map(word, step.operands))
-        sign = _BINARY.get(step.op)
-        text = f" {sign} ".join(given) if sign else f"{_UNARY[step.op]}({given[0]})"
-        lines.append(f"    t{k} = {text}")
-        words[step] = f"t{k}"
-    lines.append(f"    return ({''.join(f'{word(one)}, ' for one in wanted)})")
-    exec("\n".join(lines), known)
-    found: Callable[..., tuple[Any, ...]] = known["compute"]
-    return found
 
 
 # ------------------------------------------------------------------ what stands for a number
@@ -342,7 +235,7 @@ def _combined(name: str, self: Any, x: Any, y: Any) -> Any:
     if _is_array(other):  # whose own operators know what to do
         return NotImplemented
     _note(self, name)
-    return _OPERATORS[name](_number(x), _number(y))
+    return OPERATORS[name](_number(x), _number(y))
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
@@ -372,10 +265,10 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return method
 
 
-for _name in set(_BINARY) - {"pow"}:
+for _name in set(BINARY) - {"pow"}:
     setattr(Quantity, f"__{_name}__", _binary(_name))
     setattr(Quantity, f"__r{_name}__", _reflected(_name))
-for _name in set(_UNARY) - {"abs"}:
+for _name in set(UNARY) - {"abs"}:
     setattr(Quantity, f"__{_name}__", _unary(_name))
 
 

@@ -11,7 +11,8 @@ from types import CoroutineType
 from typing import Any
 
 from odyssey.compiler.code.given import looked_at
-from odyssey.compiler.numbers.quantities import Expression, Quantities
+from odyssey.compiler.numbers.expressions import Expression
+from odyssey.compiler.numbers.quantities import Quantities
 from odyssey.compiler.watching.arguments import numbers_in
 from odyssey.compiler.watching.effects import is_ours
 from odyssey.compiler.watching.guards import Guards
