@@ -109,7 +109,7 @@ class Inspected:
 
         Returns:
             A ``Profile``; print it for a table of kernels, with what is fused in each, its time,
-            bytes and steps of arithmetic.
+            bytes and steps of arithmetic; of a loop also what each of its parts did in all steps.
 
         Raises:
             SettingError: there is no program for such arguments.

@@ -157,6 +157,56 @@ def test_what_takes_long_is_seen_to_take_long():
     assert profile.runs == 5
 
 
+def test_kernels_of_a_step_are_counted_over_all_steps_of_a_loop():
+    x, w, h = RNG.normal(size=(50, 3, 4)), RNG.normal(size=(4, 4)), RNG.normal(size=(3, 4))
+
+    def rolled(x, w, h):
+        def step(h, row):
+            h = ops.tanh(h @ w + row)
+            return h, ops.inv(h @ ops.swapaxes(h, 0, 1) + 9 * np.eye(3)).sum()
+
+        return od.scan(step, h, x)
+
+    profile = program(rolled, x, w, h).profile(x, w, h)
+    (loop,) = profile.kernels
+    ((title, kernels),) = loop.parts
+    assert (loop.what, title) == ("scan", "each step")
+    whats = {k.what: k for k in kernels}
+    assert whats["inv"].kind == "call"
+    assert whats["inv"].bytes == 50 * 8 * 2 * 9
+    assert whats["inv"].flops is None
+    assert sum(k.flops or 0 for k in kernels) > 50 * (2 * 3 * 4 * 4 + 2 * 3 * 3 * 4)
+    assert whats["inv"].microseconds > 50 * 0.5  # NumPy's takes some microseconds
+    assert sum(k.microseconds for k in kernels) <= loop.microseconds <= profile.microseconds
+    assert len(str(profile).splitlines()) == 2 + 1 + 1 + len(kernels)
+
+
+def test_branches_count_where_they_were_chosen():
+    def turn(x):
+        def body(x):
+            return od.cond(x[0] > 3.0, lambda x: x * 1.5, lambda x: ops.exp(x) + 1.0, x)
+
+        return od.while_loop(lambda x: x[0] < 100.0, body, x)
+
+    x = np.ones(10)
+    kept = program(turn, x)
+    found = kept.profile(x, runs=1).kernels[-1].parts
+    assert [title for title, _ in found] == ["while", "each step"]
+    (branch,) = [k for k in found[1][1] if k.what == "cond"]
+    parts = dict(branch.parts)
+    steps, value = 0, 1.0
+    while value < 100.0:
+        value = value * 1.5 if value > 3.0 else np.exp(value) + 1.0
+        steps += 1
+    assert [k.flops for k in parts["if true"]] == [10 * (steps - 1)]
+    assert [k.flops for k in parts["if false"]] == [2 * 10]
+    (never,) = (
+        program(lambda x: od.cond(x[0] > 3.0, ops.exp, ops.sin, x), x).profile(x).kernels[-1:]
+    )
+    assert [k.what for k in dict(never.parts)["if false"]] == ["sin"]
+    assert dict(never.parts)["if true"] == ()
+
+
 def test_what_is_set_to_0_or_copied_into_states_has_lines_of_memory():
     v = Variable(np.arange(6.0).reshape(2, 3))
 

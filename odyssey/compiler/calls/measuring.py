@@ -94,5 +94,7 @@ def _elements(plan: Plan, node: Node) -> int:
 
 
 def _written(plan: Plan, kernel: Kernel) -> int:
+    if kernel.kind == "call":  # whose results lie where they were made
+        return sum(s.size * s.dtype.itemsize for s in kernel.nodes[0].work.specs)
     homes = plan.homes
     return sum(n.size * SIZES.get(n.type, 0) for n in kernel.nodes if n.id in homes)

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from odyssey.compiler.calls.binding import (
 from odyssey.compiler.calls.kernels import Calling
 from odyssey.compiler.calls.pool import symbols
 from odyssey.compiler.calls.writing import Written, data_of, outputs_of, strides_in, write_down
+from odyssey.compiler.code.clocks import MORE
 from odyssey.compiler.code.emitting import Module
 from odyssey.compiler.code.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.code.given import CLASSES, Numbers
@@ -69,6 +71,7 @@ class Executable:
         threads: How many it was given; 0 for what is said of all.
         budget: Bytes that it is to hold at most, if values that are computed again let it.
         shares: Whether there are loops or products that several threads share.
+        spent: What ``clocks`` counts; None for a program without them.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
         constants: Arrays of the function's own, with their places in the table.
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
@@ -102,6 +105,7 @@ class Executable:
             **(symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)
+        self.spent = self._counts() if clocks else None
         if self.shares:
             write(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
@@ -130,6 +134,8 @@ class Executable:
         names = [step for step in module.steps if isinstance(step, str)]
         self._segments = {name: _segment(at(name)) for name in names}
         self.calling = self.calls_of(plan_, module)
+        kernels = plan_.fused.kernels
+        self._places = {k.nodes[0].id: k.place for k in kernels if k.kind == "call"}
         self.strayed = False
         self.called: dict[int, Array] = {}
         self.start: Callable[..., Any] = self._start
@@ -150,10 +156,15 @@ class Executable:
         self.table[0] = start + -start % ALIGNMENT
         return size
 
+    def _counts(self) -> Any:
+        """The counts of a program with clocks."""
+        count = len(self.plan.fused.kernels) + MORE
+        return (ctypes.c_int64 * count).from_address(self.loaded.address("odyssey_spent"))
+
     def calls_of(self, plan_: Plan, module: Module) -> dict[int, Calling]:
         """By number of a node, what calls its row, in a plan for these sizes or others."""
         nodes = [step for step in module.steps if isinstance(step, Node)]
-        make = partial(Executable, threads=self.threads)
+        make = partial(Executable, clocks=self.spent is not None, threads=self.threads)
         return {node.id: Calling(self, plan_, node, make) for node in nodes}
 
     # -------------------------------------------------------------- states
@@ -266,7 +277,10 @@ class Executable:
     def do(self, step: str | Node) -> int:
         """Do one step, on what the table has; a call always can be done, or raises."""
         if isinstance(step, Node):
+            begun = perf_counter_ns() if self.spent is not None else 0
             self.calling[step.id].run(self.called)
+            if self.spent is not None:  # of native kernels the program itself
+                self.spent[self._places[step.id]] += perf_counter_ns() - begun
             return RAN
         return int(self._segments[step](address(self.table)))
 

@@ -7,7 +7,8 @@ memory of its own. To read the clock twice takes some 40 ns, which are measured 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -18,8 +19,8 @@ from odyssey.compiler.calls.binding import UnfitError, address, span
 from odyssey.compiler.calls.measuring import shown_number, work_of
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.entry import RAN
-from odyssey.compiler.plan.nodes import Node
-from odyssey.compiler.plan.planning import ALIGNMENT, covered
+from odyssey.compiler.plan.fusing import Kernel
+from odyssey.compiler.plan.planning import ALIGNMENT, Plan, covered
 from odyssey.devices.guard import GUARD
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
@@ -40,6 +41,8 @@ class KernelTime(NamedTuple):
         bytes: Of elements that it reads or writes, each counted once.
         flops: Steps of arithmetic, a function such as ``exp`` counted as one; None where a library
             knows.
+        parts: Of a loop, or of branches, what each part does in all of its steps: for each what it
+            is for, as ``each step``, and its kernels.
     """
 
     kind: str
@@ -48,6 +51,7 @@ class KernelTime(NamedTuple):
     microseconds: float
     bytes: int
     flops: int | None
+    parts: tuple[tuple[str, tuple[KernelTime, ...]], ...] = ()
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -76,14 +80,24 @@ class Profile(NamedTuple):
             f"  {'kernel':<8} {'space':>16} {'us':>10} {'share':>7} {'bytes':>14} {'flops':>16} "
             f"{'GB/s':>7}  what",
         ]
-        for k in self.kernels:
-            share = 100 * k.microseconds / whole
-            lines.append(
-                f"  {k.kind:<8} {k.space:>16} {k.microseconds:>10.2f} {share:>6.1f}% "
-                f"{k.bytes:>14,} {shown_number(k.flops):>16} {k.gigabytes_per_second:>7.1f}  "
-                f"{k.what}"
-            )
+        for kernel in self.kernels:
+            lines += _lines(kernel, whole)
         return "\n".join(lines)
+
+
+def _lines(k: KernelTime, whole: float, deep: str = "") -> list[str]:
+    """A kernel as lines of a table, those of its parts behind it."""
+    share = 100 * k.microseconds / whole
+    numbers = (
+        f"  {k.kind:<8} {k.space:>16} {k.microseconds:>10.2f} {share:>6.1f}% "
+        f"{k.bytes:>14,} {shown_number(k.flops):>16} {k.gigabytes_per_second:>7.1f}"
+    )
+    lines = [f"{numbers}  {deep}{k.what}"]
+    for title, kernels in k.parts:
+        lines.append(f"{'':{len(numbers)}}  {deep}  {title}:")
+        for kernel in kernels:
+            lines += _lines(kernel, whole, f"{deep}    ")
+    return lines
 
 
 def timed(
@@ -118,40 +132,109 @@ def timed(
         executable.table[slot] = start
     outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
     executable.place([*given, *outs])
-    spent = _spent(executable)
+    counts = _Counts(executable)
     found = []
     for _ in range(runs + 1):
-        ctypes.memset(spent, 0, ctypes.sizeof(spent))
+        counts.clear()
         begun = perf_counter_ns()
-        _run(executable, spent)
-        found.append([*spent, perf_counter_ns() - begun])
-    return _profile(executable, found[1:])
+        _run(executable)
+        found.append([perf_counter_ns() - begun, *counts.read()])
+    medians = iter([median(column) for column in zip(*found[1:], strict=True)])
+    whole = next(medians)
+    lines, watching = counts.times(medians)
+    return Profile(tuple(lines), 1e-3 * max(whole - watching, 0), runs)
 
 
 def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
     """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
     from odyssey.table.profiling import note_part
 
-    plan, spent = executable.plan, _spent(executable)
-    kernels = [(k.place, work_of(plan, k)) for k in plan.fused.kernels if k.kind != "call"]
-    clock = len(plan.fused.kernels) + 2
+    counts = _Counts(executable)
 
     def run_noted(*given: Any) -> Any:
-        ctypes.memset(spent, 0, ctypes.sizeof(spent))
+        counts.clear()
         made = run(*given)
-        for place, work in kernels:
-            if spent[place]:
-                left = max(spent[place] - spent[clock], 0)
-                note_part(f"{name}: {work.kind} of {work.what}", left, work.bytes)
+        for title, kernel in _native(name, counts.times(iter(counts.read()))[0]):
+            spent = int(1e3 * kernel.microseconds)
+            note_part(f"{title}: {kernel.kind} of {kernel.what}", spent, kernel.bytes)
         return made
 
     return run_noted
 
 
-def _spent(executable: Executable) -> Any:
-    """The counts of a program with clocks."""
-    count = len(executable.plan.fused.kernels) + 3
-    return (ctypes.c_int64 * count).from_address(executable.loaded.address("odyssey_spent"))
+def _native(title: str, kernels: Iterable[KernelTime]) -> Iterator[tuple[str, KernelTime]]:
+    """Native kernels, and those of the parts of loops; calls of Python are noted there."""
+    for kernel in kernels:
+        if kernel.kind not in ("call", "memory"):
+            yield title, kernel
+        for part, inside in kernel.parts:
+            yield from _native(f"{title}: {part}", inside)
+
+
+class _Counts:
+    """What the clocks of a program count, and those of the parts of its loops."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._own: Any = executable.spent
+        self._parts = {
+            id: [(title, _Counts(program)) for title, program in calling.parts.items()]
+            for id, calling in executable.calling.items()
+        }
+
+    def _all(self) -> Iterator[_Counts]:
+        yield self
+        for parts in self._parts.values():
+            for _, part in parts:
+                yield from part._all()
+
+    def clear(self) -> None:
+        """Set them to 0."""
+        for one in self._all():
+            ctypes.memset(one._own, 0, ctypes.sizeof(one._own))
+
+    def read(self) -> list[int]:
+        """All of them, in one list."""
+        return [count for one in self._all() for count in one._own]
+
+    def times(self, read: Iterator[float]) -> tuple[list[KernelTime], float]:
+        """What ``read`` gave, or medians of it, as kernels; and what the clocks took, in ns."""
+        plan = self._executable.plan
+        *each, zeroed, moved, clock, runs = islice(read, len(self._own))
+        # The clock was read once for itself, in each run.
+        inside = {
+            id: [(title, part.times(read)) for title, part in parts]
+            for id, parts in self._parts.items()
+        }
+        lines, watching = [], 0.0
+        for kernel, spent in zip(plan.fused.kernels, each, strict=True):
+            called = inside.get(kernel.nodes[0].id, []) if kernel.kind == "call" else []
+            within = sum(took for _, (_, took) in called)
+            off = within if kernel.kind == "call" else clock
+            watching += within + (0 if kernel.kind == "call" else clock)
+            if spent:
+                parts = tuple((title, tuple(found)) for title, (found, _) in called)
+                lines.append(_time(plan, kernel, max(spent - off, 0), int(runs), parts))
+        nulls = [n for n in plan.fused.order if n.kind == "join" and not covered(n)]
+        holes = [plan.homes[n.id].buffer.bytes for n in nulls]
+        ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
+        for what, spent, sizes, times in (
+            ("set to 0", zeroed, holes, 1),
+            ("copy into states", moved, ends, 2),
+        ):
+            if sizes:
+                left = 1e-3 * max(spent - len(sizes) * clock, 0)
+                watching += len(sizes) * clock
+                lines.append(
+                    KernelTime("memory", "", what, left, int(runs) * times * sum(sizes), 0)
+                )
+        return lines, watching
+
+
+def _time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any) -> KernelTime:
+    work = work_of(plan, kernel)
+    flops = None if work.flops is None else runs * work.flops
+    return KernelTime(*work[:3], 1e-3 * spent, runs * work.bytes, flops, parts)
 
 
 def _copy(array: Array) -> tuple[Array, int]:
@@ -164,38 +247,12 @@ def _copy(array: Array) -> tuple[Array, int]:
     return room, first + address(array) - start
 
 
-def _run(executable: Executable, spent: Any) -> None:
-    """All steps; calls of Python are timed here."""
+def _run(executable: Executable) -> None:
+    """All steps."""
     executable.called = {}
-    places = {k.nodes[0].id: k.place for k in executable.plan.fused.kernels if k.kind == "call"}
     for step in executable.module.steps:
-        begun = perf_counter_ns()
         if executable.do(step) != RAN:
             raise OdysseyError(
                 "profile: the program refuses what the arguments hold; call the function with "
                 "them, which will say why"
             )
-        if isinstance(step, Node):
-            spent[places[step.id]] += perf_counter_ns() - begun
-
-
-def _profile(executable: Executable, found: list[list[int]]) -> Profile:
-    plan = executable.plan
-    *each, zeroed, moved, clock, whole = [median(column) for column in zip(*found, strict=True)]
-    lines = []
-    for kernel, spent in zip(plan.fused.kernels, each, strict=True):
-        if spent:
-            off = 0 if kernel.kind == "call" else clock
-            work = work_of(plan, kernel)
-            lines.append(KernelTime(*work[:3], 1e-3 * max(spent - off, 0), *work[3:]))
-    nulls = [n for n in plan.fused.order if n.kind == "join" and not covered(n)]
-    holes = [plan.homes[n.id].buffer.bytes for n in nulls]
-    ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
-    for what, spent, sizes, times in (
-        ("set to 0", zeroed, holes, 1),
-        ("copy into states", moved, ends, 2),
-    ):
-        if sizes:
-            left = 1e-3 * max(spent - len(sizes) * clock, 0)
-            lines.append(KernelTime("memory", "", what, left, times * sum(sizes), 0))
-    return Profile(tuple(lines), 1e-3 * max(whole - len(lines) * clock, 0), len(found))

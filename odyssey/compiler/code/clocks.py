@@ -2,6 +2,7 @@
 
 The counts stand in a global, ``odyssey_spent``, in nanoseconds: one for each kernel, one for what
 is set to 0 before all, one for what is copied into states behind all, and one for the clock itself.
+The last counts runs.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ import time
 
 from odyssey.errors import DeviceError
 
-__all__ = ["clock"]
+__all__ = ["MORE", "clock"]
+
+MORE = 4
+"""How many counts there are beside those of kernels."""
 
 
-def clock(count: int) -> str:
+def clock(kernels: int) -> str:
     """The functions that a program with clocks calls, and its counts.
+
+    Args:
+        kernels: How many there are.
 
     Raises:
         DeviceError: this system has no ``clock_gettime``.
@@ -25,7 +32,7 @@ def clock(count: int) -> str:
             "profile: this system has no clock_gettime, by which kernels are timed; time whole "
             "calls of the function instead"
         )
-    return f"""@odyssey_spent = global [{count} x i64] zeroinitializer
+    return f"""@odyssey_spent = global [{kernels + MORE} x i64] zeroinitializer
 declare i32 @clock_gettime(i32, ptr)
 define internal i64 @odyssey_now() noinline {{
   %at = alloca [2 x i64]
@@ -36,6 +43,13 @@ define internal i64 @odyssey_now() noinline {{
   %whole = mul i64 %seconds, 1000000000
   %now = add i64 %whole, %more
   ret i64 %now
+}}
+define internal void @odyssey_begin() noinline {{
+  %at = getelementptr i64, ptr @odyssey_spent, i64 {kernels + MORE - 1}
+  %before = load i64, ptr %at
+  %after = add i64 %before, 1
+  store i64 %after, ptr %at
+  ret void
 }}
 define internal void @odyssey_add(i64 %number, i64 %start) noinline {{
   %end = call i64 @odyssey_now()

@@ -224,7 +224,7 @@ def emit(
     for kind, index in _fixed(plan, len(inputs)):
         driver.slots.setdefault((kind, index), len(driver.slots))
     if clocks:
-        driver.do("", len(plan.fused.kernels) + 2)
+        driver.do("  call void @odyssey_begin()", len(plan.fused.kernels) + 2)
     for node in plan.fused.order:
         if node.kind == "join" and not covered(node) and node.id in plan.homes:
             driver.fill(node)
@@ -260,7 +260,7 @@ def emit(
     used = "\n".join([*driver.kernels, *driver.texts])
     parts = [declarations(used), _declared(used), *([_FREE] if driver.free else ()), used]
     if clocks:
-        parts.append(clock(len(plan.fused.kernels) + 3))
+        parts.append(clock(len(plan.fused.kernels)))
     if looks:
         parts.append(looks.WATCHMEN)
     direct = False
