@@ -1,12 +1,14 @@
 """One program for all sizes: values are those of the function, and nothing is compiled anew."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
 
 import odyssey as od
 from odyssey import ops
+from odyssey.compiler.code import cutting
 from odyssey.compiler.machine.native import why_not
 from odyssey.errors import DTypeError, SettingError, ShapeError
 
@@ -122,6 +124,55 @@ def test_one_program_is_for_all_sizes(what):
     found = compiled.statistics()
     assert found.programs == 1, compiled.explain(np.ones((11, WIDTH), np.float32))
     assert found.written <= 3, "the first call, a size of 1, and one at which a part is of size 1"
+
+
+@pytest.fixture
+def threads():
+    yield od.set_threads
+    od.set_threads(1)
+
+
+QUADRATIC = ("attention", "its Gram matrix")
+# Sums of everything are made in blocks of 4096: of one, of several, and of a rest.
+TOTALS = ("std", "its size as a result")
+
+
+@pytest.mark.parametrize("what", ONE_PROGRAM)
+def test_large_sizes_are_shared_among_threads_and_give_the_same_bits(what, threads):
+    fn = ONE_PROGRAM[what]
+    compiled = od.compile(fn, dynamic={"x": {0: BATCH}}, check=True)
+    rng = np.random.default_rng(1)
+    sizes = (700, 300) if what in QUADRATIC else (4096, 4095, 2048, 33)
+    for n in (8, 12, *sizes):
+        x = rng.normal(size=(n, WIDTH)).astype(np.float32)
+        compiled(x)
+        found = []
+        for count in (1, 2):
+            threads(count)
+            found.append(outcome(compiled, x))
+        for one, two, wanted in zip(*found, outcome(fn, x), strict=True):
+            np.testing.assert_array_equal(one, two)
+            np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=3e-4, err_msg=f"at {n}")
+    assert compiled.statistics().programs == (3 if what in TOTALS else 1)
+
+
+@pytest.mark.parametrize("what", ONE_PROGRAM)
+def test_blocks_of_any_length_are_what_the_whole_is(what, threads, monkeypatch):
+    monkeypatch.setattr(cutting, "_WORTH", 0.0)
+    monkeypatch.setattr(cutting, "_SECONDS", 1e-12)
+    threads(2)
+    fn = ONE_PROGRAM[what]
+    compiled = od.compile(fn, dynamic={"x": {0: BATCH}}, check=True)
+    assert_same(fn, compiled, (*SIZES, 333, 129, 128, 127), what)
+    assert compiled.statistics().programs == 1
+
+
+def test_a_long_step_of_many_rows_is_shared(threads):
+    compiled = od.compile(lambda x: ops.softmax(x * 2.0, axis=1), dynamic={"x": {0: BATCH}})
+    for n in (8, 12, 4096):
+        compiled(np.ones((n, WIDTH), np.float32))
+    told = str(compiled.explain(np.ones((12, WIDTH), np.float32)))
+    assert re.search(r"threads: .* 1 function", told), told
 
 
 @pytest.mark.parametrize("what", SEVERAL)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from odyssey.compiler.numbers.dims import Varying
 from odyssey.compiler.plan.fusing import Kernel, is_costly
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import Plan
 
-__all__ = ["Cut", "asked_again", "cut", "part_of_product", "pays", "time_of"]
+__all__ = ["Cut", "asked_again", "cut", "cut_any", "part_of_product", "pays", "time_of", "varies"]
 
 # Seconds of one thread from which on a loop is shared: 100,000 elements of a sum of two arrays. To
 # call a thread that looks for work takes .5 microseconds, and one that sleeps 8 to 25.
@@ -68,6 +69,12 @@ def time_of(kernel: Kernel) -> float:
     return each * math.prod(kernel.space)
 
 
+def varies(kernel: Kernel) -> bool:
+    """Whether it loops over a size that varies, or reads or gives such ones."""
+    shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
+    return any(isinstance(length, Varying) for shape in shapes for length in shape)
+
+
 def pays(kernel: Kernel) -> bool:
     """Whether threads may be worth it."""
     return time_of(kernel) >= _WORTH
@@ -111,6 +118,21 @@ def cut(
         if block < length:
             return Cut(depth, block, -(-length // block))
     return None
+
+
+def cut_any(length: int, seconds: float, innermost: bool) -> Cut:
+    """Blocks of a loop whose length varies: of a short one there is a single block.
+
+    Args:
+        length: Of the loop, here.
+        seconds: That all takes.
+        innermost: Whether there is no loop within it.
+    """
+    length, step = int(length), _LINE if innermost else 1
+    most = min(_MOST, int(seconds / _SECONDS), length) if seconds >= _WORTH else 1
+    block = -(-length // max(most, 1))
+    block = max(-(-block // step) * step, 1)
+    return Cut(0, block, max(-(-length // block), 1))
 
 
 def part_of_product(m: int, n: int, k: int) -> int | None:

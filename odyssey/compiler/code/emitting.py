@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from odyssey.compiler.code.clocks import clock
-from odyssey.compiler.code.cutting import time_of
+from odyssey.compiler.code.cutting import time_of, varies
 from odyssey.compiler.code.entry import RAN, REFUSED, Layout, entry
 from odyssey.compiler.code.given import Taken
 from odyssey.compiler.code.products import LETTERS, Product
@@ -20,7 +20,6 @@ from odyssey.compiler.code.routine import METADATA, Routine
 from odyssey.compiler.code.scans import Scan
 from odyssey.compiler.code.shared_loops import SharedLoops
 from odyssey.compiler.code.whole import whole
-from odyssey.compiler.numbers.dims import Varying
 from odyssey.compiler.numbers.ir import declarations
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.nodes import Node
@@ -240,14 +239,14 @@ def emit(
             continue
         if any(n.size for n in kernel.nodes) or kernel.kind == "product":
             # Into how many blocks a loop is cut hangs on its length.
-            alone = bounds or (plan.varies and _varies(kernel))
+            alone = bounds or (plan.varies and varies(kernel))
             routine: Routine
             if kernel.kind == "product":
                 known = f"ody_{LETTERS[kernel.nodes[0].type]}gemm" in blas
                 routine = Product(plan, kernel, known, alone)
             else:
-                made = Scan if kernel.kind == "scan" else SharedLoops
-                routine = made(plan, kernel, alone)
+                scans = kernel.kind == "scan"
+                routine = Scan(plan, kernel, alone) if scans else SharedLoops(plan, kernel, bounds)
             driver.call(kernel, routine)
         for node in kernel.checks:
             driver.check(node)
@@ -305,11 +304,6 @@ def _declared(text: str) -> str:
     if "@ody_own" in text:
         lines += _POOL
     return "\n".join(lines)
-
-
-def _varies(kernel: Kernel) -> bool:
-    shapes = [kernel.space, *[i.shape for n in kernel.nodes for i in (n, *n.inputs)]]
-    return any(isinstance(length, Varying) for shape in shapes for length in shape)
 
 
 def _fixed(plan: Plan, inputs: int) -> list[tuple[str, int]]:

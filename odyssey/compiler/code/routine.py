@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from odyssey.compiler.numbers.dims import Varying
 from odyssey.compiler.numbers.ir import LLVM, MEMORY, Code, Word
 from odyssey.compiler.numbers.scalars import evaluate
 from odyssey.compiler.plan.fusing import Kernel
@@ -97,19 +98,21 @@ class Routine:
         if self._first is None:
             self._first = len(self.code.lines)
         own = self.own_threads()
+        # Of a length that varies both are other numbers elsewhere, whatever they are here.
+        varies = isinstance(length, Varying)
+        count, each = [f"~{n}~" if varies else str(n) for n in (-(-int(length) // size), size)]
         self.code.line(
-            f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {-(-length // size)}, "
-            f"i64 {own.text})"
+            f"call void @ody_parallel(ptr @self.take, ptr %given, i64 {count}, i64 {own.text})"
         )
         with self._elsewhere() as code:
             begin, end = (Word(code, "i8", name) for name in ("%first", "%end"))
 
             def part(k: Word, after: Word) -> None:
-                first = code.op("i8", f"mul nuw nsw i64 {k.text}, {size}")
-                last = code.op("i8", f"mul nuw nsw i64 {after.text}, {size}")
-                if length % size:
+                first = code.op("i8", f"mul nuw nsw i64 {k.text}, {each}")
+                last = code.op("i8", f"mul nuw nsw i64 {after.text}, {each}")
+                if varies or length % size:
                     last = code.call("i8", "llvm.smin.i64", last, code.const("i8", length))
-                known = length % size == 0 and not whole
+                known = not varies and length % size == 0 and not whole
                 body(k, first, size if known else last - first)
 
             if whole:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from odyssey.compiler.code.cutting import Cut, asked_again, cut, pays, time_of
+from odyssey.compiler.code.cutting import Cut, asked_again, cut, cut_any, pays, time_of, varies
 from odyssey.compiler.code.loops import BLOCK, Loops
+from odyssey.compiler.numbers.dims import Varying
 from odyssey.compiler.numbers.ir import Word
 from odyssey.compiler.plan.nodes import Node
 
@@ -21,13 +22,18 @@ __all__ = ["SharedLoops"]
 class SharedLoops(Loops):
     """The routine of a kernel of loops, in blocks where that pays."""
 
+    @property
+    def varies(self) -> bool:
+        """Whether sizes in it vary."""
+        return self.plan.varies and varies(self.kernel)
+
     def find_late(self) -> None:
         """Let folds of one long row be folds of everything, where nothing else waits for them.
 
         What is computed of them, once, comes behind the loops.
         """
         nodes, roles = self.kernel.nodes, self.roles
-        if self.alone or math.prod(self.space[:-1]) != 1 or not pays(self.kernel):
+        if self.alone or self.varies or math.prod(self.space[:-1]) != 1 or not pays(self.kernel):
             return
         late = [n for n in nodes if roles[n.id] == "row"]
         once = {n.id for n in nodes if roles[n.id] in ("row", "rowfold")}
@@ -51,7 +57,9 @@ class SharedLoops(Loops):
 
     def _cut(self) -> Cut | None:
         nodes = self.in_nest()
-        if self.alone or not pays(self.kernel) or asked_again(self.plan, self.kernel):
+        if self.alone or asked_again(self.plan, self.kernel):
+            return None
+        if not self.varies and not pays(self.kernel):
             return None
         roles = {self.roles[n.id] for n in nodes}
         if "scatter" in roles:
@@ -62,10 +70,16 @@ class SharedLoops(Loops):
         free = [all(strides[id] for id in folds) for _, strides in self.loops]
         # A row is one thing where something is folded along it, or stands for all of it.
         free[-1] = free[-1] and self.last_level == 0 and roles <= {"full", "fold"}
+        if self.varies:  # at each size the text must be the same
+            length = self.loops[0][0]
+            if not (isinstance(length, Varying) and free[0]) or any(map(self.is_total, nodes)):
+                return None
+            return cut_any(length, time_of(self.kernel), len(self.loops) == 1)
         step = BLOCK if any(map(self.is_total, nodes)) else 1
         return cut([n for n, _ in self.loops], free, time_of(self.kernel), step)
 
     def _in_blocks(self, found: Cut) -> None:
+        nodes = self.in_nest()
         totals = [n for n in self.kernel.nodes if self.is_total(n)]
         parts = {n.id: self.shared(self.partial(n), found.blocks) for n in totals}
         length = self.loops[found.depth][0]
@@ -79,8 +93,9 @@ class SharedLoops(Loops):
                 at = self.address(kind, parts[n.id], [(k, 1)], 0)
                 self.keep(self.kept(kind, self.totals[n.id]), at)
 
-        # An element, or a fold of some of them, is what it is in a larger block as well.
-        self.in_blocks(length, found.length, block, not totals)
+        # An element is what it is in a larger block as well. A sum of some is not: LLVM takes
+        # several short rows at a time, and those that are left in another order.
+        self.in_blocks(length, found.length, block, all(n.kind != "fold" for n in nodes))
         self.begin_totals()
         for n in totals:
             kind = self.partial(n)
