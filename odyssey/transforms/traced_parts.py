@@ -16,6 +16,7 @@ from odyssey.graph.graph import Graph
 from odyssey.graph.parts import signature
 from odyssey.graph.weak import is_weak
 from odyssey.ops.elementwise.arithmetic import multiply
+from odyssey.ops.structure.shape import astype
 from odyssey.spec import Spec, spec_of
 from odyssey.table.store import store
 from odyssey.table.value import (
@@ -104,7 +105,12 @@ def dtype_of(number: Any) -> np.dtype[Any]:
 
 def scalar_of(number: Any, dtype: Any) -> Any:
     """A Python number as an array without axes, or as a Symbol of one: once it, which is exact."""
-    return multiply(number, np.ones((), dtype)) if is_weak(number) else np.asarray(number, dtype)
+    if not is_weak(number):
+        return np.asarray(number, dtype)
+    # Once what is infinite is none of complex numbers.
+    real = np.empty(0, dtype).real.dtype
+    found = multiply(number, np.ones((), real))
+    return found if real == dtype else astype(found, dtype)
 
 
 def in_graph(value: Any) -> Any:

@@ -31,10 +31,11 @@ def outcome(fn: Callable[..., Any], *args: Any) -> Any:
 
 def seen(leaf: Any) -> Any:
     data = np.asarray(leaf)
-    if data.dtype.kind != "f":
+    if data.dtype.kind not in "fc":
         return type(leaf), data.dtype, data.tolist()
-    plain = np.where(data != data, np.nan, data + 0).astype(data.dtype)
-    return type(leaf), data.dtype, data.shape, plain.tobytes()
+    parts = np.stack([data.real, data.imag])
+    parts = np.where(parts != parts, np.nan, parts + 0).astype(parts.dtype)
+    return type(leaf), data.dtype, data.shape, parts.tobytes()
 
 
 def inner(c: Any, x: Any) -> Any:
@@ -101,6 +102,25 @@ def test_numbers_that_are_not_finite_are_carried(name: str) -> None:
     for c in SPECIAL:
         if name != "until it is large" or c == c:
             assert outcome(compiled, X, c) == outcome(LOOPS[name], X, c), c
+
+
+DTYPES = ["complex64", "complex128", "float16", "int8", "uint8", "int32", "uint64", "bool"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "numbers", [[*FLOATS, *SPECIAL, 65520.0], [*WHOLE, 200, 255, 256, -128, 300]]
+)
+def test_a_carry_takes_the_dtype_of_what_comes_back(numbers: list[Any], dtype: str) -> None:
+    x = np.array([1, 0, 1]).astype(dtype)
+    for fn in (
+        lambda x, c: od.scan(lambda s, e: (s + e, s), c, x),
+        lambda x, c: od.scan(lambda s, e: (e, s), c, x),
+        lambda x, c: od.scan(lambda s, e: (s * 1.5, s * e), c, x),
+    ):
+        compiled = od.compile(fn, check=True)
+        for c in numbers:
+            assert outcome(compiled, x, c) == outcome(fn, x, c), c
 
 
 COUNTS: dict[str, Callable[..., Any]] = {
