@@ -13,6 +13,7 @@ from odyssey.checks import flag, function, whole
 from odyssey.compiler.calls.doors import doors_of, taking_arrays_apart
 from odyssey.compiler.calls.limits import refuse_larger
 from odyssey.compiler.calls.missed import MISSED, missed
+from odyssey.compiler.cases import Case
 from odyssey.compiler.inspected import Inspected, name_of
 from odyssey.compiler.machine.native import why_not
 from odyssey.compiler.machine.threads import number_of_threads
@@ -63,31 +64,6 @@ class Statistics(NamedTuple):
     written: int
 
 
-class _Case:
-    """What is known of one combination of arguments.
-
-    Attributes:
-        result: The fixed arguments of the latest run that no tape surrounded, and what it returned.
-        passed: Of what it returned, by place, the arguments that it was given, by theirs.
-        seen: Whether there was one.
-        programs: Each with the fixed arguments it is for, the latest first.
-        why: Why no program is made any more; None while one may be.
-        tries: How often one was tried.
-        trial: One that no program was made of yet, and its guards.
-        asked: By path the numbers that programs fix, and what was asked of them.
-    """
-
-    def __init__(self) -> None:
-        self.result: tuple[Any, Any] = None, None
-        self.passed: dict[int, int] = {}
-        self.seen = False
-        self.trial: tuple[dict[str, Any], Trial, Any] | None = None
-        self.programs: list[tuple[dict[str, Any], Any]] = []
-        self.why: str | None = None
-        self.tries = 0
-        self.asked: dict[str, str] = {}
-
-
 class Compiled(Inspected):
     """A function that runs as a native program where one can stand for it.
 
@@ -131,7 +107,7 @@ class Compiled(Inspected):
             from odyssey.compiler.dynamic.families import Dynamic
 
             self._dynamic = Dynamic(fn, dynamic)
-        self._known: dict[Any, _Case] = {}
+        self._known: dict[Any, Case] = {}
         # What runs the latest program whose arguments were all arrays, first natively as a whole.
         self._latest: Callable[..., Any] = missed
         self._again: Callable[..., Any] = missed
@@ -199,12 +175,12 @@ class Compiled(Inspected):
             return self._first(key, args, named)
         known = fixed(args, named)
         if scopes()[0] is not None:
-            self._written += 1
-            return self._fn(*args, **named)
+            return self._run_written(args, named)
         if not case.seen:
             return self._look(case, args, named)
         refused = False
-        for wanted, program in list(case.programs):
+        looked = list(case.programs)
+        for wanted, program in looked:
             if wanted.items() <= known.items():
                 result = program.run_plain(taken_by(program.places, args, named))
                 if result is not MISSED:
@@ -212,13 +188,14 @@ class Compiled(Inspected):
                 refused = refused or program.guards.holds()
         # A program that fits, and refuses, leaves an error to the function.
         if case.why is None and not refused:
-            return self._make(case, args, named, known)
-        self._written += 1
-        return self._fn(*args, **named)
+            result = case.making.take(self._make, case, looked, args, named, known)
+            if result is not MISSED:
+                return result
+        return self._run_written(args, named)
 
     # -------------------------------------------------------------- programs for all sizes
 
-    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, _Case | None]:
+    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Case | None]:
         """A call as if no size varied, and what is known of its arguments then."""
         result = self._call_for(args, named)
         return result, self._known.get(key_of(args, named))
@@ -251,7 +228,7 @@ class Compiled(Inspected):
             program.run, program.direct = noted(name, run, MISSED), None
         self._made += 1
 
-    def _ran(self, case: _Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+    def _ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
         """Try this program first, the next time."""
         if case.programs[0][1] is not program:
             case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
@@ -266,7 +243,7 @@ class Compiled(Inspected):
         values in its message; or it does what only tracing cannot, which is not an error.
         """
         refuse_unhashable(args, named)
-        case = _Case()
+        case = Case()
         trial = tried(self._fn, args, named, case.asked)
         if trial.error is not None:
             forget(trial.error)
@@ -274,14 +251,14 @@ class Compiled(Inspected):
         else:
             if self._limit is not None or self._budget is not None:
                 refuse_larger(self._limit, self._budget, trial)
-            self._learn(key, case)
+            case = self._learn(key, case)
             self._keep(case, trial, args, named)
         result = self._look(case, args, named)
         if trial.error is not None:
             self._learn(key, case)
         return result
 
-    def _look(self, case: _Case, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _look(self, case: Case, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run the function, and remember of which kinds its results are."""
         alone = scopes()[0] is None
         self._written += 1
@@ -298,9 +275,7 @@ class Compiled(Inspected):
             case.result = (None, None) if case.why else (fixed(args, named), result)
         return result
 
-    def _keep(
-        self, case: _Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
+    def _keep(self, case: Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Keep a trial for a program, with guards; or note why none can be made."""
         case.tries += 1
         why = why_not() or foreign(args, named) or trial.effects or trial.graph.eager
@@ -314,17 +289,27 @@ class Compiled(Inspected):
         elif why != trial.graph.eager or case.tries >= _TRIES:
             case.why = why
 
-    def _learn(self, key: Any, case: _Case) -> _Case:
+    def _learn(self, key: Any, case: Case) -> Case:
         known = list(self._known)
         for old in known[: len(known) + 1 - _LIMIT]:
             self._known.pop(old, None)
-        self._known[key] = case
-        return case
+        return self._known.setdefault(key, case)  # another thread may have been first
 
     def _make(
-        self, case: _Case, args: tuple[Any, ...], named: dict[str, Any], known: dict[str, Any]
+        self,
+        case: Case,
+        looked: list[Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        known: dict[str, Any],
     ) -> Any:
-        """Make a program, or note why none can be made; and run it, or the function."""
+        """Make a program, or note why none can be made; and run it, or the function.
+
+        Returns:
+            MISSED where another thread made one behind those that were looked at.
+        """
+        if len(case.programs) != len(looked):
+            return MISSED
         if len(case.programs) >= _MOST:
             case.why = f"{_MOST} programs were made, and something differs again"
             return self._look(case, args, named)
@@ -354,7 +339,7 @@ class Compiled(Inspected):
         return self._look(case, args, named)
 
     def _program(
-        self, case: _Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+        self, case: Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         from odyssey.compiler.calls.calling import Program, UnsuitedError
         from odyssey.compiler.plan.verifying import verify

@@ -12,6 +12,7 @@ import threading
 import time
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -290,6 +291,31 @@ def test_one_program_in_several_threads_gives_each_its_own_result():
     run_all(*[lambda x=x, result=result: work(x, result) for x, result in pairs])
 
 
+@pytest.mark.parametrize("sizes_vary", [False, True])
+def test_threads_that_call_first_together_make_one_program(sizes_vary):
+    settings = SimpleNamespace(factor=2.0)
+    x = np.linspace(-1.0, 1.0, 50)
+    dynamic = {"x": {0: od.Dim("n", 1)}} if sizes_vary else None
+    compiled = od.compile(lambda x: slowly(x) * settings.factor, dynamic=dynamic)
+    wanted = slowly(x)
+    begin = threading.Barrier(12)
+
+    def work():
+        begin.wait(60)
+        for _ in range(4):
+            np.testing.assert_allclose(compiled(x), wanted * 2.0, rtol=1e-12)
+
+    run_all(*[work] * 12)
+    compiled(x), compiled(x)
+    found = compiled.statistics()
+    assert (found.programs, found.native + found.written) == (1, 50)
+    settings.factor = 3.0  # there is room for programs of other surroundings
+    for _ in range(4):
+        np.testing.assert_allclose(compiled(x), wanted * 3.0, rtol=1e-12)
+    assert compiled.statistics().programs == 2
+    assert compiled.statistics().native >= found.native + 2
+
+
 # ------------------------------------------------------------------ interrupts
 
 
@@ -411,6 +437,37 @@ def test_a_child_of_a_process_that_runs_programs_in_other_threads_runs_them_too(
         over.set()
         for other in others:
             other.join()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_makes_the_program_that_another_thread_of_its_parent_was_making():
+    x = np.ones(5)
+    compiled = od.compile(slowly)
+    compiled(x)
+    (case,) = compiled._known.values()
+    has_it, let_go = threading.Event(), threading.Event()
+
+    def making():
+        has_it.set()
+        let_go.wait(60)
+
+    other = threading.Thread(target=case.making.take, args=(making,))
+    other.start()
+    has_it.wait(60)
+
+    def check():
+        compiled(x), compiled(x)
+        assert compiled.statistics().native == 2
+
+    try:
+        compiled(x)
+        assert compiled.statistics() == (0, 0, 2)
+        assert in_a_child(check)
+    finally:
+        let_go.set()
+        other.join()
+    check()
 
 
 def finished(text):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odyssey.compiler.calls.missed import MISSED
+from odyssey.compiler.cases import Turn
 from odyssey.compiler.dynamic.declared import Declared, Found, Spot
 from odyssey.compiler.dynamic.templates import UnlikeError
 from odyssey.compiler.watching.arguments import (
@@ -114,6 +115,7 @@ class _Family:
         asked: The numbers that are fixed, by path, and why.
         unseen: How often a run had to show what is returned for others.
         traced: The ``standings`` of what a trial returns that is for the same as ``seen``.
+        making: Whose turn it is to make a program, or to take up a size.
     """
 
     def __init__(self) -> None:
@@ -124,6 +126,7 @@ class _Family:
         self.asked: dict[str, str] = {}
         self.unseen = 0
         self.traced: list[Any] = []
+        self.making = Turn()
 
 
 class Dynamic:
@@ -158,14 +161,18 @@ class Dynamic:
         if family.why is not None:
             return MISSED
         if family.seen is None:
-            return self._first(compiled, family, args, named)
+            result = family.making.take(self._first, compiled, family, args, named)
+            return compiled._run_written(args, named) if result is MISSED else result
         known = fixed(args, named)
         sizes = tuple(found.sizes.values())
         fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
         program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
         if program is None and sizes not in family.misfits:
             try:
-                program = self._taken_up(compiled, family, fitting, found, args, named)
+                given = compiled, family, fitting, found, args, named
+                program = family.making.take(self._taken_up, len(family.made), *given)
+                if program is MISSED:  # another thread makes one
+                    return compiled._run_written(args, named)
             except _UnseenError:
                 family.unseen += 1
                 if family.unseen > _MOST:
@@ -193,7 +200,13 @@ class Dynamic:
     def _first(
         self, compiled: Host, family: _Family, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Run the function as if nothing varied, and remember what it returned."""
+        """Run the function as if nothing varied, and remember what it returned.
+
+        Returns:
+            MISSED where another thread did so meanwhile.
+        """
+        if family.seen is not None:
+            return MISSED
         result, case = compiled._looked(args, named)
         if case is not None and case.seen:
             family.why = case.why
@@ -229,18 +242,24 @@ class Dynamic:
 
     def _taken_up(
         self,
+        looked: int,
         compiled: Host,
         family: _Family,
         fitting: Sequence[_Made],
         found: Found,
         args: tuple[Any, ...],
         named: dict[str, Any],
-    ) -> SizedProgram:
+    ) -> Any:
         """A program that knows the sizes of these arguments: one that is there, or a new one.
+
+        Returns:
+            MISSED where another thread made one behind those that were looked at.
 
         Raises:
             OdysseyError: there is none; it is one of ``_NO_PROGRAM``.
         """
+        if len(family.made) != looked:
+            return MISSED
         assert family.seen is not None
         seen_for, seen = family.seen
         trial = self._tried(family, args, named)
