@@ -175,6 +175,19 @@ def test_states_that_lie_apart_in_memory_are_touched_where_they_are(layout):
     assert looks.count() > 3 * v.size
 
 
+def test_a_state_that_is_only_written_to_is_touched_where_it_is():
+    memory = np.zeros((12, 18))
+    v = Variable(memory[::-2, ::-3])
+    with within_bounds() as looks:
+        step = od.compile(lambda x: v.assign(x * 2.0))
+        for _ in range(4):
+            x = RNG.normal(size=v.shape)
+            step(x)
+            assert np.array_equal(v.numpy(), x * 2.0)
+    assert step.statistics().native == 3
+    assert looks.count() > 2 * v.size
+
+
 # ------------------------------------------------------------------ planted faults
 
 

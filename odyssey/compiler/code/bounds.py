@@ -230,17 +230,14 @@ def _of_product(letter: str, given: str) -> list[tuple[str, int, int]]:
 
 def extent(plan: Plan, buffer: Buffer) -> tuple[int, int]:
     """Where a buffer begins and ends in bytes, counted from the pointer to it."""
-    for number, home in plan.homes.items():
-        if home.buffer is buffer and buffer.kind == "state":
-            leaf = next((n for n in plan.fused.order if n.id == number), None)
-            if leaf is not None and leaf.kind == "leaf" and home.view.size:
-                reach = [
-                    (n - 1) * s for n, s in zip(home.view.shape, home.view.strides, strict=True)
-                ]
-                size = buffer.bytes // max(leaf.size, 1)
-                low = sum(step for step in reach if step < 0)
-                high = 1 + sum(step for step in reach if step > 0)
-                return low * size, high * size
+    # Its leaf is the first that was given a home, also where the program only writes to it.
+    view = next((h.view for h in plan.homes.values() if h.buffer is buffer), None)
+    if buffer.kind == "state" and view is not None and view.size:
+        reach = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
+        size = buffer.bytes // view.size
+        low = sum(step for step in reach if step < 0)
+        high = 1 + sum(step for step in reach if step > 0)
+        return low * size, high * size
     return 0, buffer.bytes
 
 
