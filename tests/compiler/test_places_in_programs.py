@@ -356,3 +356,13 @@ def test_a_truth_among_the_parts_of_an_index_is_a_mask_and_no_number(key):
             got = compiled(x)
         for a, b in zip(got, fn(x), strict=True):
             np.testing.assert_array_equal(*(np.asarray(y) for y in (a, b)), strict=True)
+
+
+def test_elements_are_put_at_places_of_the_array_that_they_are_of():
+    n = np.array([3, 0, 2, 1])
+    same(lambda n: ops.setitem(n, n, key=slice(None, None, -1)), n)
+    same(lambda n: ops.setitem(n, n, key=np.array([1, 3, 0, 2])), n)
+    same(lambda x: ops.put_along_axis(x, np.argsort(-X[0], 0), x, 0), X[0])
+    same(lambda n: ops.index_add(n, np.array([1, 1, 0, 2]), n, axis=0), n)
+    same(lambda n, s: ops.dynamic_update_slice(n, n, s), n, np.array([0]))
+    same(lambda n: ops.take(n, n, mode="clip"), n.astype("uint64"))

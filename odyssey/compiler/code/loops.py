@@ -72,8 +72,9 @@ class Loops(Blocks):
             whole = apart(n)
             for i in whole:
                 self.see_whole(i)
-            for i in n.inputs:
-                if i.id in self.nodes or i in whole:
+            # What must be whole may be read at each element besides, as in x[places] = x.
+            for i in n.inputs[len(whole) :]:
+                if i.id in self.nodes:
                     continue
                 if i.size == 1:
                     self.number(i)
@@ -97,8 +98,10 @@ class Loops(Blocks):
         return self.roles[n.id] in ("fold", "foldrows") and n.size == 1
 
     def partial(self, n: Node) -> str:
-        """The type that parts of a total are added in."""
-        return "f8" if n.detail[0] == "sum" and n.type in FLOATING else n.type
+        """The type that parts of a total are kept in: of a half, that which it is computed in."""
+        if n.detail[0] == "sum" and n.type in FLOATING:
+            return "f8"
+        return "f4" if n.type == "f2" else n.type
 
     def _begin(self) -> None:
         """Let every fold that is known at the end begin with its neutral element."""

@@ -136,7 +136,8 @@ class Routine:
             self.code, self._entry, self._first, self._numbers = kept
 
     def shared(self, type: str, count: int) -> str:
-        """Room on the stack that blocks know."""
+        """Room on the stack that blocks know, for what ``keep`` writes."""
+        assert type != "f2", "halves lie closer than what they are computed in"
         self._shared.append(f"[{count} x {LLVM[type]}], align 64")
         return f"%s{len(self._shared) - 1}"
 
