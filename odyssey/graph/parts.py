@@ -251,6 +251,7 @@ class Parts:
     symbol: Callable[[Spec], TracedArray]
     only_eagerly: Callable[[str], None]
     _ref: Callable[[Any], Any]
+    _look_back: Callable[[Iterable[Any]], None]
 
     def _begin_parts(self) -> None:
         self.specs: dict[int, Spec] = {}  # of what is no constant
@@ -304,6 +305,7 @@ class Parts:
         }
         loop = loop._replace(numbers=tuple(found.values()))
         given = [o if isinstance(o, Symbol) else np.asarray(o) for o in (*operands, *taken)]
+        self._look_back(given)
         refs = (*map(self._ref, given), *loop.numbers)
         specs = loop.specs()
         made = tuple(map(self.symbol, specs))

@@ -19,6 +19,7 @@ from odyssey.graph.names import names_of
 from odyssey.graph.nests import joined
 from odyssey.graph.parts import Parts
 from odyssey.graph.refusals import Refusals
+from odyssey.graph.showing import VIEWS, Showing
 from odyssey.graph.traced import TracedArray
 from odyssey.graph.weak import is_weak, seen_by_shape_rules, settle_result, settled, settled_call
 from odyssey.ops.structure.shape import astype, broadcast_to
@@ -49,7 +50,7 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace(Refusals, Parts):
+class Trace(Refusals, Parts, Showing):
     """A graph under construction, and what the function made of the Variables that it met.
 
     A trace is a trial: everything is noted here, and no Variable changes.
@@ -66,10 +67,9 @@ class Trace(Refusals, Parts):
         self._first_own_id = free_id()
         self._count = 0
         self._begin_parts()
+        self._begin_showing()
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
-        # By number of what a Variable's data was before a write to it, what it is called.
-        self._replaced: dict[int, str] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
         self._made: dict[int, tuple[Any, Any]] = {}
         self._constants: dict[Any, tuple[Array, Ref]] = {}
@@ -185,8 +185,10 @@ class Trace(Refusals, Parts):
         if row.ordered:
             self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
         operands = tuple(self._ref(v) for v in values)
-        self._look_back(operands)
+        self._look_back(values)
         results = [self.symbol(spec) for spec in made]
+        if row.name in VIEWS:
+            self._show_too(values, results[0])
         ids = tuple(result.id for result in results)
         self._writing.append(Instruction(row, operands, options, ids, made))
         return results[0] if row.several is None else row.several(results)
@@ -207,10 +209,12 @@ class Trace(Refusals, Parts):
 
     def read(self, variable: Any) -> Any:
         """The Symbol of a captured Variable's data; an array for one that the function made."""
-        if isinstance(variable._array, Symbol):
-            return variable._array
+        array = variable._array
+        if isinstance(array, Symbol) and (not variable.is_leaf or not self.is_own(variable)):
+            return array
         if self.is_own(variable) and variable._id not in self._current:
-            return variable._array
+            self._hold(variable, array, "a Variable that it made")
+            return array
         return self.adopt(variable)
 
     operand = read
@@ -222,7 +226,9 @@ class Trace(Refusals, Parts):
     def adopt(self, variable: Any) -> Any:
         """The Symbol of the data of a Variable that outlasts the run."""
         if variable._id not in self._current:
-            self._current[variable._id] = self._state(variable, "data", variable._spec)
+            symbol = self._state(variable, "data", variable._spec)
+            self._hold(variable, symbol, self._labels[variable._id])
+            self._current[variable._id] = symbol
         return self._current[variable._id]
 
     def _state(self, variable: Any, field: str, spec: Any) -> TracedArray:
@@ -247,20 +253,22 @@ class Trace(Refusals, Parts):
         """Note what a constant becomes; those that the function made change themselves."""
         self._refuse_written(variable)
         if self.is_own(variable) and variable._id not in self._current:
+            self._hold_another(variable)
             MEMORY.become(variable, result)
             return
         self.adopt(variable)
         state = self._states[variable._id, "data"]
-        state.kept = state.kept or (state.id in self._replaced and not state.anew)
+        written = self._hold_another(variable)
+        state.kept = state.kept or (written and not state.anew)
         state.anew = True
-        self.write(variable, result._array)
+        self._put(variable, result._array)
 
     def write(self, variable: Any, value: Any) -> None:
         """Note what a Variable's data becomes; later reads see it."""
         self._refuse_written(variable)
         self.read(variable)
         if isinstance(value, Symbol):
-            self._look_back([Ref(value.id)])
+            self._look_back([value])
         else:
             value = as_array("assign", "the value", value)
         try:
@@ -271,18 +279,18 @@ class Trace(Refusals, Parts):
             ) from None
         if value.dtype != variable.dtype:
             value = astype(value, variable.dtype)
+        self._write_over(variable)
+        self._put(variable, value)
+
+    def _put(self, variable: Any, value: Any) -> None:
+        """Let a Variable have a value, which lies in its own array and is so another Symbol."""
+        if isinstance(value, Symbol):
+            value = TracedArray(value.spec, self, value.id)
         if variable._id in self._current:
-            state = self._states[variable._id, "data"]
-            self._replaced[state.id] = state.label
+            self._hold(variable, value, self._labels[variable._id])
             self._current[variable._id] = value
         else:
             variable._array = value
-
-    def _look_back(self, operands: Iterable[Any]) -> None:
-        """Note where a Variable's data is used behind a write: a run will find the new numbers."""
-        for label in [self._replaced.get(o.id) for o in operands if isinstance(o, Ref)]:
-            if label is not None:
-                self.only_eagerly(f"it writes to {label}, of which it took the data before")
 
     def gradient(self, variable: Any) -> Any:
         """A leaf's gradient: what the function made of it, or that from before, as a state."""
@@ -345,6 +353,7 @@ class Trace(Refusals, Parts):
         for held in (self._states, self._current, self._grads, self._made, self._constants):
             held.clear()
         self._given.clear()
+        self._shown.clear()
         self.stands.clear()
 
     def finish(self, outputs: list[Any]) -> None:
@@ -366,7 +375,7 @@ class Trace(Refusals, Parts):
             value = settled(value, "it is returned")
             is_data = isinstance(value, (Symbol, *ARRAY_LIKE))
             self.graph.outputs.append(self._ref(value) if is_data else value)
-        self._look_back(self.graph.outputs)
+            self._look_back([value])
         self.refuse_leaks()
 
     def _gradients_among(self, outputs: list[Any]) -> dict[int, Variable]:

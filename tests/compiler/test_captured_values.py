@@ -8,6 +8,8 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable, ops
+from odyssey.graph.showing import VIEWS
+from support.cases import EVERY, draw
 
 START = np.arange(6.0)
 
@@ -75,6 +77,49 @@ def turned_view(w, v, t, x):
     return before * 1.0
 
 
+def seen_before(see, write=lambda w, x: w.assign(x[:2]), first=lambda w, x: None):
+    """A function that sees a leaf, writes to it, and only then reads what it saw."""
+
+    def run(w, v, t, x):
+        first(w, x)
+        before = see(w)
+        write(w, x)
+        return (before * 1.0).detach()
+
+    return run
+
+
+def seen_of_its_own(w, v, t, x):
+    u = Variable(x * 2.0)
+    before = ops.reshape(u, (2, 3))
+    u.assign(x)
+    return before * 1.0
+
+
+def carried(w, v, t, x):
+    before = w.T
+    w.assign(x[:2])
+    return od.scan(lambda h, r: (h * r, h), before, x)[0].detach()
+
+
+def seen_of_another_array(w, v, t, x):
+    u = Variable(x * 2.0)
+    before = ops.reshape(u, (2, 3))
+    u[0] = 3.0
+    u.assign(x)
+    return before * 1.0, u * 1.0
+
+
+def unrolled(w, v, t, x):
+    """What is computed and then assigned is not the leaf's array."""
+    found = []
+    for _ in range(3):
+        made = w * 0.5 + x[:2]
+        w.assign(made)
+        found.append(made)
+    return ops.stack(found).detach()
+
+
 def swapped_views(w, v, t, x):
     one, other = w.data, t.data
     w.assign(other)
@@ -95,6 +140,19 @@ FLOATS = {
     "a target": target,
     "a view": view,
     "swapped views": swapped_views,
+    "turned": seen_before(lambda w: w.T),
+    "in a shape": seen_before(lambda w: ops.reshape(w, (1, 2))),
+    "broadcast": seen_before(lambda w: np.broadcast_to(w, (3, 2))),
+    "with an axis": seen_before(lambda w: ops.expand_dims(w, 0)),
+    "matrix": seen_before(lambda w: ops.matrix_transpose(ops.reshape(w, (1, 2)))),
+    "view of a view": seen_before(lambda w: ops.ravel(w.T)),
+    "an item of a view": seen_before(lambda w: w.T, lambda w, x: w.__setitem__(0, x[1])),
+    "view between writes": seen_before(lambda w: w.T, first=lambda w, x: w.assign(x[1:3])),
+    "data between writes": seen_before(lambda w: w.detach(), first=lambda w, x: w.assign(x[1:3])),
+    "view of its own": seen_of_its_own,
+    "view of an array of before": seen_of_another_array,
+    "view that is carried": carried,
+    "unrolled": unrolled,
     "seed of a gradient": on_tape(lambda tape, y, w, v: tape.gradient(y, w, v)),
     "seed of a sweep": on_tape(lambda tape, y, w, v: tape.backward(y, v)),
     "tangent of a tape": on_tape(lambda tape, y, w, v: tape.jvp(y, w, v)),
@@ -165,6 +223,24 @@ def test_what_a_variable_holds_now_is_what_counts(name):
         for a, b in zip(got, wanted, strict=True):
             assert a.dtype == b.dtype
             np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+def test_what_a_leaf_is_given_is_not_the_leaf_and_programs_use_it_behind_other_writes():
+    w = Variable(np.ones(2), requires_grad=True)
+    step = od.compile(lambda x: unrolled(w, None, None, x))
+    for _ in range(3):
+        step(START)
+    assert step.statistics().native == 2
+
+
+def test_no_other_row_gives_a_view_of_its_operand():
+    for row, sample in EVERY.values():
+        given = draw(sample, "float64")
+        with np.errstate(all="ignore"):
+            made = row.call(*given, **sample.options)
+        for leaf in od.tree.leaves(made):
+            shown = [np.may_share_memory(leaf, a) for a in given if isinstance(a, np.ndarray)]
+            assert row.name in VIEWS or not any(shown), row.name
 
 
 def test_a_target_network_and_the_best_weights_so_far_are_native():
