@@ -190,6 +190,26 @@ def test_a_product_becomes_a_state_wherever_that_lies(kind):
     assert np.array_equal(memory, before)
 
 
+@pytest.mark.parametrize("kind", STATES)
+def test_a_product_and_a_view_read_what_became_a_state_wherever_that_lies(kind):
+    rng = np.random.default_rng(6)
+    v = od.Variable(STATES[kind](np.zeros((40, 75))))
+    y = rng.integers(-5, 6, (25, 40)).astype("d")
+
+    def step(x):
+        v.assign(x * 2.0)
+        return v @ y, ops.swapaxes(v, 0, 1) @ v, ops.reshape(v, (-1,)) * 1.0, v + 1.0
+
+    compiled = od.compile(step)
+    for _ in range(4):
+        x = rng.integers(-5, 6, (20, 25)).astype("d")
+        got = [one.numpy() for one in compiled(x)]
+        wanted = (2 * x) @ y, 4 * x.T @ x, 2 * x.reshape(-1), 2 * x + 1.0
+        assert all(map(np.array_equal, got, wanted))
+        assert np.array_equal(v.numpy(), 2 * x)
+    assert compiled.statistics().native == 3
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps_whose_products_all_are_the_librarys(seed, monkeypatch):
     # Those of small matrices are loops else, which write anywhere.

@@ -88,6 +88,7 @@ class Roots:
         taken: set[int] = set()
         ends = len(self.outputs) + len(self.states)
         order = [*range(len(self.outputs), ends), *range(len(self.outputs))]
+        read = self._read_in_order() if self.strides else set()
         for k in order:
             node = self.all[k]
             base = node
@@ -102,12 +103,17 @@ class Roots:
                 state = self.states[k - len(self.outputs)]
                 if state in self.strides:
                     view = View(node.shape, tuple(self.strides[state]))
-                    if base is not node or not writable(node, view):
+                    if base is not node or not writable(node, view) or node.id in read:
                         node = base = self.nodes.copy(node, k)
                 node = base
             self.all[k] = node
             taken.add(base.id)
         self.taken = taken
+
+    def _read_in_order(self) -> set[int]:
+        """Numbers of nodes of which views and products rely on where the elements lie."""
+        readers = [n for n in live(self.all) if n.kind in ("view", "product")]
+        return {i.id for n in readers for i in n.inputs}
 
 
 def _truths(nodes: Nodes, checks: Iterable[Node]) -> list[Node]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from odyssey.compiler.plan.arranging import writable
+from odyssey.compiler.plan.arranging import readable, writable
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import Plan, is_read_along
+from odyssey.compiler.plan.windowed import inner_of, lies_well
 
 __all__ = ["verify"]
 
@@ -14,8 +15,8 @@ def verify(made: Plan) -> None:
 
     Raises:
         AssertionError: two values are in one place at one time, or something is read before it is
-            there, or a state is written before all that can fail has been done, or a product lies
-            where BLAS cannot write it.
+            there, or a state is written before all that can fail has been done, or a product, or
+            what it reads, lies where BLAS cannot write or read it.
     """
     kernels = made.fused.kernels
     buffers = {id(h.buffer): h.buffer for h in made.homes.values() if h.buffer.kind == "arena"}
@@ -34,6 +35,8 @@ def verify(made: Plan) -> None:
         for node in kernel.nodes:
             home = made.homes.get(node.id)
             assert home is None or writable(node, home.view), f"{node} cannot be written there"
+            if node.kind == "product":
+                _verify_operands(made, node)
     _verify_shared(made)
     barrier = max((k.place for k in kernels if k.checks or k.kind == "call"), default=-1)
     for number, state in made.fused.in_place.items():
@@ -41,6 +44,18 @@ def verify(made: Plan) -> None:
         assert kernel.place > barrier, f"{state} is written before all that can fail"
         for later in kernels[kernel.place + 1 :]:
             assert all(n is not state for n in made.read(later)), f"{state} is read too late"
+
+
+def _verify_operands(made: Plan, product: Node) -> None:
+    """Look whether a product can read its operands where they lie."""
+    a, b = (made.home(i).view for i in product.inputs[:2])
+    inner = inner_of(product)
+    if inner is not None:
+        assert lies_well(a, b, inner), f"{product} cannot read in vectors"
+        return
+    for place, view in enumerate((a, b)):
+        fits = readable(view, product.detail[0] == "sum", place)
+        assert fits, f"{product} cannot read {product.inputs[place]} there"
 
 
 def _verify_shared(made: Plan) -> None:
