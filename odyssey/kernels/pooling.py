@@ -149,9 +149,11 @@ def takes(x: Spec, window: Shape) -> bool:
     return x.dtype.char in "fd" and len(window) <= min(x.ndim, 2) and x.size > 0
 
 
-def in_fours(x: Spec, window: Shape, stride: Shape, padding: Shape, *others: Any) -> bool:
+def in_fours(
+    x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape = (1, 1), *others: Any
+) -> bool:
     """Whether the windows are 2 by 2, side by side, and cover all."""
-    side_by_side = window == stride == (2, 2) and padding == (0, 0) and others[:1] != ((2, 2),)
+    side_by_side = window == stride == (2, 2) and padding == (0, 0) and dilation == (1, 1)
     return side_by_side and takes(x, window) and x.shape[-1] % 2 == x.shape[-2] % 2 == 0
 
 

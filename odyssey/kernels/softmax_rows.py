@@ -47,29 +47,42 @@ def _largest(x: Any, row: Any) -> Any:
     return select(e > a, e, a)
 
 
+# Only sums may go in another order, and so are functions of their own: of ``(x - largest) - shift``
+# it would make ``x - (largest + shift)``, which loses the digits that far logits have in common.
 @loop(reassociate=True)
+def _total_of_powers(x: Any, row: Any, largest: Any) -> Any:
+    total = x.dtype.type(0)
+    for j in range(x.shape[1]):
+        total += exp(x[row, j] - largest)
+    return total
+
+
+@loop(reassociate=True)
+def _powers(x: Any, row: Any, largest: Any, out: Any) -> Any:
+    """Write the exponentials of a row, and return their sum."""
+    total = x.dtype.type(0)
+    for j in range(x.shape[1]):
+        e = exp(x[row, j] - largest)
+        out[row, j] = e
+        total += e
+    return total
+
+
+@loop
 def softmax_rows(x: Any, out: Any) -> None:
     """Write the softmax of each row."""
     for row in range(x.shape[0]):
-        largest = _largest(x, row)
-        total = x.dtype.type(0)
-        for j in range(x.shape[1]):
-            e = exp(x[row, j] - largest)
-            out[row, j] = e
-            total += e
+        total = _powers(x, row, _largest(x, row), out)
         for j in range(x.shape[1]):
             out[row, j] /= total
 
 
-@loop(reassociate=True)
+@loop
 def log_softmax_rows(x: Any, out: Any) -> None:
     """Write the logarithm of the softmax of each row."""
     for row in range(x.shape[0]):
         largest = _largest(x, row)
-        total = x.dtype.type(0)
-        for j in range(x.shape[1]):
-            total += exp(x[row, j] - largest)
-        shift = log(total)
+        shift = log(_total_of_powers(x, row, largest))
         for j in range(x.shape[1]):
             out[row, j] = (x[row, j] - largest) - shift
 
@@ -96,15 +109,11 @@ def log_softmax_pullback_rows(g: Any, z: Any, out: Any) -> None:
             out[row, j] = g[row, j] - exp(z[row, j]) * total
 
 
-@loop(reassociate=True)
+@loop
 def cross_entropy_rows(x: Any, targets: Any, out: Any, out_sums: Any, out_losses: Any) -> None:
     """Write the exponentials of each row, their sums, and the loss for the class that is meant."""
     for row in range(x.shape[0]):
         largest = _largest(x, row)
-        total = x.dtype.type(0)
-        for j in range(x.shape[1]):
-            e = exp(x[row, j] - largest)
-            out[row, j] = e
-            total += e
+        total = _powers(x, row, largest, out)
         out_sums[row] = total
         out_losses[row] = log(total) - (x[row, targets[row]] - largest)

@@ -20,10 +20,10 @@ from odyssey.table.samples import reject, sample
 # ------------------------------------------------------------------ compiled
 
 
-def _in_fours(x: Spec, *options: Any) -> bool:
+def _in_fours(x: Spec, window: Shape, stride: Shape, padding: Shape, *others: Any) -> bool:
     from odyssey.kernels.pooling import in_fours
 
-    return in_fours(x, *options)
+    return in_fours(x, window, stride, padding)
 
 
 def _mean_of_four(x: Array, *options: Any) -> Array:

@@ -63,6 +63,24 @@ def test_the_products_of_the_others_are_exact_with_zeros(n):
         np.testing.assert_array_equal(compiled("prod")(x, 1, False), np.prod(x, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_partial_products_of_a_lane_may_leave_the_range(dtype):
+    large = np.finfo(dtype).max ** 0.75
+    x = np.tile(np.array([large, 1 / large], dtype), (3, 32))
+    x[1, 5] = 0
+    x[2, 1::2] = np.inf
+    with np.errstate(all="ignore"):
+        got = compiled("prod")(x, 1, False)
+        np.testing.assert_array_equal(got, np.prod(x, 1))
+    np.testing.assert_allclose(got[:2], [1, 0], 1e-5)
+
+
+def test_a_running_place_takes_the_only_axis_that_none_means():
+    x = RNG.normal(size=9)
+    for name in ("running_argmax", "running_argmin"):
+        np.testing.assert_array_equal(compiled(name)(x, None), compiled(name)(x, 0))
+
+
 def scattered(x, places, shape):
     out = np.zeros(shape)
     for place, number in zip(places, x, strict=True):

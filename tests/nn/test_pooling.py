@@ -225,6 +225,22 @@ def test_compiled_maxima_are_the_usual_ones_bit_for_bit(options, dtype):
         np.testing.assert_array_equal(kernel.run(x, *options_of), usual)
 
 
+@pytest.mark.parametrize("dilation", [1, 2, 3, (1, 2), (3, 1)], ids=str)
+def test_windows_of_four_with_gaps_are_no_quarters(dilation):
+    pytest.importorskip("numba", reason="numba compiles the loops")
+    x = np.random.default_rng(12).normal(size=(2, 8, 12))
+    maxima, slopes = [], []
+    for device in ("cpu", "numpy"):
+        w = Variable(x, requires_grad=True)
+        with ops.use_kernels(device):
+            with GradientTape() as tape:
+                out = ops.max_pool2d(w, window=2, dilation=dilation)
+            slopes.append(tape.gradient(out, w, np.arange(out.size).reshape(out.shape)))
+        maxima.append(out.numpy())
+    np.testing.assert_array_equal(*maxima)
+    np.testing.assert_array_equal(*slopes)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_takes_no_call_whose_shapes_do_not_fit(name):
     row = OPS[name]

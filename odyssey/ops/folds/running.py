@@ -100,8 +100,8 @@ def _smaller(x: Any, y: Any) -> Any:
 
 def _loop(who: str, largest: bool) -> Kernel:
     def run(x: Any, axis: int) -> Any:
-        normalize_axes(who, axis, x.ndim)
-        return latest(x, axis, largest)
+        (k,) = normalize_axes(who, axis, x.ndim)
+        return latest(x, k, largest)
 
     return Kernel("one pass", run, when=lambda x, axis: x.dtype.char in "fd" and x.ndim > 0)
 

@@ -201,7 +201,12 @@ def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
 def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
     shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
     rows = x.reshape(math.prod(shape), count(spec_of(x), axis))
-    return products(rows).reshape(shape)[()]
+    out = products(rows)
+    # Partial products, which are others than NumPy's, may leave the range and come back as NaN.
+    lost = ~np.isfinite(out) | (out == 0)
+    if lost.any():
+        out[lost] = np.multiply.reduce(rows[lost], 1)
+    return out.reshape(shape)[()]
 
 
 def _others_in_loops(x: Any, axis: Any) -> Any:
