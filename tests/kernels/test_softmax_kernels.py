@@ -1,4 +1,4 @@
-"""Softmax, its logarithm and cross entropy by compiled loops: as exact for logits that are far out."""
+"""Softmax, its logarithm and cross entropy in compiled loops: as exact for far logits."""
 
 import importlib.util
 
