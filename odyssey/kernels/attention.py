@@ -113,6 +113,7 @@ def weigh(scores: Any) -> Any:
         (..., 1, columns), 1 over their sums; 1 for a column that is all -inf, of which all are 0.
     """
     *stack, keys, queries = scores.shape
+    assert scores.flags.c_contiguous  # else ``reshape`` would copy it
     inverse = np.empty((math.prod(stack), queries), scores.dtype)
     top = np.empty(queries, scores.dtype)
     _WEIGH[scores.dtype.char](scores.reshape(-1, keys, queries), top, inverse)
@@ -122,6 +123,7 @@ def weigh(scores: Any) -> Any:
 def pull(powers: Any, inverse: Any, moved: Any) -> None:
     """In place of the last: from the weights' cotangents those of scores, over ``inverse``."""
     *stack, keys, queries = moved.shape
+    assert moved.flags.c_contiguous
     if powers.shape != moved.shape:
         powers = np.broadcast_to(powers, moved.shape)
         inverse = np.broadcast_to(inverse, (*stack, 1, queries))

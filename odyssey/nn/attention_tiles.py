@@ -247,16 +247,20 @@ def _rows(x: Array, scale: Array) -> Array:
 
 
 def _product(a: Array, b: Array, spare: Array | None) -> Array:
-    """``a @ b``, written over ``spare`` if that fits: pages of memory that are new take time."""
+    """``a @ b``, written over ``spare`` if that fits: pages of memory that are new take time.
+
+    In the order of C, which passes count on: by itself NumPy lays leading axes as operands do.
+    """
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    return np.matmul(a, b, out=spare if spare is not None and spare.shape == shape else None)
+    fits = spare is not None and spare.shape == shape
+    return np.matmul(a, b, out=spare if fits else np.empty(shape, a.dtype))
 
 
 def _masked(scores: Array, mask: Array) -> Array:
     """The scores with a mask, of the shape of both."""
     shape = np.broadcast_shapes(scores.shape, mask.shape)
     if shape != scores.shape:
-        scores = np.array(np.broadcast_to(scores, shape))
+        scores = np.array(np.broadcast_to(scores, shape), order="C")  # as ``_product``
     if mask.dtype.kind == "b":
         np.copyto(scores, -np.inf, where=~mask)
     else:

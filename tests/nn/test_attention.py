@@ -56,6 +56,33 @@ def test_values_are_those_of_the_formula_in_every_precision(dtype, bound, causal
     np.testing.assert_allclose(out, formula(q, k, v, causal=causal), rtol=0, atol=bound * 4)
 
 
+AXES = {
+    "of a mask": ((7, 8), (9, 8), (9, 5), (4, 3, 7, 9)),
+    "of a batch of masks": ((3, 7, 8), (3, 9, 8), (3, 9, 5), (4, 1, 7, 9)),
+    "of masks of one query": ((3, 7, 8), (9, 8), (9, 5), (4, 1, 1, 9)),
+    "of keys": ((7, 8), (4, 3, 9, 8), (4, 3, 9, 5), None),
+    "of keys in one head": ((1, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5), (7, 9)),
+}
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+@pytest.mark.parametrize("shapes", AXES.values(), ids=list(AXES))
+def test_queries_may_lack_axes_wherever_others_have_them_in_memory(shapes, device):
+    # Of what has four axes the second comes first in memory.
+    laid = [x if x.ndim < 4 else x.swapaxes(0, 1).copy().swapaxes(0, 1) for x in drawn(*shapes[:3])]
+    masks = [None] if shapes[3] is None else drawn(shapes[3], seed=1)
+    if shapes[3] is not None:
+        masks.append(masks[0] + np.eye(7, 9)[: shapes[3][-2]] > 0)
+    for mask in masks:
+        with ops.use_kernels(device):
+            got = attend(*laid, mask)
+            with GradientTape() as tape:
+                taped = attend(Variable(laid[0], requires_grad=True), *laid[1:], mask)
+        np.testing.assert_allclose(got, formula(*laid, mask), rtol=0, atol=1e-14)
+        np.testing.assert_array_equal(taped.detach().numpy(), got)
+        tape.clear()
+
+
 def test_large_scores_overflow_nowhere():
     q, k, v = drawn((5, 4), (6, 4), (6, 3))
     out = attend(q * 1e200, k, v)
