@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DeviceError
+from odyssey.errors import DeviceError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Array, Shape
 from odyssey.table.choosing import FACTOR, is_brief
@@ -49,7 +49,10 @@ def _lies(x: Any, axis: Any) -> tuple[str, int]:
     ndim = x.ndim
     if axis == -1 and ndim:
         return "rows", ndim - 1
-    axes = normalize_axes("axis", axis, ndim)
+    try:
+        axes = normalize_axes("axis", axis, ndim)
+    except OdysseyError:  # which the op reports, in its name
+        return "", 0
     if axes and axes == tuple(range(axes[0], ndim)):
         # Few numbers along several axes NumPy sums in another order than these loops.
         few = len(axes) > 1 and math.prod(x.shape[axes[0] :]) < _RUN
@@ -59,15 +62,20 @@ def _lies(x: Any, axis: Any) -> tuple[str, int]:
     return "", 0
 
 
-def _fits(x: Any, weights: tuple[Any, ...], others: tuple[Any, ...], axis: Any) -> bool:
-    if x.dtype.char not in "fd":
-        return False
-    if any(v is not None and v.dtype != x.dtype for v in (*weights, *others)):
+def _fits(x: Any, weights: tuple[Any, ...], axis: Any) -> bool:
+    if x.dtype.char not in "fd" or any(v is not None and v.dtype != x.dtype for v in weights):
         return False
     how, _ = _lies(x, axis)
     return how == "rows" or (
         how == "channels" and all(v is None or _by_channel(x, v.shape) for v in weights)
     )
+
+
+def _pullback_fits(g: Any, x: Any, moments: tuple[Any, ...], axis: Any) -> bool:
+    """Whether what comes back fits a call that fits: the loops trust the shapes."""
+    wanted = x.dtype, _shape_of_moments(x, *_lies(x, axis))
+    known = g.dtype == x.dtype and g.shape == x.shape
+    return known and all(v is None or (v.dtype, v.shape) == wanted for v in moments)
 
 
 def _by_channel(x: Any, shape: Shape) -> bool:
@@ -78,25 +86,25 @@ def _by_channel(x: Any, shape: Shape) -> bool:
 def in_loops(*given: Any) -> bool:
     """Whether loops take a call of ``norm_pullback``."""
     g, x, inverse, mean, weight, axis = given
-    return _fits(x, (weight,), (g, inverse, mean), axis) and (
-        mean is not None or _lies(x, axis)[0] == "rows"
-    )
+    if not _fits(x, (weight,), axis) or not _pullback_fits(g, x, (inverse, mean), axis):
+        return False
+    return mean is not None or _lies(x, axis)[0] == "rows"
 
 
 def norm_fits(x: Any, weight: Any, bias: Any, axis: Any, eps: float) -> bool:
     """Whether loops take a call of ``layer_norm``."""
-    return _fits(x, (weight, bias), (), axis)
+    return _fits(x, (weight, bias), axis)
 
 
 def rms_fits(x: Any, weight: Any, axis: Any, eps: float) -> bool:
     """Whether loops take a call of ``rms_norm``."""
-    return _fits(x, (weight,), (), axis) and _lies(x, axis)[0] == "rows"
+    return _fits(x, (weight,), axis) and _lies(x, axis)[0] == "rows"
 
 
 def weight_in_loops(*given: Any) -> bool:
     """Whether loops take a call of ``norm_weight_pullback``."""
     g, x, inverse, mean, axis, shape = given
-    if not _fits(x, (), (g, inverse, mean), axis):
+    if not _fits(x, (), axis) or not _pullback_fits(g, x, (inverse, mean), axis):
         return False
     if _lies(x, axis)[0] == "rows":
         return True
@@ -141,12 +149,10 @@ def _is_tame(weight: Any) -> bool:
     return bool(weight.max() < most and weight.min() > -most)
 
 
-def _moments_like(x: Array, how: str, lead: int) -> tuple[Array, Array]:
+def _shape_of_moments(x: Any, how: str, lead: int) -> Shape:
     if how == "rows":
-        shape = (*x.shape[:lead], *[1] * (x.ndim - lead))
-    else:
-        shape = (1, x.shape[1], *[1] * (x.ndim - 2))
-    return np.empty(shape, x.dtype), np.empty(shape, x.dtype)
+        return (*x.shape[:lead], *[1] * (x.ndim - lead))
+    return (1, x.shape[1], *[1] * (x.ndim - 2))
 
 
 # ------------------------------------------------------------------ by NumPy
@@ -213,7 +219,8 @@ def norm_in_loops(
 
     x = np.ascontiguousarray(x)
     how, lead = _lies(x, axis)
-    out, (mean, inverse) = np.empty(x.shape, x.dtype), _moments_like(x, how, lead)
+    shape = _shape_of_moments(x, how, lead)
+    out, mean, inverse = (np.empty(n, x.dtype) for n in (x.shape, shape, shape))
     ends = mean.reshape(-1), inverse.reshape(-1)
     if how == "rows":
         given = _rows_of(weight, x, lead, 1.0), _rows_of(bias, x, lead, 0.0), int(centred), eps
