@@ -59,7 +59,7 @@ def _sums(
     sizes = (part, _outs(each), kh, kw, top, left, spread, spread, stride, rows, pitch)
     room = np.zeros(part * rows * pitch + 16, x.dtype)
     sums = np.zeros(4 * (counts[0] * pitch + 8), x.dtype)
-    images = x.reshape(len(x), -1, height, width)
+    images = x.reshape(*x.shape[:2], height, width)
     where = map(np.uint64, sizes)
     found = row_sums(images, _filled(weight, groups), bias, *where, room, sums, out)
     return out.reshape(len(x), len(weight), *slide.counts) if found == 0 else None
@@ -95,7 +95,7 @@ def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
     room = np.zeros(part * rows * pitch + 16, x.dtype)
     others = np.zeros(outs * counts[0] * pitch + 16, x.dtype)
     total = np.zeros((groups, outs, part * kh * kw), x.dtype)
-    images = x.reshape(len(x), -1, height, width)
-    parts = g.reshape(len(g), -1, *counts)
+    images = x.reshape(*x.shape[:2], height, width)
+    parts = g.reshape(*g.shape[:2], *counts)
     row_slopes(images, parts, *map(np.uint64, sizes), room, others, total.reshape(-1))
     return total[:, :each].reshape(groups * each, part, *slide.window)

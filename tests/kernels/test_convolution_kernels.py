@@ -168,6 +168,15 @@ def test_what_is_no_number_reaches_what_it_is_a_part_of_and_nothing_else(
             np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
 
 
+def test_images_without_lines_are_padding_alone():
+    x, weight, bias = np.zeros((2, 6, 0, 3)), np.ones((6, 1, 1, 3)), np.arange(6.0)
+    with ops.use_kernels():
+        out = ops.conv2d(x, weight, bias, padding=(2, 1), groups=6)
+        slope = ops.convolution_weight(out, x, (1, 3), padding=(2, 1), groups=6)
+    np.testing.assert_array_equal(out, np.broadcast_to(bias[:, None, None], (2, 6, 4, 3)))
+    np.testing.assert_array_equal(slope, np.zeros((6, 1, 1, 3)))
+
+
 def test_the_same_call_gives_the_same_bits():
     rng = np.random.default_rng(0)
     for shape, filters, options in LARGE.values():

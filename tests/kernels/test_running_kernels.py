@@ -5,8 +5,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-from odyssey import ops
-from odyssey.errors import OdysseyError
+from odyssey import GradientTape, Variable, ops
+from odyssey.errors import OdysseyError, OutOfRangeError
 from odyssey.ops import OPS
 from odyssey.spec import Spec
 
@@ -114,3 +114,21 @@ def test_an_index_that_there_is_not_is_refused_as_numpy_does(place):
             ops.add_taken(np.ones(30), places[7], axis=0, spec=Spec((4,), x.dtype))
         with pytest.raises(OdysseyError, match="does not fit"):
             ops.cumsum(x, 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+@pytest.mark.parametrize("shape", [(0, 4), (0, 0), (3, 0, 0)], ids=str)
+def test_what_was_taken_of_nothing_goes_back_as_nothing(shape, mode, device):
+    w = Variable(np.zeros(shape), requires_grad=True)
+    with ops.use_kernels(device):
+        with GradientTape() as tape:
+            out = ops.take(w, np.array([[1, 0], [2, -3]]), axis=-1, mode=mode)
+        assert tape.gradient(out, w, np.ones(out.shape)).shape == shape
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_an_unsigned_index_is_never_counted_from_the_end(device):
+    places = np.array([[2**64 - 1], [0]], np.uint64)
+    with ops.use_kernels(device), pytest.raises(OutOfRangeError, match="18446744073709551615"):
+        ops.take_along_axis(np.ones((2, 3)), places, axis=1)

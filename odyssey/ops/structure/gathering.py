@@ -155,22 +155,22 @@ def add_where_taken(
     k = 0 if axis is None else axis % spec.ndim
     shape = (spec.size,) if axis is None else spec.shape
     if mode == "wrap":
-        indices = np.remainder(indices, shape[k])
+        indices = np.remainder(indices, shape[k] or 1)
     elif mode == "clip":
         indices = np.clip(indices, 0, shape[k] - 1)
     head, length, tail = math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :])
     places = indices.reshape(-1)
+    full = (*shape[:k], *indices.shape, *shape[k + 1 :])
+    if np.shape(x) != full:
+        x = np.broadcast_to(x, full)
+    if not x.size:  # which may have been taken from an axis without elements
+        return np.zeros(spec.shape, x.dtype)
     if loops:
-        full = (*shape[:k], *indices.shape, *shape[k + 1 :])
-        x = x if np.shape(x) == full else np.broadcast_to(x, full)
         return _in_loops(x, places, (head, length, tail), spec.shape)
     if head != 1:
         places = (np.arange(head)[:, None] * length + in_range(places, length)).reshape(-1)
     elif mode == "raise":
         places = in_range(places, length)
-    full = (*shape[:k], *indices.shape, *shape[k + 1 :])
-    if np.shape(x) != full:
-        x = np.broadcast_to(x, full)
     out = added_rows(x.reshape(len(places), tail), places, head * length)
     return put_under(out, spec.shape)
 
@@ -248,6 +248,7 @@ def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None
         of_floats(x)
         and isinstance(indices, Spec)
         and indices.dtype.kind in "iu"
+        and np.can_cast(indices.dtype, np.intp)  # else large ones would count from the end
         and indices.ndim == whole.ndim
         and axis in (-1, whole.ndim - 1)
         and indices.shape[:-1] == whole.shape[:-1]
