@@ -245,7 +245,7 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
             push(recorded(list(nodes), r), moving)
     else:
         push(nodes, moving)
-    r.verify_after()
+    r.verify_after(r.barrier)
     lost = next((v for i, v in zip(out_ids, outputs, strict=True) if i not in moving), None)
     if unused == "error" and lost is not None:
         raise TapeError(f"jvp: {lost!r} does not depend on the sources; see unused=")
@@ -305,13 +305,13 @@ def _pull(
         here.check_inside(r)
     rest = seeds  # what is left of them
     audit = r.careful.check_gradient if r.careful else None
+    ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     if graph:
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
             pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
-        r.verify_after()
+        r.verify_after(not ours)
         return rest
-    ours = not (r.barrier or tape._hooks)  # so nothing can fail, nor come from outside
     # Nodes are freed on the way where nobody else has them.
     draining = ours and not (keep or r.careful or len(r.open) > 1)
     back = drain(r.nodes, start) if draining else islice(reversed(r.nodes), len(r.nodes) - start)
@@ -335,8 +335,8 @@ def _pull(
                 raise recorded_elsewhere()
         elif id(tape) not in r.open:
             raise swept_elsewhere()
-        if ticket() != since + 1:
-            r.verify_after()
+        if not ours or ticket() != since + 1:
+            r.verify_after(not ours)
     except BaseException as error:
         if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
             raise kind_of(error)(

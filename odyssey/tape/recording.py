@@ -212,8 +212,14 @@ class Recording(Nodes):
             versions[id] = version  # no node uses it: it came with a call that failed
         return frozen
 
-    def verify_after(self) -> None:
-        """Raise if a leaf was written to since ``verify``."""
+    def verify_after(self, strange: bool = False) -> None:
+        """Raise if a leaf was written to since ``verify``.
+
+        Args:
+            strange: Whether functions of others ran in between, which may write to their arrays.
+        """
+        if strange and self.borrowed:
+            self.verify_borrowed()
         for id, leaf in tuple(self.leaves.items()):
             if leaf._info.version != self.versions[id]:
                 raise MutationError(

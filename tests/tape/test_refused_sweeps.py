@@ -277,3 +277,32 @@ def test_backward_of_an_output_whose_leaves_were_frozen_since_raises():
     w.requires_grad = True
     tape.backward(y)
     assert float(w.grad) == 4.0
+
+
+@pytest.mark.parametrize("kind", SWEEPS)
+@pytest.mark.parametrize("by", ["a hook", "a rule"])
+def test_the_base_of_a_large_view_that_is_written_to_within_a_sweep_is_noticed(kind, by):
+    base, writing = np.full(1 << 17, 3.0), []
+    w = Variable(np.ones(base.size), requires_grad=True)
+
+    @od.custom_vjp
+    def same(x):
+        return x * 1.0
+
+    def backward(_, g):
+        base[7] += len(writing)
+        return g
+
+    same.defvjp(lambda x: (x * 1.0, None), backward)
+    with GradientTape() as tape:
+        middle = w * base[:]
+        y = (same(middle) if by == "a rule" else middle * 1.0).sum()
+    if by == "a hook":
+        tape.on_gradient(middle, lambda g: backward(None, None))
+    writing.append(1)
+    with pytest.raises(MutationError, match="was written to since"):
+        sweep(kind, tape, y, w)
+    assert w.grad is None
+    base[7] -= 1.0
+    writing.clear()
+    np.testing.assert_array_equal(sweep(kind, tape, y, w), base)
