@@ -163,7 +163,9 @@ def _factor(norm: Any, max_norm: float) -> Any:
 
 def _scaled(p: Variable, factor: Any) -> Any:
     g = operand_of(p.grad)
-    return ops.multiply(g, like(factor, g))
+    wide = _wide(g)
+    scaled = ops.multiply(wide, like(factor, wide))  # small factors are none of half precision
+    return scaled if wide is g else ops.astype(scaled, g.dtype)
 
 
 def _replace(params: list[Variable], grads: list[Any]) -> None:

@@ -90,6 +90,15 @@ def test_half_precision_does_not_overflow_in_the_norm():
     np.testing.assert_allclose(w.grad, [0.6, 0.8], rtol=1e-3)
 
 
+@pytest.mark.parametrize("clip", [clip_grad_norm, clip_grad_global_norm])
+def test_half_precision_is_scaled_by_factors_that_are_too_small_for_it(clip):
+    w = Variable(np.zeros(30_000, np.float16), requires_grad=True)
+    w.grad = np.full(w.size, 6e4, np.float16)  # whose factor is 1e-7, of which half has one digit
+    clip([w], 1.0)
+    assert w.grad.dtype == np.float16
+    np.testing.assert_allclose(w.grad, 30_000**-0.5, rtol=1e-3)
+
+
 def test_a_gradient_within_bounds_keeps_its_bits():
     _, found, before = tree()
     clip_grad_global_norm(found, 1e3)
