@@ -62,6 +62,9 @@ def losses_of(logits: Any, targets: Any, starts: Any) -> tuple[Any, tuple[Any, A
     z = logits - largest.reshape(-1, 1)
     places = starts + targets
     chosen = z.ravel()[places]
+    if z.dtype.char == "e":  # whose sums stop growing at 2048, and end at 65504
+        sums = np.add.reduce(np.exp(z, z), 1, np.float32)
+        return (np.log(sums) - chosen).astype(z.dtype), (z, sums, places)
     sums = row_sums(np.exp(z, z))
     return np.log(sums) - chosen, (z, sums, places)
 
@@ -103,7 +106,7 @@ def slope_of(exponentials: Any, sums: Any, places: Any, reduction: str) -> Any:
     """Softmax less the target's 1 at flat places, over the number of rows for a mean."""
     n = len(sums) if reduction == "mean" else 1
     if exponentials.dtype.char == "e":  # which may not have so large a number as sums * n
-        slope = over(exponentials / sums.reshape(-1, 1), n)
+        slope = over(exponentials / sums.reshape(-1, 1), n).astype(exponentials.dtype)
     else:
         slope = exponentials / (sums * n).reshape(-1, 1)
     flat = slope.ravel()

@@ -38,6 +38,8 @@ def _shifted(x: Any, axis: int) -> Any:
     # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
     if x.dtype.kind in "biu":
         x = x.astype(np.result_type(x, np.float16))
+    if x.dtype.char == "e":  # whose sums stop growing at 2048, and end at 65504
+        x = x.astype(np.float32)
     return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
 
 
@@ -83,19 +85,29 @@ def _cuda_softmax(x: Any, axis: int) -> Any:
     return out
 
 
+def _total(x: Any, axis: int) -> Any:
+    """Sums along an axis; those of half precision in single."""
+    return np.add.reduce(x, axis, np.float32 if x.dtype.char == "e" else None, keepdims=True)
+
+
+def _settled(out: Any, x: Any) -> Any:
+    """What was computed, in the dtype that is meant, which may be half."""
+    return out if out.dtype == x.dtype else out.astype(floating(x.dtype), copy=False)
+
+
 def softmax_of(x: Any, axis: int) -> Any:
     """The softmax of an array, for kernels."""
     e = _shifted(x, axis)
     np.exp(e, e)
     e /= np.add.reduce(e, axis, keepdims=True)
-    return e
+    return _settled(e, x)
 
 
 def log_softmax_of(x: Any, axis: int) -> Any:
     """The logarithm of the softmax of an array, for kernels."""
     z = _shifted(x, axis)
     z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
-    return z
+    return _settled(z, x)
 
 
 @op(
@@ -162,7 +174,8 @@ _PULLBACK: dict[str, Any] = {
 def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
     """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
     t, s = real_floating(t), real_floating(s)
-    return s * (t - np.add.reduce(t * s, axis, keepdims=True))
+    moved = t * s
+    return (s * (t - _total(moved, axis))).astype(moved.dtype, copy=False)
 
 
 @op(
@@ -178,7 +191,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
     """The same of ``log_softmax``."""
     t, z = real_floating(t), real_floating(z)
-    return t - np.exp(z) * np.add.reduce(t, axis, keepdims=True)
+    return (t - np.exp(z) * _total(t, axis)).astype(np.result_type(t, z), copy=False)
 
 
 publish(globals())

@@ -234,6 +234,8 @@ def std(
 
 def _weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """The softmax over ``axis``: e to the distance from the result, 0 where all are -inf."""
+    if x_spec.dtype == np.float16:  # whose sums stop growing at 2048
+        x, out = astype(x, np.float32), astype(out, np.float32)
     # -inf - -inf is NaN; where the result is -inf any finite one in its place gives 0.
     finite = where(equal(out, -np.inf), 0, out)
     shares = exp(sub(x, spread(finite, x_spec, axis, keepdims)))
@@ -263,7 +265,9 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
 
 @unwarned("divide", "over")
 def _log_of_sum(x: Any, top: Any, axis: Any) -> Any:
-    return np.log(np.add.reduce(np.exp(x - top), axis, keepdims=True)) + top
+    wide = np.float32 if x.dtype.char == "e" else None  # half precision ends at 65504
+    total = np.add.reduce(np.exp(x - top), axis, wide, keepdims=True)
+    return (np.log(total) + top).astype(x.dtype, copy=False)
 
 
 def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
