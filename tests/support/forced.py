@@ -1,0 +1,77 @@
+"""Sizes from which on a compiler does otherwise, for a block: small programs take the large ways.
+
+Each entry is a few constants of the compiler, or what a function of its answers; a seed chooses one
+for each, the shipped ones among them. None of them may change what a program gives.
+"""
+
+import random
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+import odyssey as od
+from odyssey.compiler.calls import looping, writing
+from odyssey.compiler.code import cutting, emitting, loops, placed, products, routine, scans
+from odyssey.compiler.code import shared_loops, tiles
+from odyssey.compiler.plan import fusing, passes, windowed
+from odyssey.nn import convolution_in_ops, sliding
+from odyssey.ops.folds import places
+
+__all__ = ["CHOICES", "forced"]
+
+_CUT = ("_WORTH", "_SECONDS", "_LINE", "_MOST", "_FEW", "_LARGE", "_TILE")
+
+
+def _set(module, *names):
+    """Settings of some constants of a module, one for each tuple of values."""
+    return lambda *values: [
+        {(module, name): value for name, value in zip(names, each, strict=True)} for each in values
+    ]
+
+
+CHOICES = {
+    "blocks": _set(cutting, *_CUT)(
+        (1e-15, 1e-13, 1, 5, 3, 1, 1), (1e-15, 1e-13, 1, 64, 8, 1, 1), (1e-15, 1e-13, 4, 7, 7, 1, 2)
+    ),
+    "short sums": [{(loops, "BLOCK"): n, (shared_loops, "BLOCK"): n} for n in (1, 3)],
+    "products": _set(products, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
+    "lone products": _set(products, "_LONE")((0,)),
+    "lines": _set(scans, "_LINES")((1,), (3,)),
+    "depth": _set(placed, "_DEEP")((0,)),
+    "vectors at a time": _set(routine, "_MANY", "_ENOUGH")((0, {2: 1, 4: 3})),
+    "without the lock": _set(emitting, "_LONG")((-1.0,)),
+    "nodes": _set(fusing, "_MOST_NODES")((1,), (3,)),
+    "waiting": _set(fusing, "_MOST_WAITING")((0,), (3,), (10**9,)),
+    "numbers": _set(fusing, "_MOST_STEPS")((-1,), (2,), (10**4,)),
+    "loops joined": _set(fusing, "_FEW")((0,), (10**9,)),
+    "rows on the stack": _set(fusing, "_STACK")((0,), (16,)),
+    "windows summed": [{(m, "LONGEST"): n for m in (windowed, tiles)} for n in (1, 3)],
+    "windows": _set(windowed, "_LARGEST", "_LARGEST_APART")((0, 0), (1 << 40, 1 << 40)),
+    "tiles": _set(tiles, "_VECTORS", "_ROWS", "_SIDE")((2, 1, 1), (4, 3, 1)),
+    "registers": _set(tiles, "registers")(
+        (lambda: tiles.Registers(128, 15),), (lambda: tiles.Registers(256, 15),)
+    ),
+    "products added": _set(passes, "_FEW")((0,), (10**9,)),
+    "transposes": _set(convolution_in_ops, "_FEW")((0,), (10**9,)),
+    "Winograd": _set(sliding, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
+    "extremes": _set(places, "_LONG")((1,), (1 << 40,)),
+    "steps": _set(looping, "_MANY")((2,)),
+}
+
+
+@contextmanager
+def forced(seed):
+    """Let the compiler choose as a seed says; also how many threads, and how often to recompute."""
+    choose = random.Random(seed)
+    with ExitStack() as stack:
+        for settings in CHOICES.values():
+            for (module, name), value in choose.choice([*settings, {}]).items():
+                stack.enter_context(patch.object(module, name, value))
+        if choose.choice([True, False, False]):  # whatever can be is computed again
+            plan = writing.plan
+            again = patch.object(writing, "plan", lambda low, strides, *rest: plan(low, strides, 1))
+            stack.enter_context(again)
+        od.set_threads(choose.choice([None, 1, 2, 3]))
+        try:
+            yield
+        finally:
+            od.set_threads(None)
