@@ -25,6 +25,7 @@ VALUES = (
     "ops.reshape(ops.swapaxes({x}, -1, -2), S) * {y}",
     "ops.max({x}, axis={a}, keepdims=True) * 0.3 + {y}",
     "ops.swapaxes(ops.swapaxes(W, 0, 1) @ ops.swapaxes({x}, -1, -2), -1, -2)",
+    "{x} * ops.sum({z} * (q := ops.tanh({y}[..., :1]))) * ops.sum(q)",
     "ops.put_along_axis({x}, ops.argsort({y}, axis={a}), {x}, axis={a})",
 )
 WRITES = (

@@ -186,12 +186,17 @@ class Loops(Blocks):
                 self.nest(depth + 1, [*outer, (i, strides)])
 
             self.loop(count, inner)
-        elif length > 2 * BLOCK and self.totals and self.last_level == 0:
+        elif length > 2 * BLOCK and self._may_be_in_short_rows():
             self._in_short_rows(first, count, strides, outer)
         elif first is not None:
             self._part_of_row(first, count, strides, outer)
         else:
             self._row(count, strides, outer)
+
+    def _may_be_in_short_rows(self) -> bool:
+        """Whether a row may be several: where it has sums, and nothing that it must do once."""
+        once = "foldrows" in self.roles.values()
+        return bool(self.totals) and self.last_level == 0 and not once
 
     def _in_short_rows(
         self,
