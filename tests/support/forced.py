@@ -10,8 +10,17 @@ from unittest.mock import patch
 
 import odyssey as od
 from odyssey.compiler.calls import looping, writing
-from odyssey.compiler.code import cutting, emitting, loops, placed, products, routine, scans
-from odyssey.compiler.code import shared_loops, tiles
+from odyssey.compiler.code import (
+    cutting,
+    emitting,
+    loops,
+    placed,
+    products,
+    routine,
+    scans,
+    shared_loops,
+    tiles,
+)
 from odyssey.compiler.plan import fusing, passes, windowed
 from odyssey.nn import convolution_in_ops, sliding
 from odyssey.ops.folds import places
