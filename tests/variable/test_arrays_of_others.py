@@ -130,6 +130,40 @@ def test_a_digest_notices_an_exchange_of_signs():
     assert digest(x) != before
 
 
+def rows_of_one():
+    return np.eye(10)[np.arange(14_000) % 10]
+
+
+PATTERNS = {
+    "two rows that have one 1 each": (rows_of_one, lambda x: x[[1, 0]]),
+    "rows in another order": (rows_of_one, lambda x: x[39::-1]),
+    "signs in a pattern": (
+        lambda: np.resize(np.float32([1, -1, -1, 1]), 1 << 18),
+        lambda x: -x[:4],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_digest_notices_what_moves_in_a_pattern(name):
+    make, moved = PATTERNS[name]
+    x = make()
+    before, new = digest(x), moved(x).copy()
+    assert not np.array_equal(x[: len(new)], new)
+    x[: len(new)] = new
+    assert digest(x) != before
+
+
+def test_exchanged_labels_in_the_base_of_a_large_view_are_noticed_at_the_sweep():
+    labels = rows_of_one()
+    w = Variable(np.ones(labels.shape), requires_grad=True)
+    with GradientTape() as tape:
+        y = (w * labels[:]).sum()
+    labels[[3, 4]] = labels[[4, 3]]
+    with pytest.raises(MutationError, match="was written to since"):
+        tape.gradient(y, w)
+
+
 def test_a_digest_of_nothing_and_of_one_number_exists():
     assert digest(np.zeros(0)) == b""
     assert digest(np.zeros((0, 3)).T) == b""
