@@ -288,3 +288,19 @@ def test_a_fingerprint_takes_little_memory():
         tracemalloc.stop()
     assert held < 300_000  # 300 results would be 240 MB
     assert np.isfinite(tape.gradient(y, w)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("count", [100, 1000, 1_000_000])
+def test_two_elements_that_change_places_show_and_so_does_one_sign(count, dtype):
+    k = np.ones(count, dtype)
+    k[count // 2 + 1] = 2.0  # which no sample has
+    w = Variable(np.ones(count, dtype), requires_grad=True)
+    for changed in (np.roll(k, 1), np.where(k == 2.0, -k, k)):
+        before = k.copy()
+        with GradientTape() as tape:
+            y = od.checkpoint(lambda x: x * k)(w)
+        k[:] = changed
+        with pytest.raises(MutationError):
+            tape.gradient(y, w, np.ones(count, dtype))
+        k[:] = before
