@@ -40,7 +40,7 @@ Print = tuple[Any, Any] | None
 
 @unwarned()
 def fingerprint(data: Any) -> Print:
-    """Weighted sums of pieces of an array, by which another run's result is known to be the same."""
+    """Weighted sums of pieces of an array, which tell another run's result to be the same."""
     if isinstance(data, Symbol):
         return None
     flat = np.asarray(data).reshape(-1)
