@@ -75,6 +75,21 @@ def test_partial_products_of_a_lane_may_leave_the_range(dtype):
     np.testing.assert_allclose(got[:2], [1, 0], 1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_of_others_may_leave_the_range_on_the_way(dtype, axis):
+    large = np.finfo(dtype).max ** 0.3
+    x = np.tile(np.repeat(np.array([large, 1 / large], dtype), 32), (3, 1))
+    x[1, 40] = 0
+    x[2] = x[2, ::-1]
+    x = x if axis else x.T.copy()
+    with np.errstate(all="ignore"):
+        got = compiled("prod_others")(x, axis)
+    got, lines = (got, x) if axis else (got.T, x.T)
+    np.testing.assert_allclose(got[[0, 2]], 1 / lines[[0, 2]], rtol=1e-4)
+    assert np.flatnonzero(got[1]).tolist() == [40]
+
+
 def test_a_running_place_takes_the_only_axis_that_none_means():
     x = RNG.normal(size=9)
     for name in ("running_argmax", "running_argmin"):
