@@ -1,4 +1,4 @@
-"""Random steps that read and write Variables which lie in memory in any way, as written functions."""
+"""Random steps that read and write Variables which lie in memory in any way, as source text."""
 
 import random
 
