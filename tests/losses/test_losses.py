@@ -104,6 +104,13 @@ def test_binary_cross_entropy_equals_its_formula_and_gradient(from_logits, reduc
     close(grad, slope)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "int64", "bool"])
+def test_binary_entropy_of_whole_logits_is_that_of_floating_ones(dtype):
+    x, y = np.array([0, 1, 1]).astype(dtype), np.array([1, 0, 1]).astype(dtype)
+    expected = od.ops.binary_entropy_with_logits(x.astype("float64"), y.astype("float64"))
+    np.testing.assert_allclose(od.ops.binary_entropy_with_logits(x, y), expected, rtol=2e-3)
+
+
 def test_binary_cross_entropy_of_sure_probabilities_clips_the_logarithm():
     p, t = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 0.0])
     loss = od.binary_cross_entropy(p, t, reduction="none")
