@@ -27,10 +27,10 @@ def _clipped_logs(p: Any) -> tuple[Any, Any]:
 def _alike(x: Any, y: Any) -> tuple[Any, Any]:
     """Both in their common dtype: a Python number must not turn float32 into float64.
 
-    Whole numbers are as functions of them are: those without a sign have no negative.
+    Numbers without a sign, which have no negative, are as functions of them are.
     """
     dtype = np.result_type(x, y)
-    if dtype.kind in "biu":
+    if dtype.kind == "u":
         dtype = np.exp(np.zeros((), dtype)).dtype
     return np.asarray(x, dtype), np.asarray(y, dtype)
 
