@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey.compiler.machine.native import why_not
 from support.bounded import within_bounds
 from support.cases import EVERY, every_row
-from support.chosen import BY_ROW, DERIVED, ONE, picked, some_rows
+from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, picked, some_rows
 from support.compiled_programs import run
 from support.compiled_rows import check, derivatives, forward, outcome, plain
 from support.forced import CHOICES, forced
@@ -49,7 +49,7 @@ def same_as_written(seed, dtype):
 def holds(name, seed, made=forward):
     """Raise AssertionError unless a sample is the same whatever sizes the compiler goes by."""
     with np.errstate(all="ignore"):
-        dtype = DTYPES[seed % len(DTYPES)] if made is forward else picked(name, DTYPES[:3])
+        dtype = DTYPES[seed % len(DTYPES)] if made is forward else picked(name, FLOATS)
         fn, calls = made(*EVERY[name], dtype)
         if outcome(fn, calls[0])[1] is None:
             with forced(seed):
