@@ -84,16 +84,16 @@ def test_each_constant_is_there_and_is_put_back():
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("hundred", range(5))
+@pytest.mark.parametrize("fifty", range(3))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_500_steps_over_states_are_as_written(dtype, hundred):
-    for seed in range(100):
-        same_as_written(1000 + 100 * hundred + seed, dtype)
+def test_150_steps_over_states_are_as_written(dtype, fifty):
+    for seed in range(50):
+        same_as_written(1000 + 50 * fifty + seed, dtype)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("twenty", range(10))
-def test_200_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twenty):
+@pytest.mark.parametrize("twenty", range(4))
+def test_80_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twenty):
     for seed in range(2000 + 20 * twenty, 2020 + 20 * twenty):
         with forced(seed):
             run(seeded(seed, 120), seed, dtype=[np.float64, np.float32][seed % 2])
@@ -103,7 +103,6 @@ def test_200_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twe
 @every_row
 def test_every_sample_is_the_same_whatever_sizes_the_compiler_goes_by(row):
     for k, name in enumerate(BY_ROW[row.name]):
-        for seed in range(len(DTYPES)):
-            holds(name, seed + 100 * k)
-    for k, name in enumerate(DERIVED[row.name]):
+        holds(name, k)
+    for k, name in enumerate(DERIVED[row.name][:1]):
         holds(name, 7 + 100 * k, derivatives)
