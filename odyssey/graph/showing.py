@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from odyssey.devices.ownership import is_kept
 from odyssey.table.value import Symbol
 
 __all__ = ["VIEWS", "Showing"]
@@ -26,6 +27,8 @@ class Showing:
     """The part of a trace that knows whose array a value is, or a view of."""
 
     only_eagerly: Callable[[str], None]
+    _current: dict[int, Any]
+    _constants: dict[Any, tuple[Any, Any]]
 
     def _begin_showing(self) -> None:
         # By id of a value, itself, the array that it shows, and what was written to that before.
@@ -51,6 +54,11 @@ class Showing:
         array = self._held.get(leaf._id)
         if array is not None:
             array.writes += 1
+        box = [self._current.get(leaf._id, leaf._array)]
+        # Known numbers: who has them, or a view of them, is not asked again.
+        known = sum(one is box[0] for one, _ in self._constants.values())
+        if is_kept(box, 0, 1 + known):
+            self.only_eagerly("it writes to an array that it has, or has a view of")
 
     def _show_too(self, operands: Iterable[Any], result: Any) -> None:
         """Note that a result shows what an operand does."""

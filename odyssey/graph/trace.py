@@ -283,9 +283,9 @@ class Trace(Refusals, Parts, Showing):
         self._put(variable, value)
 
     def _put(self, variable: Any, value: Any) -> None:
-        """Let a Variable have a value, which lies in its own array and is so another Symbol."""
-        if isinstance(value, Symbol):
-            value = TracedArray(value.spec, self, value.id)
+        """Let a Variable have a value, which lies in an array of its own."""
+        symbol = isinstance(value, Symbol)
+        value = TracedArray(value.spec, self, value.id) if symbol else duplicate(value)
         if variable._id in self._current:
             self._hold(variable, value, self._labels[variable._id])
             self._current[variable._id] = value

@@ -43,7 +43,8 @@ def scan(
 
     The loop ``for x in xs: carry, y = f(carry, x); ys.append(y)``, with arrays in the place of
     lists. Gradients of all orders, both modes, and what ``f`` closes over are as in that loop.
-    ``od.compile`` makes one step of it, whatever the length, and a step of its derivative; a
+    ``od.compile`` makes one step of it, whatever the length, and a step of its derivative: where
+    nobody reads the last carry, its cotangent of 0 meets what is infinite or NaN there, as NaN. A
     function whose step writes to Variables, or draws random numbers, runs as it was written.
 
     Args:

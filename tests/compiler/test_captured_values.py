@@ -110,6 +110,35 @@ def seen_of_another_array(w, v, t, x):
     return before * 1.0, u * 1.0
 
 
+def view_of_known_numbers(w, v, t, x):
+    w.assign(np.zeros(2))
+    before = ops.reshape(w, (1, 2))
+    w.assign(x[:2])
+    return (before * 1.0).detach()
+
+
+def array_that_a_variable_shares(w, v, t, x):
+    z = np.zeros(6)
+    u = Variable(z)
+    u.assign(x)
+    return z * 1.0 + x * 0.0
+
+
+def view_of_an_array_that_it_made(w, v, t, x):
+    u = Variable(np.zeros(6))
+    before = ops.reshape(u, (2, 3))
+    u.assign(x)
+    return before * 1.0
+
+
+def buffer_that_is_used_again(w, v, t, x):
+    """What is assigned is copied: who writes to it later changes no Variable."""
+    buffer = np.zeros(2)
+    w.assign(buffer)
+    buffer[0] = 5.0
+    return (w * x[1:3]).detach()
+
+
 def unrolled(w, v, t, x):
     """What is computed and then assigned is not the leaf's array."""
     found = []
@@ -152,6 +181,10 @@ FLOATS = {
     "view of its own": seen_of_its_own,
     "view of an array of before": seen_of_another_array,
     "view that is carried": carried,
+    "view of known numbers": view_of_known_numbers,
+    "array that a Variable shares": array_that_a_variable_shares,
+    "view of an array that it made": view_of_an_array_that_it_made,
+    "buffer that is used again": buffer_that_is_used_again,
     "unrolled": unrolled,
     "seed of a gradient": on_tape(lambda tape, y, w, v: tape.gradient(y, w, v)),
     "seed of a sweep": on_tape(lambda tape, y, w, v: tape.backward(y, v)),
@@ -231,6 +264,21 @@ def test_what_a_leaf_is_given_is_not_the_leaf_and_programs_use_it_behind_other_w
     for _ in range(3):
         step(START)
     assert step.statistics().native == 2
+
+
+@pytest.mark.parametrize("known", [np.zeros(6), START], ids=["zeros", "others"])
+def test_a_variable_of_known_numbers_that_nobody_else_has_is_written_to_natively(known):
+    def run(x):
+        u = Variable(known * 2.0)
+        y = u * x
+        u.assign(u + x)
+        u.assign(known + 1.0)
+        return y + u
+
+    compiled = od.compile(run)
+    for k in range(4):
+        np.testing.assert_array_equal(compiled(START + k).numpy(), run(START + k).numpy())
+    assert compiled.statistics().native == 3
 
 
 def test_no_other_row_gives_a_view_of_its_operand():

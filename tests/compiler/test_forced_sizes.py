@@ -57,8 +57,8 @@ def holds(name, seed, made=forward):
 
 
 def test_steps_over_states_that_lie_in_any_way_are_as_written():
-    native = [same_as_written(seed, "float64") for seed in range(24)]
-    assert sum(count > 0 for count in native) > 14
+    native = [same_as_written(seed, "float64") for seed in range(12)]
+    assert sum(count > 0 for count in native) > 6
 
 
 def test_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by():
