@@ -57,12 +57,12 @@ def holds(name, seed, made=forward):
 
 
 def test_steps_over_states_that_lie_in_any_way_are_as_written():
-    native = [same_as_written(seed, "float64") for seed in range(12)]
-    assert sum(count > 0 for count in native) > 6
+    native = [same_as_written(seed, "float64") for seed in range(8)]
+    assert sum(count > 0 for count in native) > 4
 
 
 def test_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by():
-    for seed in range(4):
+    for seed in range(2):
         with forced(seed), within_bounds():
             run(seeded(seed, 60), seed)
 
@@ -84,16 +84,15 @@ def test_each_constant_is_there_and_is_put_back():
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fifty", range(3))
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_150_steps_over_states_are_as_written(dtype, fifty):
-    for seed in range(50):
-        same_as_written(1000 + 50 * fifty + seed, dtype)
+def test_60_steps_over_states_are_as_written(dtype):
+    for seed in range(60):
+        same_as_written(1000 + seed, dtype)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("twenty", range(4))
-def test_80_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twenty):
+@pytest.mark.parametrize("twenty", range(2))
+def test_40_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twenty):
     for seed in range(2000 + 20 * twenty, 2020 + 20 * twenty):
         with forced(seed):
             run(seeded(seed, 120), seed, dtype=[np.float64, np.float32][seed % 2])
@@ -101,8 +100,8 @@ def test_80_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twen
 
 @pytest.mark.soak
 @every_row
-def test_every_sample_is_the_same_whatever_sizes_the_compiler_goes_by(row):
-    for k, name in enumerate(BY_ROW[row.name]):
-        holds(name, k)
-    for k, name in enumerate(DERIVED[row.name][:1]):
-        holds(name, 7 + 100 * k, derivatives)
+def test_samples_are_the_same_whatever_sizes_the_compiler_goes_by(row):
+    for k, name in enumerate(BY_ROW[row.name][:2]):
+        holds(name, len(row.name) + k)
+    for name in DERIVED[row.name][:1]:
+        holds(name, 7, derivatives)
