@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import starmap
+from os import getpid
+from threading import RLock
 from typing import Any
 
 from odyssey.compiler.calls.missed import MISSED
-from odyssey.compiler.machine.locks import lock_of_program
 from odyssey.compiler.watching.trial import Trial
 
 __all__ = ["Case", "Turn"]
@@ -17,18 +18,20 @@ class Turn:
     """Whose turn it is to make programs: one thread's; others run the function meanwhile."""
 
     def __init__(self) -> None:
-        self._lock = lock_of_program()
+        self._lock, self._process = RLock(), getpid()
 
     def take(self, make: Callable[..., Any], *given: Any) -> Any:
         """What ``make`` returns of ``given``; MISSED while another thread has its turn."""
-        mine: list[bool] = []
+        if getpid() != self._process:  # a child has not the thread whose turn it was
+            self._lock, self._process = RLock(), getpid()
+        lock, mine = self._lock, list[bool]()
         try:
             # The call of C that takes the lock notes it as well: no interrupt comes in between.
-            mine.extend(starmap(self._lock.acquire, [(False,)]))
+            mine.extend(starmap(lock.acquire, [(False,)]))
             return make(*given) if mine[0] else MISSED
         finally:
             if True in mine:
-                self._lock.release()
+                lock.release()
 
 
 class Case:
