@@ -16,8 +16,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
-# Ordinary runs take one case in five, and soaks the others.
-pytestmark = pytest.mark.share(5)
+# Ordinary runs take one case in seven, and soaks the others.
+pytestmark = pytest.mark.share(7)
 
 X = np.linspace(-2.0, 3.0, 7)
 

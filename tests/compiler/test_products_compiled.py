@@ -17,8 +17,8 @@ from support.bounded import within_bounds
 from support.compiled_programs import run
 from support.programs import seeded
 
-# Ordinary runs take one case in three, and soaks the others.
-pytestmark = pytest.mark.share(5)
+# Ordinary runs take one case in seven, and soaks the others.
+pytestmark = pytest.mark.share(7)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 
