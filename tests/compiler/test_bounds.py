@@ -19,8 +19,8 @@ from support.compiled_programs import run
 from support.compiled_rows import check, derivatives, forward, outcome
 from support.programs import seeded
 
-# Ordinary runs take one case in seven, and soaks the others.
-pytestmark = pytest.mark.share(7)
+# Ordinary runs take one case in nine, and soaks the others.
+pytestmark = pytest.mark.share(9)
 
 RNG = np.random.default_rng(0)
 CALM = {
@@ -44,11 +44,11 @@ def walk(name, dtype, made=forward):
 # ------------------------------------------------------------------ the table
 
 
-def test_one_row_in_two_keeps_within_its_buffers():
-    names = [name for row, name in ONE.items() if drawn(f"bounds of {row}", 2)]
+def test_one_row_in_three_keeps_within_its_buffers():
+    names = [name for row, name in ONE.items() if drawn(f"bounds of {row}", 3)]
     looked = [walk(name, picked(name, FLOATS)) for name in names]
     # Some rows are called, and some have a sample of no element.
-    assert sum(looks > 0 for looks in looked) > 0.6 * len(looked) > 60
+    assert sum(looks > 0 for looks in looked) > 0.6 * len(looked) > 40
 
 
 def test_derivatives_of_one_row_in_six_keep_within_their_buffers():

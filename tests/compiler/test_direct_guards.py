@@ -16,8 +16,8 @@ import odyssey as od
 from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching import memory
 
-# Ordinary runs take one case in seven, and soaks the others.
-pytestmark = pytest.mark.share(7)
+# Ordinary runs take one case in nine, and soaks the others.
+pytestmark = pytest.mark.share(9)
 
 X = np.array([3.0, 4.0])
 

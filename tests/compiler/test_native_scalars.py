@@ -14,8 +14,8 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases
 
-# Ordinary runs take one case in seven, and soaks the others.
-pytestmark = pytest.mark.share(7)
+# Ordinary runs take one case in nine, and soaks the others.
+pytestmark = pytest.mark.share(9)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 native = pytest.importorskip("support.native").native

@@ -14,8 +14,8 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.optim import SGD, Adam, AdamW, ExponentialLR, StepLR
 from support.compiled_rows import plain
 
-# Ordinary runs take one case in seven, and soaks the others.
-pytestmark = pytest.mark.share(7)
+# Ordinary runs take one case in nine, and soaks the others.
+pytestmark = pytest.mark.share(9)
 
 
 class Net:

@@ -26,10 +26,12 @@ needs_extras = pytest.mark.skipif(
 def run_python(*arguments, cwd):
     """Run Python on the checkout's package, away from the checkout, and return what it printed."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Beside other tests, threads of OpenBLAS that wait for each other take four times as long.
+    one_thread = {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, **one_thread, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=120,

@@ -92,7 +92,7 @@ def check_jacobians(program):
     assert_near(reverse, differences(lambda at: plain(program, at), x), 1e-6)
 
 
-@settings(max_examples=500, **CALM)
+@settings(max_examples=250, **CALM)
 @given(programs())
 def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
     check_jacobians(program)
