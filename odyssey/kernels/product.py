@@ -16,6 +16,9 @@ from odyssey.spec import Array
 
 __all__ = ["others", "products"]
 
+# Signed indices numba would test for being negative, which keeps loops from vectorizing.
+_1, _2, _8 = map(np.uint64, (1, 2, 8))
+
 
 # ------------------------------------------------------------------ loops
 
@@ -30,39 +33,51 @@ def _products(x: Any, out: Any) -> None:
 
 
 @loop
-def _others_of_lines(x: Any, out_lanes: Any, out: Any) -> None:
-    lines, n = x.shape
-    blocks = n // 8
+def _others_of_lines(x: Any, n: Any, out_row: Any, out_tree: Any, out: Any) -> Any:
+    """Whether no product left the range on the way: what is infinite, NaN or 0 once stays such.
+
+    Lines of ``n`` numbers, one after the other. Each number of a lane has the products of those
+    before it and of those behind it, and each lane that of the other lanes, by a tree of pairs.
+    """
     one = x.dtype.type(1)
-    for i in range(lines):
-        for lane in range(8):
-            out_lanes[lane] = one
-        for b in range(blocks):
-            for lane in range(8):
-                out[i, 8 * b + lane] = out_lanes[lane]
-                out_lanes[lane] *= x[i, 8 * b + lane]
-        whole = one
-        for lane in range(8):
-            whole *= out_lanes[lane]
-        rest = one
-        for j in range(8 * blocks, n):
-            rest *= x[i, j]
-            own = whole
-            for k in range(8 * blocks, n):
-                if k != j:
-                    own *= x[i, k]
-            out[i, j] = own
-        # Each lane goes back with the product of the other lanes and of the rest.
-        for lane in range(8):
-            out_lanes[8 + lane] = rest
-            for other in range(8):
-                if other != lane:
-                    out_lanes[8 + lane] *= out_lanes[other]
-        for step in range(blocks):
-            b = blocks - 1 - step
-            for lane in range(8):
-                out[i, 8 * b + lane] *= out_lanes[8 + lane]
-                out_lanes[8 + lane] *= x[i, 8 * b + lane]
+    inside = True
+    for i in range(np.uint64(x.size) // n):
+        at = i * n
+        if n < _8:
+            for place in range(n):
+                own = one
+                for other in range(n):
+                    if other != place:
+                        own *= x[at + other]
+                out[at + place] = own
+                inside &= own != 0 and own - own == 0
+            continue
+        for lane in range(_8):
+            out[at + lane] = one
+        for j in range(at + _8, at + n):
+            out[j] = out[j - _8] * x[j - _8]
+        last = at + n - _8
+        for lane in range(_8):
+            out_tree[_8 + lane] = out[last + lane] * x[last + lane]
+        for step in range(_8 - _1):
+            pair = _8 - _1 - step
+            out_tree[pair] = out_tree[_2 * pair] * out_tree[_2 * pair + _1]
+        inside &= out_tree[_1] != 0 and out_tree[_1] - out_tree[_1] == 0
+        out_tree[_1] = one
+        for k in range(_1, _8):
+            left, right = out_tree[_2 * k], out_tree[_2 * k + _1]
+            out_tree[_2 * k] = out_tree[k] * right
+            out_tree[_2 * k + _1] = out_tree[k] * left
+        for lane in range(_8):
+            out_row[n - _8 + lane] = out_tree[_8 + lane]
+            out[last + lane] *= out_tree[_8 + lane]
+        for step in range(n - _8):
+            j = n - _8 - _1 - step
+            out_row[j] = out_row[j + _8] * x[at + j + _8]
+            out[at + j] *= out_row[j]
+        for lane in range(_8):
+            inside &= out_row[lane] != 0 and out_row[lane] - out_row[lane] == 0
+    return inside
 
 
 @loop
@@ -92,15 +107,19 @@ def products(x: Array) -> Array:
     return out
 
 
-def others(x: Array) -> Array:
-    """For each element the product of the others on the middle one of three axes."""
+def others(x: Array) -> tuple[Array, bool]:
+    """For each element the product of the others on the middle one of three axes.
+
+    And whether all products on the way were finite and not 0: those from an end to where it is are
+    so if the last of them is, which stands, over several columns, in the first and the last place.
+    """
     out = np.empty(x.shape, x.dtype)
-    heads, n, tail = x.shape
+    _, n, tail = x.shape
     if not out.size:
-        return out
+        return out, True
     if tail == 1:
-        lines = (heads, n)
-        _others_of_lines(x.reshape(lines), np.empty(16, x.dtype), out.reshape(lines))
-    else:
-        _others(x, np.empty(tail, x.dtype), out)
-    return out
+        room = np.empty(n, x.dtype), np.empty(16, x.dtype)
+        return out, bool(_others_of_lines(x.reshape(-1), np.uint64(n), *room, out.reshape(-1)))
+    _others(x, np.empty(tail, x.dtype), out)
+    ends = out[:, :: max(n - 1, 1)]
+    return out, bool(np.isfinite(ends).all() and ends.all())

@@ -1,6 +1,8 @@
 """Running folds, products and scattered sums by compiled loops: NumPy's numbers, bit for bit."""
 
 import importlib.util
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -79,15 +81,29 @@ def test_partial_products_of_a_lane_may_leave_the_range(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_products_of_others_may_leave_the_range_on_the_way(dtype, axis):
     large = np.finfo(dtype).max ** 0.3
-    x = np.tile(np.repeat(np.array([large, 1 / large], dtype), 32), (3, 1))
-    x[1, 40] = 0
-    x[2] = x[2, ::-1]
+    x = np.tile(np.repeat(np.array([large, 1 / large], dtype), 32), (4, 1))
+    x[2:] = x[2, ::-1]
+    others = 1 / x[[1, 3], 40]
+    x[[1, 3], 40] = 0
     x = x if axis else x.T.copy()
     with np.errstate(all="ignore"):
         got = compiled("prod_others")(x, axis)
     got, lines = (got, x) if axis else (got.T, x.T)
     np.testing.assert_allclose(got[[0, 2]], 1 / lines[[0, 2]], rtol=1e-4)
-    assert np.flatnonzero(got[1]).tolist() == [40]
+    assert np.flatnonzero(got[1]).tolist() == np.flatnonzero(got[3]).tolist() == [40]
+    np.testing.assert_allclose(got[[1, 3], 40], others, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 15, 16, 17, 40])
+def test_each_product_of_others_is_rounded_once_a_factor(n, dtype):
+    x = RNG.uniform(0.5, 2, (5, n)).astype(dtype)
+    for axis, lines in ((1, x), (0, x.T.copy())):
+        got = compiled("prod_others")(lines, axis)
+        for row, found in zip(x, got if axis else got.T, strict=True):
+            for k in range(n):
+                exact = math.prod(map(Fraction, np.delete(row, k).tolist()), start=Fraction(1))
+                assert abs(Fraction(float(found[k])) / exact - 1) <= n * np.finfo(dtype).eps
 
 
 def test_a_running_place_takes_the_only_axis_that_none_means():

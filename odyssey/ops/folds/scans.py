@@ -214,16 +214,16 @@ def _others_in_loops(x: Any, axis: Any) -> Any:
     tail = math.prod(x.shape[axes[-1] + 1 :])
     heads = math.prod(x.shape[: axes[0]])
     parts = x.reshape(heads, count(spec_of(x), axis), tail)
-    out = others(parts)
-    flat = out.reshape(-1)
-    if not (np.isfinite(flat.dot(flat)) and flat.all()):  # or there are zeros, or large squares
+    out, inside = others(parts)
+    if not inside:  # or there are zeros
         _mend_others(parts, out)
     return out.reshape(x.shape)
 
 
 def _mend_others(parts: Any, out: Any) -> None:
     """As for ``prod``: lines that left the range on the way are what NumPy's way makes of them."""
-    lost = ~np.isfinite(out).all(1) | (parts.all(1) & ~out.all(1))
+    zeros = (parts == 0).sum(1)
+    lost = ~np.isfinite(out).all(1) | ((zeros == 0) & ~out.all(1)) | ((zeros == 1) & ~out.any(1))
     if lost.any():
         lines = np.ascontiguousarray(parts.swapaxes(0, 1)[:, lost])
         out.swapaxes(0, 1)[:, lost] = _others_of_array(lines)
