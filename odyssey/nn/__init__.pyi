@@ -49,6 +49,7 @@ __all__ = [
     "fold",
     "geglu",
     "gelu",
+    "gelu_slope",
     "global_avg_pool2d",
     "glu",
     "grid_sample",
@@ -83,6 +84,7 @@ __all__ = [
     "max_unpool2d",
     "max_unpool3d",
     "mish",
+    "mish_slope",
     "multi_head_attention",
     "norm_pullback",
     "norm_weight_pullback",
@@ -105,6 +107,7 @@ __all__ = [
     "selu",
     "sigmoid",
     "silu",
+    "silu_slope",
     "soft_shrink",
     "softmax",
     "softmax_pullback",
@@ -1185,6 +1188,14 @@ def gelu(x: Scalar, /, *, approximate: str = "none", tape: Tape | None = None) -
 def gelu(x: Plain, /, *, approximate: str = "none", tape: Tape | None = None) -> Array: ...
 
 @overload
+def gelu_slope(x: V, /, *, approximate: str = "none", tape: Tape | None = None) -> V:
+    """Elementwise derivative of ``gelu``."""
+@overload
+def gelu_slope(x: Scalar, /, *, approximate: str = "none", tape: Tape | None = None) -> Any: ...
+@overload
+def gelu_slope(x: Plain, /, *, approximate: str = "none", tape: Tape | None = None) -> Array: ...
+
+@overload
 def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
     """Mean of each image over its last two axes, which stay, at length 1."""
 @overload
@@ -1833,6 +1844,8 @@ def max_unpool3d(
 ) -> ArrayOrScalar: ...
 mish: Unary
 """Elementwise ``x * tanh(log(1 + e**x))``."""
+mish_slope: Unary
+"""Elementwise derivative of ``mish``."""
 
 @overload
 def multi_head_attention(
@@ -2478,6 +2491,8 @@ sigmoid: Unary
 """Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
 silu: Unary
 """Elementwise ``x * sigmoid(x)``, also called swish."""
+silu_slope: Unary
+"""Elementwise derivative of ``silu``."""
 
 @overload
 def soft_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:

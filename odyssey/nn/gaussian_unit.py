@@ -11,7 +11,7 @@ from odyssey.checks import shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels import T, select
 from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
-from odyssey.ops.elementwise.arithmetic import add, mul, neg, square
+from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import power, tanh
 from odyssey.special.error_function import bell, erf, erfc, error_function, within
 from odyssey.table.choosing import by_scalar
@@ -38,17 +38,27 @@ def _gelu_options(approximate: Any) -> tuple[str]:
 def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
     if type(residual) is tuple:  # a compiled loop left the slopes
         return mul(g, residual[0])
+    if residual is None:
+        return mul(g, gelu_slope(x, approximate=approximate))
+    return mul(g, _slope_of(x, approximate, residual))
+
+
+def _slope_of(x: Any, approximate: str, chance: Any = None) -> Any:
+    """The derivative by ops; ``chance`` is what gelu multiplied ``x`` by."""
     c = within(x, _END)
     if approximate == "none":
         z = mul(c, _SQRT_HALF)
-        chance = mul(0.5, erfc(neg(z))) if residual is None else residual
-        bend = mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z)))
-    else:
-        z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
-        chance = sigmoid(z) if residual is None else residual
-        slope = mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
-        bend = mul(mul(mul(c, chance), sigmoid(neg(z))), slope)
-    return mul(g, add(chance, bend))
+        chance = mul(0.5, erfc(neg(z))) if chance is None else chance
+        return add(chance, mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z))))
+    z, steep = _steep(c)
+    chance = sigmoid(z) if chance is None else chance
+    return add(chance, mul(mul(mul(c, chance), sigmoid(neg(z))), steep))
+
+
+def _steep(c: Any) -> tuple[Any, Any]:
+    """What the approximation takes the sigmoid of, and the derivative of that."""
+    z = mul(_STEEP, mul(c, add(1, mul(_CUBIC, square(c)))))
+    return z, mul(_STEEP, add(1, mul(3 * _CUBIC, square(c))))
 
 
 def _chance(x: Any, approximate: str) -> Any:
@@ -81,14 +91,12 @@ def _gelu_in_ops(x: Any, approximate: str) -> Any:
     return mul(mul(0.5, x), add(1, tanh(inner)))
 
 
-def _gelu_scalar(x: Any, approximate: str) -> Any:
-    return select(x < T(-_END), T(-_END), x) * _chance_scalar(x, approximate)
-
-
 # The chance that a normal number is above s, over e**(-s**2 / 2) u, as a polynomial of
 # u = 1 / (1 + _P s), on 0 <= s < inf: interpolated at its Chebyshev points with 50 digits, to
 # 1.2e-8; the form of M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, 26.2.17.
 _P = 0.2316419
+# Added to a number, in single precision, it leaves no digits of that but multiples of 1/64.
+_COARSE = 1.5 * 2**17
 _TAIL = (
     *(0.0924117478316, 0.0924117422897, 0.0874540119496, 0.0775028259933, 0.0639502216305),
     *(0.0430801829815, 0.0460097739284, -0.027547066329, 0.0694647251691, -0.0596426234058),
@@ -100,48 +108,18 @@ def _bell_and_tail(s: Any) -> Any:
     """``e**(-s**2 / 2)``, and the chance that a normal number is above s, which is not negative."""
     if not single_precision():
         return math.exp(T(-0.5) * s * s), T(0.5) * math.erfc(s * T(_SQRT_HALF))
-    half = s * T(0.5)
-    square = half * s
-    e = math.exp(-square)
-    # What rounding the square left out, which the exponential magnifies.
-    fma: Any = math.fma  # type: ignore[attr-defined]  # Python has it from 3.13 on
-    bell = fma(-e, fma(half, s, -square), e)
+    # s is at most 40. The square of its leading digits is exact; what rounding the sum with the
+    # rest leaves out, the exponential would magnify.
+    leading = (s + T(_COARSE)) - T(_COARSE)
+    square, rest = T(0.5) * leading * leading, T(0.5) * (s + leading) * (s - leading)
+    total = square + rest
+    e = math.exp(-total)
+    bell = e - e * (rest - (total - square))
     u = T(1) / (T(1) + T(_P) * s)
     total = T(_TAIL[-1])
     for c in _TAIL[-2::-1]:
         total = total * u + T(c)
     return bell, bell * (u * total)
-
-
-def _chance_scalar(x: Any, approximate: str) -> Any:
-    if approximate == "none":
-        z = x * T(-_SQRT_HALF)
-        chance = T(0.5) * math.erfc(z)
-        return chance * (T(1) - _left(x, z)) if single_precision() else chance
-    c = select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
-    return logistic_scalar(T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c))))
-
-
-# The factor in single precision: leading digits, the others, and what it leaves out.
-_HEAD = float(np.float16(-_SQRT_HALF))
-_REST = float(np.float32(-_SQRT_HALF)) - _HEAD
-_BELOW = -_SQRT_HALF - float(np.float32(-_SQRT_HALF))
-
-
-def _left(x: Any, z: Any) -> Any:
-    """What rounding left out of z, in single precision, times 2 z, where it matters: z > 0.
-
-    T. J. Dekker, A Floating-Point Technique for Extending the Available Precision, 1971.
-    """
-    wide = x * T(4097)
-    head = wide - (wide - x)
-    rest = x - head
-    left = ((head * T(_HEAD) - z) + head * T(_REST) + rest * T(_HEAD)) + rest * T(_REST)
-    left = left + x * T(_BELOW)
-    return select((z > T(0)) & (z < T(_END)), T(2) * z * left, T(0))
-
-
-# For compiled loops, where these are several times as fast.
 
 
 def _clipped(x: Any) -> Any:
@@ -153,11 +131,16 @@ def _bell_and_chance(c: Any) -> Any:
     return bell, select(c < T(0), tail, T(1) - tail)
 
 
-def _gelu_loop(x: Any, approximate: str) -> Any:
-    y = select(x < T(-_END), T(-_END), x)
-    if approximate != "none":
-        return y * _chance_scalar(x, approximate)
-    return y * _bell_and_chance(_clipped(x))[1]
+def _steep_scalar(c: Any) -> tuple[Any, Any]:
+    z = T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c)))
+    return z, T(_STEEP) * (T(1) + T(3 * _CUBIC) * (c * c))
+
+
+def _gelu_scalar(x: Any, approximate: str) -> Any:
+    c = _clipped(x)
+    exact = approximate == "none"
+    chance = _bell_and_chance(c)[1] if exact else logistic_scalar(_steep_scalar(c)[0])
+    return select(x < T(-_END), T(-_END), x) * chance
 
 
 def _gelu_slope(x: Any, approximate: str) -> Any:
@@ -165,9 +148,8 @@ def _gelu_slope(x: Any, approximate: str) -> Any:
     if approximate == "none":
         bell, chance = _bell_and_chance(c)
         return chance + c * (T(1 / math.sqrt(2 * math.pi)) * bell)
-    chance = _chance_scalar(x, approximate)
-    z = T(_STEEP) * (c * (T(1) + T(_CUBIC) * (c * c)))
-    steep = T(_STEEP) * (T(1) + T(3 * _CUBIC) * (c * c))
+    z, steep = _steep_scalar(c)
+    chance = logistic_scalar(z)
     return chance + c * chance * logistic_scalar(-z) * steep
 
 
@@ -175,9 +157,8 @@ def _gelu_slope(x: Any, approximate: str) -> Any:
     elementwise=True,
     with_residual=_gelu_with_chance,
     prepare=_gelu_options,
-    kernels=[by_scalar(_gelu_loop, slope=_gelu_slope)],
+    kernels=[by_scalar(_gelu_scalar, slope=_gelu_slope)],
     scalar=_gelu_scalar,
-    slope=_gelu_slope,
     equals=_gelu_in_ops,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
@@ -191,6 +172,37 @@ def gelu(x: Any, /, *, approximate: str = "none") -> Any:
     """
     x = real_floating(x)
     return np.maximum(x, -_END) * _chance(x, approximate)
+
+
+def _gelu_bend(g: Any, x: Any, approximate: str) -> Any:
+    c = within(x, _END)
+    if approximate == "none":
+        density = mul(1 / math.sqrt(2 * math.pi), bell(mul(c, _SQRT_HALF)))
+        return mul(g, mul(density, sub(2, square(c))))
+    z, steep = _steep(c)
+    s, other = sigmoid(z), sigmoid(neg(z))
+    bend = add(mul(6 * _STEEP * _CUBIC, c), mul(sub(other, s), square(steep)))
+    return mul(g, mul(mul(s, other), add(mul(2, steep), mul(c, bend))))
+
+
+@op(
+    elementwise=True,
+    prepare=_gelu_options,
+    scalar=_gelu_slope,
+    equals=lambda x, approximate: _slope_of(x, approximate),
+    vjp={"x": _gelu_bend},
+    samples=[*singles(), *singles(approximate="tanh")],
+    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
+)
+def gelu_slope(x: Any, /, *, approximate: str = "none") -> Any:
+    """Elementwise derivative of ``gelu``."""
+    x = real_floating(x)
+    c, chance = np.clip(x, -_END, _END), _chance(x, approximate)
+    if approximate == "none":  # the steps of the rule, whose bits these are
+        z = c * _SQRT_HALF
+        return chance + c * ((_SQRT_HALF / math.sqrt(math.pi)) * np.exp(-(z * z)))
+    z = _STEEP * (c * (1 + _CUBIC * (c * c)))
+    return chance + ((c * chance) * logistic(-z)) * (_STEEP * (1 + 3 * _CUBIC * (c * c)))
 
 
 publish(globals())

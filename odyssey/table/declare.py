@@ -98,7 +98,6 @@ def op(
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
-    slope: Callable[..., Any] | None = None,
     equals: Callable[..., Any] | None = None,
     primitive: str | None = None,
     native: Callable[..., Any] | None = None,
@@ -159,8 +158,6 @@ def op(
             graph writes it; run when tracing, after ``infer``.
         scalar: The op on numbers, the options behind them, for generated kernels; may name
             ``math`` and ``T``, the dtype.
-        slope: The derivative of a scalar of one number, likewise, for compiled loops that run the
-            reverse rule; by default they are made of the scalars of the ops in the rule.
         equals: The same meaning, derivatives included, written with other ops: a function with the
             parameters of the reference.
         primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
@@ -317,7 +314,6 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
         "prepare",
         "canonical",
         "scalar",
-        "slope",
     ):
         if given[name] is not None:
             function(f"op: {name}", given[name])

@@ -89,27 +89,13 @@ def _loop(
 
     try:
         numba_module()
-        read = _steps_of_slope if row.slope is not None else _steps_of_rule
-        steps, result = read(row, rule, arrays, values, dtype)
+        steps, result = _steps(row, rule, arrays, values, dtype)
         return loop_of_steps(f"rule of {row.name}", steps, result, len(arrays) + 1, dtype)
     except (DeviceError, OdysseyError, TypeError, ValueError):
         return None
 
 
-def _steps_of_slope(
-    row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
-) -> tuple[list[Any], int]:
-    """The cotangent times the slope; the rule asks for the operand, and for options."""
-    (place,) = arrays
-    options = tuple([value for k, value in enumerate(values) if k != place])
-    return [(row.slope, [(1,)], options), (_times, [(0,), (2,)], ())], 3
-
-
-def _times(g: Any, slope: Any) -> Any:
-    return g * slope
-
-
-def _steps_of_rule(
+def _steps(
     row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> tuple[list[Any], int]:
     """The steps of a rule, and the number of its result."""

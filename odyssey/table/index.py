@@ -26,6 +26,7 @@ ROWS = {
     "odyssey.losses.squared_error": "squared_error_mean",
     "odyssey.nn.activations": """
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
+        silu_slope mish_slope
     """,
     "odyssey.nn.attention": "scaled_dot_product_attention attention_pullback",
     "odyssey.nn.average_pooling": """
@@ -35,7 +36,7 @@ ROWS = {
     "odyssey.nn.convolution": "conv1d conv2d conv3d convolution_input convolution_weight",
     "odyssey.nn.convolution_layers": "depthwise_conv2d depthwise_separable_conv2d",
     "odyssey.nn.embedding_rows": "embedding embedding_pullback",
-    "odyssey.nn.gaussian_unit": "gelu",
+    "odyssey.nn.gaussian_unit": "gelu gelu_slope",
     "odyssey.nn.layers": "linear",
     "odyssey.nn.max_pooling": "max_pool1d max_pool2d=maxpool2d max_pool3d",
     "odyssey.nn.max_pooling_derivatives": "max_pool_pullback max_pool_pushforward max_pool_indices",

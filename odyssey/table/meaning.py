@@ -1,13 +1,13 @@
 """What a compiler may read of a row: on numbers, in other ops, or by kind; and its other kernels.
 
 A compiler takes a row apart by one of three things. An elementwise row has a ``scalar``, its
-meaning on numbers, unless a library alone has that; ``slope`` is its derivative, where that
-deserves a formula of its own. A row that stands for a composition has ``equals``,
-the same function written with other ops. What is neither is a ``primitive``, of which there are a
-few kinds; those that native code computes say how by ``native``, a function that is given verbs
-before the operands and options (``compiler.lowering.Lowering`` has them). A row of numbers may have
-``equals`` beside its scalar. What its kernel asks of data, such as class numbers in their range, a
-row says by ``requires``, a list of truths in ops; where one does not hold, the kernel raises.
+meaning on numbers, unless a library alone has that. A row that stands for a composition has
+``equals``, the same function written with other ops. What is neither is a ``primitive``, of which
+there are a few kinds; those that native code computes say how by ``native``, a function that is
+given verbs before the operands and options (``compiler.lowering.Lowering`` has them). A row of
+numbers may have ``equals`` beside its scalar. What its kernel asks of data, such as class numbers
+in their range, a row says by ``requires``, a list of truths in ops; where one does not hold, the
+kernel raises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odyssey.table.signature import Layout, parameters_of
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
 _FACTS = (
-    *("scalar", "slope", "equals", "primitive", "native"),
+    *("scalar", "equals", "primitive", "native"),
     *("requires", "raises", "ordered", "kernels"),
 )
 
@@ -88,7 +88,7 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is declared of a row's meaning, if it fits what the row takes."""
     facts = {name: given[name] for name in _FACTS}
     names = [*layout.arrays, *layout.options]
-    for what in ("scalar", "slope", "equals", "native", "requires"):
+    for what in ("scalar", "equals", "native", "requires"):
         if given[what] is not None and not _takes_all(given[what]):
             found = _names_of(given[what])[what == "native" :]
             if found != names:

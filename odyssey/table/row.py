@@ -145,7 +145,6 @@ class Row:
         "scalar",
         "several",
         "short",
-        "slope",
         "spelled",
         "stays",
         "ufunc",
@@ -184,7 +183,6 @@ class Row:
         prepare: Callable[..., tuple[Any, ...]] | None = None,
         canonical: Callable[..., tuple[Any, ...]] | None = None,
         scalar: Callable[..., Any] | None = None,
-        slope: Callable[..., Any] | None = None,
         equals: Callable[..., Any] | None = None,
         primitive: str | None = None,
         native: Callable[..., Any] | None = None,
@@ -222,7 +220,7 @@ class Row:
         # An index is copied where it is read, see plain_key.
         self.keyed = "key" in self.options and not foreign
         self.ufunc = ufunc
-        self.scalar, self.slope, self.equals, self.primitive = scalar, slope, equals, primitive
+        self.scalar, self.equals, self.primitive = scalar, equals, primitive
         self.native, self.requires = native, requires
         self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
         self.raises = raises

@@ -128,7 +128,9 @@ def softplus(x):
 def mish_parts(x):
     """``tanh(softplus(x))`` and its derivatives."""
     w, s, fall = tanh(softplus(x)), sigmoid(x), mpmath.sech(softplus(x)) ** 2
-    return w, fall * s, fall * (logistic_slope(x) - 2 * w * s * s)
+    _, rise, turn, _ = logistic_parts(x)
+    third = turn - 6 * w * s * rise + (4 * w * w - 2 * fall) * s**3
+    return w, fall * s, fall * (rise - 2 * w * s * s), fall * third
 
 
 def normal_parts(x):
@@ -136,33 +138,43 @@ def normal_parts(x):
     far = mpf(10) ** 6  # beyond which erfc takes very long to find that it is 0 or 2
     chance = mpmath.erfc(-x / mpmath.sqrt(2)) / 2 if abs(x) < far else mpf(x > 0) + 0 * x
     density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
-    return chance, density, -x * density
+    return chance, density, -x * density, (x * x - 1) * density
 
 
 def by_tanh_parts(x):
     """The same chance as GELU approximates it."""
     k, cubic = 2 * mpmath.sqrt(2 / mpmath.pi), mpf(0.044715)
     u, steep, bent = k * (x + cubic * x**3), k * (1 + 3 * cubic * x * x), 6 * k * cubic * x
-    slope = logistic_slope(u)
-    return sigmoid(u), slope * steep, slope * (bent - tanh(u / 2) * steep * steep)
+    gate, slope, bend, third = logistic_parts(u)
+    turn = slope * bent + bend * steep**2
+    return (
+        gate,
+        slope * steep,
+        turn,
+        third * steep**3 + 3 * bend * steep * bent + slope * 6 * k * cubic,
+    )
 
 
 def logistic_parts(x):
-    return sigmoid(x), logistic_slope(x), logistic_slope(x) * -tanh(x / 2)
+    slope = logistic_slope(x)
+    return sigmoid(x), slope, slope * -tanh(x / 2), slope * (1 - 6 * slope)
+
+
+def _gated(parts):
+    """``x`` times a function that is given with its derivatives, and three derivatives."""
+
+    def derivative(order):
+        return lambda x: order * parts(x)[order - 1] + x * parts(x)[order]
+
+    return lambda x: x * parts(x)[0], derivative(1), derivative(2), derivative(3)
 
 
 def gated(parts, **more):
-    """``x`` times a function that is given with its derivatives."""
+    return Unary(*_gated(parts)[:3], **more)
 
-    def slope(x):
-        gate, rise, _ = parts(x)
-        return gate + x * rise
 
-    def bend(x):
-        _, rise, turn = parts(x)
-        return 2 * rise + x * turn
-
-    return Unary(lambda x: x * parts(x)[0], slope, bend, **more)
+def slope_of_gated(parts, **more):
+    return Unary(*_gated(parts)[1:], **more)
 
 
 def pieces(x, *borders_and_functions):
@@ -567,6 +579,8 @@ UNARY = {
     ),
     "silu": gated(logistic_parts, absolute=True),
     "mish": gated(mish_parts, absolute=True),
+    "silu_slope": slope_of_gated(logistic_parts, absolute=True, periodic=True),
+    "mish_slope": slope_of_gated(mish_parts, absolute=True, periodic=True),
     "softsign": Unary(
         softsign,
         lambda x: 1 / (1 + abs(x)) ** 2,
@@ -575,6 +589,10 @@ UNARY = {
     ),
     "gelu": gated(normal_parts, rounding=2048),
     "gelu, tanh": gated(by_tanh_parts, absolute=True, options={"approximate": "tanh"}),
+    "gelu_slope": slope_of_gated(normal_parts, absolute=True, periodic=True),
+    "gelu_slope, tanh": slope_of_gated(
+        by_tanh_parts, absolute=True, periodic=True, options={"approximate": "tanh"}
+    ),
     "sin": Unary(mpmath.sin, mpmath.cos, lambda x: -mpmath.sin(x)),
     "cos": Unary(mpmath.cos, lambda x: -mpmath.sin(x), lambda x: -mpmath.cos(x)),
     "tan": Unary(

@@ -20,6 +20,7 @@ WHOLE = [-100, -15, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 15, 100]
 
 # Differences of numbers that are as exact as the operands, in the kernel too.
 CANCELLING = {"binary_entropy", "binary_entropy_with_logits", "logaddexp", "logaddexp2", "betaln"}
+CANCELLING |= {"gelu_slope", "mish_slope", "silu_slope"}
 # Which of two zeros comes out is a matter of the processor's instructions, in NumPy too.
 EITHER_ZERO = {"fmax", "fmin"}
 ULPS = 4

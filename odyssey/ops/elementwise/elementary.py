@@ -310,8 +310,8 @@ def rsqrt(x: Any, /) -> Any:
 
 def _cube_root(x: Any) -> Any:
     size = abs(x)
-    near = math.pow(size, T(1 / 3))
-    # A step of Newton's for the rounding of 1/3 and of the power.
+    near = math.exp(math.log(size) * T(1 / 3))
+    # A step of Newton's for what the logarithm's rounding becomes.
     near = near - (near - size / near / near) / T(3)
     ends = (size == T(0)) | (size > T(T.max))
     return math.copysign(select(ends, size, near), x)
