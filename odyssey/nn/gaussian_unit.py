@@ -104,31 +104,43 @@ _TAIL = (
 )
 
 
-def _bell_and_tail(s: Any) -> Any:
-    """``e**(-s**2 / 2)``, and the chance that a normal number is above s, which is not negative."""
-    if not single_precision():
-        return math.exp(T(-0.5) * s * s), T(0.5) * math.erfc(s * T(_SQRT_HALF))
-    # s is at most 40. The square of its leading digits is exact; what rounding the sum with the
-    # rest leaves out, the exponential would magnify.
+def _bell(s: Any) -> Any:
+    """``e**(-s**2 / 2)`` for s up to 40, in single precision."""
+    # The square of the leading digits is exact; what rounding the sum with the rest leaves out, the
+    # exponential would magnify.
     leading = (s + T(_COARSE)) - T(_COARSE)
     square, rest = T(0.5) * leading * leading, T(0.5) * (s + leading) * (s - leading)
     total = square + rest
     e = math.exp(-total)
-    bell = e - e * (rest - (total - square))
-    u = T(1) / (T(1) + T(_P) * s)
-    total = T(_TAIL[-1])
-    for c in _TAIL[-2::-1]:
-        total = total * u + T(c)
-    return bell, bell * (u * total)
+    return e - e * (rest - (total - square))
+
+
+def _bell_in_loops(s: Any) -> Any:
+    """The same, in a ninth less time for all of gelu, where there is a product and a sum in one."""
+    half = s * T(0.5)
+    square = half * s
+    e = math.exp(-square)
+    fma: Any = math.fma  # type: ignore[attr-defined]  # Python has it from 3.13 on
+    return fma(-e, fma(half, s, -square), e)
+
+
+def _bell_and_chance(c: Any, bell_of: Any) -> Any:
+    """``e**(-c**2 / 2)``, and the chance that a normal number is below c."""
+    s = abs(c)
+    if single_precision():
+        u = T(1) / (T(1) + T(_P) * s)
+        total = T(_TAIL[-1])
+        for k in _TAIL[-2::-1]:
+            total = total * u + T(k)
+        bell = bell_of(s)
+        tail = bell * (u * total)
+    else:
+        bell, tail = math.exp(T(-0.5) * s * s), T(0.5) * math.erfc(s * T(_SQRT_HALF))
+    return bell, select(c < T(0), tail, T(1) - tail)
 
 
 def _clipped(x: Any) -> Any:
     return select(x < T(-_END), T(-_END), select(x > T(_END), T(_END), x))
-
-
-def _bell_and_chance(c: Any) -> Any:
-    bell, tail = _bell_and_tail(abs(c))
-    return bell, select(c < T(0), tail, T(1) - tail)
 
 
 def _steep_scalar(c: Any) -> tuple[Any, Any]:
@@ -136,29 +148,35 @@ def _steep_scalar(c: Any) -> tuple[Any, Any]:
     return z, T(_STEEP) * (T(1) + T(3 * _CUBIC) * (c * c))
 
 
-def _gelu_scalar(x: Any, approximate: str) -> Any:
+def _gelu_scalar(x: Any, approximate: str, bell_of: Any) -> Any:
     c = _clipped(x)
     exact = approximate == "none"
-    chance = _bell_and_chance(c)[1] if exact else logistic_scalar(_steep_scalar(c)[0])
+    chance = _bell_and_chance(c, bell_of)[1] if exact else logistic_scalar(_steep_scalar(c)[0])
     return select(x < T(-_END), T(-_END), x) * chance
 
 
-def _gelu_slope(x: Any, approximate: str) -> Any:
+def _slope_scalar(x: Any, approximate: str, bell_of: Any) -> Any:
     c = _clipped(x)
     if approximate == "none":
-        bell, chance = _bell_and_chance(c)
+        bell, chance = _bell_and_chance(c, bell_of)
         return chance + c * (T(1 / math.sqrt(2 * math.pi)) * bell)
     z, steep = _steep_scalar(c)
     chance = logistic_scalar(z)
     return chance + c * chance * logistic_scalar(-z) * steep
 
 
+_IN_LOOPS = by_scalar(
+    lambda x, approximate: _gelu_scalar(x, approximate, _bell_in_loops),
+    slope=lambda x, approximate: _slope_scalar(x, approximate, _bell_in_loops),
+)
+
+
 @op(
     elementwise=True,
     with_residual=_gelu_with_chance,
     prepare=_gelu_options,
-    kernels=[by_scalar(_gelu_scalar, slope=_gelu_slope)],
-    scalar=_gelu_scalar,
+    kernels=[_IN_LOOPS],
+    scalar=lambda x, approximate: _gelu_scalar(x, approximate, _bell),
     equals=_gelu_in_ops,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
@@ -188,7 +206,7 @@ def _gelu_bend(g: Any, x: Any, approximate: str) -> Any:
 @op(
     elementwise=True,
     prepare=_gelu_options,
-    scalar=_gelu_slope,
+    scalar=lambda x, approximate: _slope_scalar(x, approximate, _bell),
     equals=lambda x, approximate: _slope_of(x, approximate),
     vjp={"x": _gelu_bend},
     samples=[*singles(), *singles(approximate="tanh")],
