@@ -24,6 +24,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.elementwise.elementary import exp, expm1
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
@@ -179,7 +180,15 @@ def _prelu(x: Any, weight: Any) -> Any:
     aligned = _along_channels(np.shape(x), np.shape(weight))
     if aligned != np.shape(weight):  # a Python number stays one, and weak
         weight = np.reshape(weight, aligned)
+    if not np.isfinite(weight).all():
+        return _prelu_of_any(x, weight)
     return np.maximum(x, 0) + weight * np.minimum(x, 0)
+
+
+@unwarned("invalid")
+def _prelu_of_any(x: Any, weight: Any) -> Any:
+    # In a sum an infinite weight, where it is not chosen, would meet 0.
+    return np.where(np.greater(x, 0), np.maximum(x, 0), weight * np.minimum(x, 0))[()]
 
 
 def _prelu_in_ops(x: Any, weight: Any) -> Any:

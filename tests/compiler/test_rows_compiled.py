@@ -258,6 +258,14 @@ def test_an_index_out_of_range_is_refused_at_any_call_in_the_same_words(fn, bad)
         lambda x: od.grad(lambda y: ops.max(ops.where(y > 0.0, y, 0.0)))(x),
         lambda x: ops.sort(x, axis=-1),
         lambda x: ops.cumsum(x, axis=0) * ops.cumprod(x, axis=0),
+        lambda x: ops.std(x, axis=0),
+        lambda x: ops.std(x * (1.0 + 1.0j), axis=1, keepdims=True),
+        lambda x: od.grad(lambda y: ops.sum(ops.std(y, axis=0)))(x),
+        lambda x: ops.quantile(x, (0.0, 0.25, 0.3, 1.0), axis=0),
+        lambda x: ops.percentile(x, 40.0, axis=1),
+        lambda x: ops.prelu(x, x[0]),
+        lambda x: ops.interp(np.arange(-0.5, 19.0, 0.25), np.arange(19.0), x[2]),
+        lambda x: ops.interp(np.arange(6.0), np.array([0.0, 1.0, 1.0, 4.0, 4.0]), x[:, 3]),
     ],
 )
 def test_folds_of_special_numbers_are_those_of_the_row(fn, bad):

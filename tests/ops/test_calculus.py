@@ -164,6 +164,19 @@ def test_interpolation_with_complex_values_has_complex_gradients():
     np.testing.assert_allclose(tape.gradient(out, w, cotangent), [0.75j, 0.25j + 1.0, 1.0])
 
 
+def test_of_two_last_points_at_one_place_the_last_has_the_value_and_the_gradient():
+    places, f = np.array([0.0, 1.0, 1.0]), np.array([0.0, 1.0, 5.0])
+    w = Variable(f, requires_grad=True)
+    x = np.array([0.5, 1.0, 2.0])
+    compiled = od.compile(lambda w: np.interp(x, places, w))
+    with GradientTape(persistent=True) as tape:
+        out = np.interp(x, places, w)
+        again = [compiled(w) for _ in range(3)]
+    for value in (out, *again):
+        assert_same(value.numpy(), np.interp(x, places, f))
+        assert tape.gradient(value, w, np.array([2.0, 10.0, 100.0])).tolist() == [1.0, 1.0, 110.0]
+
+
 def test_numbers_of_numpys_are_settings_of_an_interpolation_too():
     w = Variable(np.array([-5.0, 0.4, 5.0], np.float32), requires_grad=True)
     x = w.numpy()

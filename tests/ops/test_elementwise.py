@@ -332,6 +332,12 @@ def test_a_weight_of_prelu_belongs_to_the_second_axis_as_in_pytorch():
     assert of_weight.tolist() == [-(1 + 2 + 5 + 6), -(3 + 4 + 7 + 8)]
 
 
+def test_an_infinite_weight_of_prelu_leaves_positive_numbers_as_they_are():
+    x = np.array([2.0, -1.0, np.inf, -np.inf])
+    assert ops.prelu(x, np.inf).tolist() == [2.0, -np.inf, np.inf, -np.inf]
+    np.testing.assert_array_equal(ops.prelu(x, np.nan), [2.0, np.nan, np.inf, np.nan])
+
+
 def test_the_weight_of_prelu_may_be_a_number():
     x = np.array([-2.0, 3.0], np.float32)
     assert ops.prelu(x, 0.25).tolist() == [-0.5, 3.0]

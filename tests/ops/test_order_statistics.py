@@ -54,6 +54,23 @@ def test_under_each_method_a_quantile_is_numpys_and_its_gradient_the_weights(met
         assert np.count_nonzero(weights) <= 2
 
 
+@pytest.mark.parametrize(
+    ("x", "q", "wanted"),
+    [
+        ([1.0, 2.0, INF], 0.5, 2.0),
+        ([-INF, 1.0, 2.0], 0.0, -INF),
+        ([1.0, INF, INF], 1.0, INF),
+        ([1.0, 2.0, INF], 0.75, INF),
+        ([-INF, 0.0, INF], 0.25, -INF),
+        ([INF, 1.0, NAN], 0.0, NAN),
+    ],
+)
+def test_a_quantile_of_infinite_elements_is_the_element_where_it_is_one(x, q, wanted):
+    for call in (lambda v: ops.quantile(v, q, -1), lambda v: ops.percentile(v, 100 * q, -1)):
+        np.testing.assert_array_equal(call(np.array(x)), wanted)
+        np.testing.assert_array_equal(call(np.array([x, [1.0, 1.0, 1.0]])), [wanted, 1.0])
+
+
 def test_what_a_median_does_not_choose_is_not_poisoned():
     for call in (ops.median, lambda v: ops.quantile(v, 0.5), lambda v: ops.percentile(v, 50)):
         with np.errstate(invalid="ignore"):

@@ -149,7 +149,9 @@ def _share(x: Any, xp: Any) -> Any:
         return 1.0
     before, after = _neighbours(x, xp)
     start = take(xp, before)
-    share = div(sub(x, start), sub(take(xp, after), start))
+    run = sub(take(xp, after), start)
+    # The last two points may be at one place, of which the last has the value.
+    share = where(equal(run, 0), 1, div(sub(x, start), where(equal(run, 0), 1, run)))
     below, above = _outside(x, xp)
     return where(below, 0, where(above, 1, share))
 
@@ -175,14 +177,26 @@ def _from_values(t: Any, x: Any, xp: Any, left: Any, right: Any) -> Any:
     return piecewise_linear(x, xp, t, left=ends[0], right=ends[1])
 
 
+def _on_lines(x: Any, xp: Any, fp: Any) -> Any:
+    """As NumPy has it: at a point its value, else from the other end where one gives NaN."""
+    before, after = _neighbours(x, xp)
+    start, low = take(xp, before), take(fp, before)
+    end, high = take(xp, after), take(fp, after)
+    slope = div(sub(high, low), sub(end, start))
+    inner = add(mul(slope, sub(x, start)), low)
+    if inner.dtype.kind != "c":
+        other = add(mul(slope, sub(x, end)), high)
+        other = where(logical_and(isnan(other), equal(low, high)), low, other)
+        inner = where(isnan(inner), other, inner)
+    inner = where(equal(x, end), high, where(equal(x, start), low, inner))  # the last of two
+    return where(isnan(x), x, inner)
+
+
 def _lines_in_ops(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
     first, last = take(fp, 0), take(fp, xp.shape[0] - 1)
     inner = add(first, mul(0.0, sub(x, take(xp, 0))))
     if xp.shape[0] > 1:
-        before, after = _neighbours(x, xp)
-        run = sub(take(xp, after), take(xp, before))
-        rise = sub(take(fp, after), take(fp, before))
-        inner = add(take(fp, before), mul(div(sub(x, take(xp, before)), run), rise))
+        inner = _on_lines(x, xp, fp)
     below, above = _outside(x, xp)
     inner = where(below, first if left is None else left, inner)
     return where(above, last if right is None else right, inner)

@@ -25,6 +25,7 @@ from odyssey.ops.folds.order_statistics import (
 )
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, moveaxis, reshape
+from odyssey.quiet import unwarned
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
@@ -86,12 +87,18 @@ def _spots(n: int, q: Any, method: str) -> list[Between]:
     return [Between(int(v), min(int(v) + 1, n - 1), v % 1.0) for v in found.tolist()]
 
 
-def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, who: str, of: Any) -> Any:
+@unwarned("invalid")
+def _quantile(
+    who: str, of: Any, scale: float, x: Any, q: Any, axis: Any, method: str, keepdims: bool
+) -> Any:
     x = np.asarray(x)
     spec = _spec(who, Spec(x.shape, x.dtype), q, axis, method, keepdims)
     if x.dtype.kind == "b":
         x = x.astype(np.int8)
     found = of(x, np.array(q) if np.ndim(q) else q, axis, method=method, keepdims=keepdims)
+    if x.dtype.kind == "f" and np.isnan(found).any() and np.isinf(x).any():
+        # NumPy goes no way from an element to an infinite one, 0 * inf.
+        found = _quantile_in_ops(x, _scaled(q, scale), axis, method, keepdims)
     return np.asarray(found).astype(spec.dtype, copy=False)[()]
 
 
@@ -183,9 +190,7 @@ def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
 
 
 @op(
-    kernel=lambda x, q, axis, method, keepdims: _quantile(
-        x, q, axis, method, keepdims, "quantile", np.quantile
-    ),
+    kernel=lambda *given: _quantile("quantile", np.quantile, 1.0, *given),
     numpy=[np.quantile],
     equals=_quantile_in_ops,
     **_row("quantile", 1.0),
@@ -209,9 +214,7 @@ def quantile(
 
 
 @op(
-    kernel=lambda x, q, axis, method, keepdims: _quantile(
-        x, q, axis, method, keepdims, "percentile", np.percentile
-    ),
+    kernel=lambda *given: _quantile("percentile", np.percentile, 100.0, *given),
     numpy=[np.percentile],
     equals=lambda x, q, axis, method, keepdims: quantile(
         x, _scaled(q, 100.0), axis, method=method, keepdims=keepdims

@@ -11,9 +11,10 @@ from odyssey.checks import flag, number
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.elementwise.choice import equal, isfinite, where
-from odyssey.ops.elementwise.complex_numbers import conj, real
-from odyssey.ops.elementwise.elementary import exp, log, sqrt
+from odyssey.ops.elementwise.choice import clip, equal, greater, isfinite, where
+from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
+from odyssey.ops.elementwise.elementary import exp, exp2, log, log2, sqrt
+from odyssey.ops.elementwise.rounding import floor
 from odyssey.ops.folds.reductions import count, max, mean, spread, sum
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned
@@ -95,9 +96,12 @@ _MOMENTS = (
 
 
 def _var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    away = sub(x, mean(x, axis, keepdims=True))
-    squares = real(mul(away, conj(away))) if x.dtype.kind == "c" else square(away)
-    return mul(sum(squares, axis, keepdims=keepdims), _share(x, axis, ddof))
+    return _mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
+
+
+def _mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
+    return mul(sum(squares, axis, keepdims=keepdims), _share(away, axis, ddof))
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
@@ -198,6 +202,19 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     return scaled.reshape(np.shape(out)).astype(out.dtype)[()]
 
 
+def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    if x.dtype.kind in "biu" or x.dtype == np.float16 or not count(x, axis):
+        return sqrt(_var_in_ops(x, axis, ddof, keepdims))
+    # A power of two changes no digit, and then squares are neither 0 nor infinite.
+    size = sum(absolute(x), axis, keepdims=True)  # in the pass that finds the mean
+    most = np.finfo(x.dtype).maxexp - 4.0  # of a power whose reciprocal is a number, too
+    power = clip(floor(log2(where(greater(size, 0), size, 1))), -most, most)
+    away = mul(sub(x, mean(x, axis, keepdims=True)), exp2(neg(power)))
+    root = sqrt(_mean_square(away, axis, ddof, True))
+    shape = reduced_shape("std", x.shape, axis, keepdims)
+    return reshape(mul(root, exp2(power)), shape)
+
+
 @unwarned("invalid")
 def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     return np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
@@ -205,7 +222,7 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    equals=lambda x, axis, ddof, keepdims, correction: sqrt(_var_in_ops(x, axis, ddof, keepdims)),
+    equals=lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims),
     numpy=[np.std],
     prepare=_freedom("std"),
     canonical=_spelled_moment,
