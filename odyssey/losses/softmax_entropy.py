@@ -35,6 +35,7 @@ from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.folds import reductions
 from odyssey.ops.folds.reductions import mean_of, over, spread, sum
 from odyssey.ops.structure.gathering import take_along_axis
+from odyssey.ops.structure.precision import in_single
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -216,7 +217,7 @@ def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
         )
     ],
     infer=_entropy_spec,
-    equals=_entropy_in_ops,
+    equals=in_single(_entropy_in_ops),
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
     **_ENTROPY,
@@ -291,7 +292,7 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
-    equals=_slope_in_ops,
+    equals=in_single(_slope_in_ops),
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
     **_ENTROPY,

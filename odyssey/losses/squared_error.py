@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
 from odyssey.ops.folds.reductions import mean_of, sum
+from odyssey.ops.structure.precision import in_single
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -40,7 +41,7 @@ def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
 
 @op(
     infer=_squared_error_spec,
-    equals=_squared_error_in_ops,
+    equals=in_single(_squared_error_in_ops, 2),
     vjp={
         "x": _squared_error_rule,
         "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),

@@ -22,6 +22,7 @@ from odyssey.nn.attention_in_ops import (
 from odyssey.nn.attention_tiles import PASSES, Attention, Passes
 from odyssey.nn.shared import Shared
 from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.structure.precision import in_single
 from odyssey.ops.structure.shape import matrix_transpose, shape_of
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.declare import Kernel, op, publish
@@ -208,7 +209,7 @@ _REJECTS = (
     real=True,
     prepare=_options,
     infer=_out_spec,
-    equals=in_ops,
+    equals=in_single(in_ops, 3),
     canonical=lambda q, k, v, mask, causal, scale: (causal, scale_of(q, scale)),
     with_residual=lambda *given: _leaving(PASSES, *given),
     kernels=[_KERNEL],
@@ -299,7 +300,7 @@ def _pullback_spec(
     real=True,
     prepare=_operand,
     infer=_pullback_spec,
-    equals=pullback_in_ops,
+    equals=in_single(pullback_in_ops, 4),
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,
         scale_of(q, scale),

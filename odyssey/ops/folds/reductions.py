@@ -18,6 +18,7 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
 )
 from odyssey.ops.folds.places import place_natively
+from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
@@ -89,8 +90,10 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 @op(
     linear=True,
     kernel=_mean,
-    equals=lambda x, axis, keepdims: div(
-        sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
+    equals=in_single(
+        lambda x, axis, keepdims: div(
+            sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
+        )
     ),
     numpy=[np.mean],
     canonical=folded,
@@ -133,17 +136,19 @@ def _hits(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[An
     peak = spread(out, x_spec, axis, keepdims)
     both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
     hits = logical_or(equal(x, peak), both_nan)
-    return hits, sum(astype(hits, x_spec.dtype), axis, keepdims=keepdims)
+    return hits, sum(wide(astype(hits, x_spec.dtype)), axis, keepdims=keepdims)
 
 
 def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _hits(x, out, x_spec, axis, keepdims)
-    return keep_where(spread(div(g, sharing), x_spec, axis, keepdims), hits)
+    share = halved(div(g, sharing), x_spec.dtype)
+    return keep_where(spread(share, x_spec, axis, keepdims), hits)
 
 
 def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _hits(x, out, x_spec, axis, keepdims)
-    return div(sum(keep_where(t, hits), axis, keepdims=keepdims), sharing)
+    total = sum(wide(keep_where(t, hits)), axis, keepdims=keepdims)
+    return halved(div(total, sharing), x_spec.dtype)
 
 
 def _extremum_infer(name: str) -> Any:

@@ -16,6 +16,7 @@ from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp, exp2, log, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
 from odyssey.ops.folds.reductions import count, max, mean, spread, sum
+from odyssey.ops.structure.precision import in_single
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
@@ -349,7 +350,7 @@ def _or_weighted(plain: Any) -> Any:
 @op(
     kernel=_logsumexp,
     canonical=folded,
-    equals=_logsumexp_in_ops,
+    equals=in_single(_logsumexp_in_ops),
     infer=reduced(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,

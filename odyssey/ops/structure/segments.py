@@ -23,6 +23,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.precision import halved, wide
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
@@ -156,7 +157,8 @@ def segment_mean(
     ones = np.ones(data.shape[:1], np.float32 if data.dtype.char in "fFe" else np.float64)
     sizes = maximum(_sums(ones, ids, count, tape), 1, tape=tape)
     upright = reshape(sizes, (count, *(1,) * (len(data.shape) - 1)), tape=tape)
-    sums = _sums(data, ids, count, tape)
+    half = data.dtype == np.float16  # whose sums stop growing at 2048
+    sums = _sums(astype(data, np.float32, tape=tape) if half else data, ids, count, tape)
     return astype(div(sums, upright, tape=tape), data.dtype, tape=tape)
 
 
@@ -231,14 +233,16 @@ def _hits(data: Any, out: Any, ids: Any) -> tuple[Any, Any]:
     peaks = take(out, kept, 0, mode="clip")
     both_nan = logical_and(not_equal(data, data), not_equal(peaks, peaks))
     hits = logical_and(own, logical_or(equal(data, peaks), both_nan))
-    return hits, maximum(_sums(astype(hits, data.dtype), ids, count), 1)
+    return hits, maximum(_sums(wide(astype(hits, data.dtype)), ids, count), 1)
 
 
 def _pull(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(data.shape, g.dtype)
     hits, sharing = _hits(data, out, segment_ids)
-    spread = take(div(g, sharing), _kept(segment_ids, out.shape[0]), 0, mode="clip")
+    spread = take(
+        halved(div(g, sharing), data.dtype), _kept(segment_ids, out.shape[0]), 0, mode="clip"
+    )
     return keep_where(spread, hits)
 
 
@@ -246,7 +250,8 @@ def _push(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(out.shape, t.dtype)
     hits, sharing = _hits(data, out, segment_ids)
-    return div(_sums(keep_where(t, hits), segment_ids, out.shape[0]), sharing)
+    total = _sums(wide(keep_where(t, hits)), segment_ids, out.shape[0])
+    return halved(div(total, sharing), data.dtype)
 
 
 _ROW: dict[str, Any] = {

@@ -1,0 +1,69 @@
+"""Sums of half precision, on the way to results that it holds, stop at 2048 and end at 65,504."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import GradientTape, Variable, losses, ops
+
+MANY = 70_000
+# Numbers whose sums are wrong along the first axis of a matrix, as along a row.
+X = np.where(np.arange(MANY)[:, None] % 2, 1.0, [1.0, 2.0]).astype(np.float16)
+
+CALLS = {
+    "mean": lambda x: ops.mean(x, 0),
+    "mean of all": lambda x: ops.mean(x),
+    "logsumexp": lambda x: ops.logsumexp(x, 0),
+    "softmax": lambda x: ops.softmax(x, 0),
+    "log_softmax": lambda x: ops.log_softmax(x.T, -1),
+    "mean squared error": lambda x: losses.mean_squared_error(x, x * 0),
+    "mean absolute error": lambda x: losses.mean_absolute_error(x, x * 0),
+    "cross entropy": lambda x: losses.cross_entropy(x, np.zeros(MANY, int)),
+    "cross entropy of many classes": lambda x: losses.cross_entropy(x.T, np.zeros(2, int)),
+    "attention": lambda x: ops.scaled_dot_product_attention(x[:2] * 0, x * 0, x),
+    "segment_mean": lambda x: ops.segment_mean(x, np.zeros(MANY, int), 1),
+    "masked mean": lambda x: np.mean(Variable(x), 0, where=np.ones((MANY, 2), bool)).numpy(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_many_halves_sum_up_to_is_what_doubles_give_compiled_too(call):
+    wanted = call(X.astype(np.float64))
+    compiled = od.compile(call)
+    for found in (call(X), *[compiled(X) for _ in range(3)]):
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=1e-7)
+
+
+def test_a_mean_of_large_halves_is_one_of_them_compiled():
+    x = np.full(4, 60000.0, np.float16)
+    compiled = od.compile(lambda x: ops.mean(x))
+    assert [float(compiled(x)) for _ in range(3)] == [60000.0] * 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda v: ops.max(v, 0),
+        lambda v: ops.min(v),
+        lambda v: ops.nanmax(v, 0),
+        lambda v: ops.segment_max(v, np.zeros(len(v), int), 1),
+    ],
+    ids=["max", "min of all", "nanmax", "segment_max"],
+)
+@pytest.mark.parametrize("count", [5000, MANY])
+def test_as_many_equal_halves_as_there_are_share_the_gradient_of_an_extreme(call, count):
+    def both(x):
+        w = Variable(x, requires_grad=True)
+        with GradientTape(persistent=True) as tape:
+            out = call(w)
+        tangent = tape.jvp(out, w, np.ones_like(x))
+        return tape.gradient(out, w, np.ones(out.shape, np.float16)), tangent
+
+    x = np.ones((count, 2), np.float16)
+    sharing = count if call(x).size > 1 else 2 * count
+    compiled = od.compile(both)
+    for gradient, tangent in (both(x), *[compiled(x) for _ in range(3)]):
+        assert gradient.dtype == tangent.dtype == np.float16
+        np.testing.assert_allclose(gradient.astype(np.float64), 1 / sharing, rtol=4e-3)
+        np.testing.assert_array_equal(tangent, 1)
