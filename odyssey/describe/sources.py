@@ -27,7 +27,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
     """
     if rule is PASS:
         return "g"
-    rule = getattr(rule, "func", rule)  # of a partial
+    rule = inspect.unwrap(getattr(rule, "func", rule))  # of a partial
     if rule.__code__.co_filename == DERIVED:
         return "derived from what the op equals"
     node, source = _definition(rule)
@@ -42,7 +42,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
 
 def helpers_of(rule: Callable[..., Any]) -> list[str]:
     """Return the definitions of the functions that a rule calls and that are not ops."""
-    rule = getattr(rule, "func", rule)  # of a partial
+    rule = inspect.unwrap(getattr(rule, "func", rule))  # of a partial
     called = [name for code in _codes(rule.__code__) for name in code.co_names]
     namespace = rule.__globals__
     found = []
