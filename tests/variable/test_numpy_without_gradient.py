@@ -158,6 +158,8 @@ def test_a_nest_without_variables_is_an_array():
     np.testing.assert_array_equal(ops.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]])
     assert type(ops.array([1.0])) is np.ndarray
     assert ops.array([]).shape == (0,)
+    for large in ([2**63, 2**64 - 1], [2**63, 1]):
+        assert ops.array(large).dtype == np.array(large).dtype
     assert ops.array(2.0).shape == ()
 
 

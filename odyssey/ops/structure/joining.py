@@ -189,7 +189,10 @@ def array(arrays: Any, *, tape: Any = None) -> Any:
            [3., 4.]], dtype=float32)
     """
     found = list(map(_element, leaves(arrays)))
-    dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found] or [np.float64])
+    if all(type(n) in NUMBERS for n in found):  # NumPy looks at how large they are
+        dtype = np.asarray(found).dtype
+    else:
+        dtype = np.result_type(*[n if type(n) in NUMBERS else n.dtype for n in found])
     return _stacked(unflatten(arrays, found), dtype, tape)
 
 
