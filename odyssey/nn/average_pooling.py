@@ -12,6 +12,7 @@ from odyssey.nn.pool_windows import pooled_shape, prepared, shapes_fit
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.folds.reductions import mean, over, spread
 from odyssey.ops.structure.indexing import add_at, getitem
+from odyssey.ops.structure.precision import in_single
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.operands import real_dtype
@@ -119,7 +120,7 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
 
 @op(
     linear=True,
-    equals=lambda cotangent, *options: _spread_in_ops(cotangent, *options),
+    equals=in_single(lambda cotangent, *options: _spread_in_ops(cotangent, *options)),
     kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
@@ -229,7 +230,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "linear": True,
         "prepare": prepare,
         "kernel": lambda x, *options: averages(who, x, *options),
-        "equals": _averages_in_ops,
+        "equals": in_single(_averages_in_ops),
         "infer": infer,
         "vjp": {
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
