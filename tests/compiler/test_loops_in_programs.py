@@ -1,6 +1,9 @@
 """Loops of native programs: several vectors at a time, and what is looked up in them."""
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -23,6 +26,51 @@ def whole(fn, *args):
     assert answer == RAN
     assert not made.calls
     return got, made.module.text
+
+
+# Of a function in two pieces its curvature, in a loop, forward: masks that masks are chosen by.
+CURVED = """
+import numpy as np
+import odyssey as od
+
+def bent(x, w):
+    return np.sin(np.where(x > -0.05, x * w, 0.45 * x**2)).sum()
+
+def step(carry, _):
+    x, w = carry
+    return (np.tanh(np.tanh(od.hessian(bent)(x, w) @ w)), w), ()
+
+def last(x, w):
+    return od.scan(step, (x, w), length=3)[0][0]
+
+for n in (3, 7):
+    x, w = np.linspace(-1.0, 1.0, n), np.cos(np.linspace(-1.0, 1.0, n))
+    fn = od.compile(lambda x, w: od.jvp(last, (x, w), (w, x)))
+    once, again = fn(x, w), fn(x, w)
+    assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(once, again))
+    assert fn.statistics().native, fn.explain(x, w)
+"""
+
+
+def test_short_loops_of_masks_end_no_process():
+    # An LLVM with assertions ends it, where its two estimates choose vectors of two lengths.
+    surroundings = {**os.environ, "ODYSSEY_CACHE": "off"}
+    done = subprocess.run([sys.executable, "-c", CURVED], env=surroundings, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("size", "told"), [(3, 8), (5, 11), (8, 0), (13, 11), (16, 0), (17, 0)])
+def test_short_loops_of_masks_are_told_how_long_vectors_are(size, told):
+    x, mask = RNG.normal(size=size), RNG.random(size) < 0.5
+    (got,), text = whole(lambda x, m: ops.where(~m, x, 1.0), x, mask)
+    assert np.array_equal(got, np.where(~mask, x, 1.0))
+    assert re.findall(r"!llvm.loop !(\d+)", text) == [str(told)] * bool(told)
+
+
+def test_sums_are_not_told_so_since_their_order_would_be_anybodys():
+    x, mask = RNG.normal(size=13), RNG.random(13) < 0.5
+    _, text = whole(lambda x, m: ops.where(~m, x, 1.0).sum(), x, mask)
+    assert "!llvm.loop" not in text
 
 
 def several(x):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,11 +21,30 @@ _MANY = 2
 # Of so many elements there are some left for each of several vectors at a time.
 _ENOUGH = {2: 64, 4: 128}
 
+# LLVM estimates twice what vectors of each length take, and one with assertions ends the process
+# where the two choose differently: truths that others choose count once as one step, once as two
+# for each element. It matters where vectors of several lengths hold all of a loop, and so take
+# about the same; there the length is told.
+_SHORT = 16
+_TRUTHS = re.compile(r"(?:[usz](?:itofp|ext)|and|or|xor|icmp \w+) i1 ")
+_WIDTHS = {4: 8, 8: 11}
+# Who is told how to be vectorized adds up in any order: of sums, which lie on the stack, none is.
+_SUMS = re.compile(r"store (?:half|float|double) \S+, ptr %[^v]")
+
 METADATA = "\n".join(
-    f'!{k} = distinct !{{!{k}, !{k + 1}}}\n!{k + 1} = !{{!"llvm.loop.interleave.count", i32 {k}}}'
-    for k in _ENOUGH
+    [
+        f"!{k} = distinct !{{!{k}, !{k + 1}}}\n"
+        f'!{k + 1} = !{{!"llvm.loop.interleave.count", i32 {k}}}'
+        for k in _ENOUGH
+    ]
+    + [
+        f"!{k} = distinct !{{!{k}, !{k + 1}, !{k + 2}}}\n"
+        f'!{k + 1} = !{{!"llvm.loop.vectorize.width", i32 {width}}}\n'
+        f'!{k + 2} = !{{!"llvm.loop.vectorize.predicate.enable", i1 true}}'
+        for width, k in _WIDTHS.items()
+    ]
 )
-"""What loops refer to that take several vectors at a time; of a module whose text does."""
+"""What loops refer to that are told how to be vectorized; of a module whose text does."""
 
 
 class Routine:
@@ -183,8 +203,10 @@ class Routine:
         code.line(f"store i64 {after.text}, ptr {counter}")
         innermost = self._labels == k + 1
         many = sum("@odyssey." in line for line in code.lines[first:]) >= _MANY
-        at_once = _at_once(length) if innermost and many else 1
-        code.line(f"br label %head{k}{f', !llvm.loop !{at_once}' if at_once > 1 else ''}")
+        told = _at_once(length) if innermost and many else 1
+        if innermost and _is_masked(length) and _asks_truths(code.lines[first:]):
+            told = _WIDTHS[4 if length == 3 else 8]
+        code.line(f"br label %head{k}{f', !llvm.loop !{told}' if told > 1 else ''}")
         code.label(f"exit{k}")
 
     def address(
@@ -235,6 +257,16 @@ class Routine:
     def compute(self, node: Node, values: Sequence[Word]) -> Word:
         """What a map gives for certain inputs."""
         return self.code.cast(evaluate(self.code, node.work, values), node.type)
+
+
+def _asks_truths(lines: Sequence[str]) -> bool:
+    """Whether a loop computes with truths, and has no sums."""
+    return any(map(_TRUTHS.search, lines)) and not any(map(_SUMS.search, lines))
+
+
+def _is_masked(length: int | Word) -> bool:
+    """Whether a loop is so short, and of such a length, that its vectors are not full."""
+    return type(length) is int and length < _SHORT and length & (length - 1) != 0
 
 
 def _at_once(length: int | Word) -> int:
