@@ -294,6 +294,44 @@ def test_a_function_that_looks_up_names_by_text_is_only_run():
     assert draw(X).tolist() == (X * np.random.default_rng(7).normal(size=2)).tolist()
 
 
+class Polynomial:
+    """Its methods bear names of Python's own, by which other functions look things up."""
+
+    def __init__(self):
+        self.c = od.Variable([1.0, 2.0, 3.0], requires_grad=True)
+        self.losses = []
+
+    def eval(self, x):
+        return self.c[0] + x * (self.c[1] + x * self.c[2])
+
+    exec = globals = import_module = environ = eval
+
+    def told(self, x):
+        return self.eval(x) * len(vars(self))
+
+
+@pytest.mark.parametrize("name", ["eval", "exec", "globals", "import_module", "environ"])
+def test_a_method_may_be_called_as_python_calls_what_looks_names_up(name):
+    made = {"p": Polynomial(), "__name__": "user"}
+    fn = od.compile(eval(f"lambda x: p.{name}(x)", made))
+    for _ in range(3):
+        assert fn(X).numpy().tolist() == [34.0, 57.0]
+    assert fn.statistics().native == 2, fn.explain(X)
+
+
+def test_why_all_is_looked_through_is_told_beside_what_stands_in_the_way():
+    p = Polynomial()
+    w = od.Variable(1.0, requires_grad=True)
+    with od.GradientTape():
+        p.losses.append(w * w)
+        fn = od.compile(p.told)
+    for _ in range(2):
+        fn(X)
+    why = fn.explain(X)
+    assert "losses[0], which lies on a tape, so all counts that is there" in why
+    assert "it reaches told" in why
+
+
 INSTALLED = """
 import numpy as np
 

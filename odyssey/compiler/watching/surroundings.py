@@ -74,7 +74,7 @@ class Surroundings:
         self.guards = guards_of(fn, *args)
         named = things_of(*roots) if self.guards.reason is None else None
         found = list(reachable(*roots)) if named is None else named
-        self.why = _obstacle(found, anyway)
+        self.why = _obstacle(found, anyway, self.guards.reason)
         self.tried = self.why is None
         if named is None and self.tried:
             found = list(reachable(*roots, but=_is_shared))
@@ -120,15 +120,22 @@ class Surroundings:
         return moved[0] if moved else None
 
 
-def _obstacle(found: list[Any], anyway: bool) -> str | None:
-    """What of the things that were found makes a trial do lasting harm, in words."""
+def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | None:
+    """What of the things that were found makes a trial do lasting harm, in words.
+
+    Args:
+        found: The things.
+        anyway: Whether harm is accepted of what nobody knows.
+        unwatched: Why guards could not be made; None where there are some.
+    """
     for thing in found:
         if isinstance(thing, GradientTape):
             return "it reaches a tape from before"
         if hasattr(type(thing), "__next__"):
             return f"it reaches {article(type(thing).__name__)}, which goes on with each call"
-        if not anyway and not _can_be_put_back(thing):
-            return f"it reaches {_called(thing)}, of which nobody knows what a run does to it"
+        if not anyway and not _can_be_put_back(thing, unwatched is None):
+            why = "" if unwatched is None else f"{unwatched}, so all counts that is there; "
+            return f"{why}it reaches {_called(thing)}, of which nobody knows what a run does to it"
     if not anyway and len(found) >= FURTHEST:
         return f"it reaches more than {FURTHEST:,} things"
     return None
@@ -155,11 +162,12 @@ def _is_shared(thing: Any) -> bool:
     return any(str(type(part).__module__).split(".")[0] in _SHARING for part in (thing, *held))
 
 
-def _can_be_put_back(thing: Any) -> bool:
+def _can_be_put_back(thing: Any, watched: bool) -> bool:
     if isinstance(thing, (Value, Symbol)) or is_generator(thing):
         return True
     if isinstance(thing, FunctionType):
-        return _ELSEWHERE.isdisjoint(names_in(thing.__code__))
+        # Guards know these from methods that bear their names, as ``polynomial.eval(x)``.
+        return watched or _ELSEWHERE.isdisjoint(names_in(thing.__code__))
     return issubclass(made_of(type(thing)), KNOWN) and not _is_shared(thing)
 
 
