@@ -54,8 +54,27 @@ class Inspected:
         program, why = self._find(args, named)
         free, asked = self._numbers(args, named, program)
         numbers = told_numbers(self._fn, free, asked)
-        text = why if program is None else explained(program)
-        return said + "\n".join([text, *numbers])
+        if program is None:
+            return said + "\n".join([why, *numbers])
+        other = self._made_for_other(args, named, program)
+        return "\n".join([*other, said + explained(program), *numbers])
+
+    def _made_for_other(
+        self, args: tuple[Any, ...], named: dict[str, Any], program: Any
+    ) -> list[str]:
+        """What differs from what a program was made for, and what calls do then, in words."""
+        change = program.guards.changed()
+        if change is None:
+            return []
+        case = self._known.get(key_of(args, named))
+        then = "the next call makes another"
+        if case is not None and case.why is not None:
+            then = f"none is made any more, and it runs as it was written: {case.why}"
+        what = change.partition(":")[0]
+        return [
+            f"there is a program, but not for this, since {what} changed; {then}; what changes "
+            "from call to call is best passed as an argument"
+        ]
 
     def _numbers(
         self, args: tuple[Any, ...], named: dict[str, Any], program: Any
@@ -80,12 +99,15 @@ class Inspected:
                 f"runs as it was written: its arguments cannot be told from others, {error}"
             )
         if case is None:
+            if self._dynamic is not None and self._dynamic.has_program(args, named):
+                return None, "not called with such sizes yet; a call looks whether a program fits"
             return None, "not called with such arguments yet; the second call makes a program"
         if not case.programs:
             return None, f"runs as it was written: {case.why or 'it was called once'}"
         known = fixed(args, named)
         fits = [pair for pair in case.programs if pair[0].items() <= known.items()]
-        programs = [*fits, *case.programs]
+        now = [pair for pair in fits if pair[1].guards.changed() is None]
+        programs = [*now, *fits, *case.programs]
         return programs[0][1], ""
 
     def _demand(self, who: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

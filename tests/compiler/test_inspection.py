@@ -301,6 +301,37 @@ def test_programs_are_told_apart_by_the_numbers_that_are_fixed_in_them():
     assert compiled.profile(x, 1).kernels[0].flops == 24 - 4
 
 
+def test_words_tell_whether_a_program_is_for_what_there_is_now():
+    buffer = np.zeros((16, 3))
+    total = od.compile(lambda k: ops.take(buffer, k, axis=0).sum())
+    k = np.array([0, 1])
+    for _ in range(2):
+        total(k)
+    assert total.explain(k).startswith("a program of")
+    buffer[0] = 1.0
+    said = total.explain(k)
+    assert said.startswith("there is a program, but not for this, since elements of cell buffer")
+    assert "the next call makes another" in said
+    for step in range(12):
+        buffer[1] = step
+        assert total(k) == 3.0 + 3.0 * step
+    said, counts = total.explain(k), total.statistics()
+    assert "runs as it was written: 8 programs were made, and something differs again" in said
+    assert "as an argument" in said
+    total(k)
+    assert total.statistics() == counts._replace(written=counts.written + 1)
+
+
+def test_a_program_for_what_there_was_before_is_told_of_again():
+    scale = [2.0]
+    scaled = od.compile(lambda x: x * scale[0])
+    for scale[0] in (2.0, 2.0, 3.0, 3.0):
+        scaled(np.ones(3))
+    for scale[0] in (2.0, 3.0):
+        assert scaled.explain(np.ones(3)).startswith("a program of")
+    assert scaled.statistics().programs == 2
+
+
 def test_words_tell_of_kernels_guards_and_stages():
     scale, w = [2.0], Variable(RNG.normal(size=(8, 4)), name="w")
     x = RNG.normal(size=(5, 8))

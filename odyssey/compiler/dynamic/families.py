@@ -238,6 +238,12 @@ class Dynamic:
                 return program, f"for all {names}, of which {program.count()} came so far: "
         return None, ""
 
+    def has_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        """Whether there is a program for arguments like these, of whatever sizes."""
+        found = self._declared.find(args, named)
+        family = None if found is None else self._families.get(found.key)
+        return family is not None and family.why is None and bool(family.made)
+
     # -------------------------------------------------------------- programs
 
     def _taken_up(
