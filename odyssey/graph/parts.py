@@ -170,6 +170,8 @@ def signature(
     """What a part computes, without the numbers that its values happen to have.
 
     Two runs of a function have equal ones if they did the same with the same values from outside.
+    What nobody reads does not count: a sweep inside may leave out what it made at first, as the
+    cotangent of what is no source of it.
     """
     names: dict[int, Any] = {
         one.id: ("input", k) for k, one in enumerate(inputs) if isinstance(one, Symbol)
@@ -184,7 +186,7 @@ def signature(
         return _content(operand.array()) if isinstance(operand, Filled) else _content(operand)
 
     found: list[Any] = []
-    for one in instructions:
+    for one in needed(instructions, [o.id for o in outputs if isinstance(o, (Symbol, Ref))]):
         loop = getattr(one.row, "loop", None)
         what: Any = one.row
         if loop is not None:

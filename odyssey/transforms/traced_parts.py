@@ -221,7 +221,12 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     own = {i for i, v in known.items() if is_trainable(v) and i > start}
     sources = {i: v for i, v in known.items() if i not in own and i not in live}
     reached = dependents(nodes, [*live, *sources])
+    lost = dependents(nodes, list(own)) if own else ()
     found = [kind_of(o, isinstance(o, Variable) and o._id in reached) for o in outputs]
+    # What a tape inside has of constants is recorded, and no gradient is lost with it.
+    for k, o in enumerate(outputs):
+        if found[k] == LOST and place_of(o) is segment and o._id not in lost:
+            found[k] = FIXED
     chooses = any(node[0].masks for node in nodes)
     return Traced(symbols, instructions, outputs, found, sources, chooses, poles_among(nodes))
 

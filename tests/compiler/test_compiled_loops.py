@@ -202,6 +202,62 @@ def test_mixed_derivatives_are_those_of_the_function(fn):
     compare(lambda *args: od.jvp(od.grad(fn, EVERYWHERE), args, args)[1], W, START, XS)
 
 
+INSIDE = {
+    "grad": lambda q, z: od.grad(lambda q: (q**3 * z).sum())(q),
+    "jvp": lambda q, z: od.jvp(lambda q: q * q * z, (q,), (z,))[1],
+    "vjp": lambda q, z: od.vjp(lambda q: q * q * z, q)[1](z)[0],
+    "hvp": lambda q, z: od.hvp(lambda q: (q**3 * z).sum(), (q,), (z,)),
+}
+
+
+def chain(inside, start, w, x):
+    """A chain that goes along a derivative at each step, as Langevin's does."""
+
+    def step(q, z):
+        q = ops.tanh(inside(q, z) + 0.1 * q)
+        return q, ops.sin(q * z)
+
+    last, ys = od.scan(step, start, ops.stack([w, 2.0 * x, w]))
+    return (last * ys.sum(axis=0) * x).sum()
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_derivatives_within_steps_have_derivatives_of_two_orders(inside):
+    def total(x, w):
+        return chain(INSIDE[inside], x, w, x)
+
+    def twice(x, w):
+        return od.grad(lambda x: (od.grad(total)(x, w) * w).sum(), argnums=0)(x)
+
+    compare(od.grad(total, argnums=(0, 1)), START, W[0])
+    compare(twice, START, W[0])
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_derivatives_within_steps_of_constants_lose_no_gradient(inside):
+    def total(x, w):
+        return chain(INSIDE[inside], od.stop_gradient(x), od.stop_gradient(w), x) * (x * w).sum()
+
+    compare(od.grad(total, argnums=(0, 1)), START, W[0])
+
+    def newton(x, w):
+        found = od.while_loop(
+            lambda c: (c[0] ** 2).sum() < 100.0,
+            lambda c: (c[0] * 2.0 + INSIDE[inside](c[0], od.stop_gradient(w)), c[1] + 1),
+            (od.stop_gradient(x), 0),
+        )
+        return (found[0] * x).sum() * w.sum()
+
+    compare(od.grad(newton, argnums=(0, 1)), START, W[0])
+
+    def branches(x, w):
+        still = od.stop_gradient(x)
+        y = od.cond(w.sum() > 0.0, lambda q: INSIDE[inside](q, still), lambda q: q, still)
+        return (y * x * w).sum()
+
+    compare(od.grad(branches, argnums=(0, 1)), START, W[0])
+
+
 def test_third_derivatives_are_those_of_the_function():
     def fn(s):
         step = lambda c, x: (ops.sin(c * s) + x, c * c)  # noqa: E731
