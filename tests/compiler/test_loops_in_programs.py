@@ -67,10 +67,13 @@ def test_short_loops_of_masks_are_told_how_long_vectors_are(size, told):
     assert re.findall(r"!llvm.loop !(\d+)", text) == [str(told)] * bool(told)
 
 
-def test_sums_are_not_told_so_since_their_order_would_be_anybodys():
+@pytest.mark.parametrize("fold", [ops.sum, ops.max])
+def test_folds_are_told_so_where_their_order_is_anybodys(fold):
     x, mask = RNG.normal(size=13), RNG.random(13) < 0.5
-    _, text = whole(lambda x, m: ops.where(~m, x, 1.0).sum(), x, mask)
-    assert "!llvm.loop" not in text
+    (got,), text = whole(lambda x, m: fold(ops.where(~m, x, 1.0)), x, mask)
+    assert abs(got - fold(np.where(~mask, x, 1.0))) < 1e-14
+    assert "!llvm.loop !11" in text
+    assert "fadd double" not in text
 
 
 def several(x):

@@ -28,8 +28,9 @@ _ENOUGH = {2: 64, 4: 128}
 _SHORT = 16
 _TRUTHS = re.compile(r"(?:[usz](?:itofp|ext)|and|or|xor|icmp \w+) i1 ")
 _WIDTHS = {4: 8, 8: 11}
-# Who is told how to be vectorized adds up in any order: of sums, which lie on the stack, none is.
-_SUMS = re.compile(r"store (?:half|float|double) \S+, ptr %[^v]")
+# Who is told how to be vectorized adds up in any order: sums may that say so, and extremes.
+_SUMS = re.compile(r"store (?:half|float|double) (\S+), ptr %[^v]")
+_ANY_ORDER = re.compile(r"(%v\d+) = (?:f(?:add|mul) reassoc|call \w+ @llvm\.m(?:ax|in)imum\.)")
 
 METADATA = "\n".join(
     [
@@ -260,8 +261,11 @@ class Routine:
 
 
 def _asks_truths(lines: Sequence[str]) -> bool:
-    """Whether a loop computes with truths, and has no sums."""
-    return any(map(_TRUTHS.search, lines)) and not any(map(_SUMS.search, lines))
+    """Whether a loop computes with truths, and no sums in it have an order."""
+    if not any(map(_TRUTHS.search, lines)):
+        return False
+    sums = {found[1] for found in map(_SUMS.search, lines) if found}
+    return sums <= {found[1] for found in map(_ANY_ORDER.search, lines) if found}
 
 
 def _is_masked(length: int | Word) -> bool:
