@@ -56,8 +56,9 @@ def pytest_runtest_teardown():
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    leave_to_soaks(items)
+def pytest_collection_modifyitems(config, items):
+    if not (config.option.keyword or any("::" in name for name in config.args)):
+        leave_to_soaks(items)  # who asks for tests by name gets all of them
     peers = pytest.mark.skip(reason=f"peers missing: {', '.join(PEERS_MISSING)}")
     cudasim = pytest.mark.skip(reason="needs NUMBA_ENABLE_CUDASIM=1")
     scipy = pytest.mark.skip(reason="SciPy, which computes it, is missing")
@@ -70,13 +71,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker(cudasim)
 
 
+MANY = 12
+
+
 def leave_to_soaks(items):
-    """Of tests with many cases that are marked ``share(n)``, leave all but one in n to soaks."""
+    """Of tests that are marked ``share(n)``, leave all but one case in n to soaks.
+
+    Of others with many cases, all but one in three.
+    """
     cases = {}
     for item in items:
-        if hasattr(item, "callspec") and (mark := item.get_closest_marker("share")):
-            cases.setdefault((item.path, item.originalname, *mark.args), []).append(item)
+        if hasattr(item, "callspec") and not {"peers", "cudasim"}.intersection(item.keywords):
+            mark = item.get_closest_marker("share")
+            one_in = None if mark is None else mark.args[0]
+            cases.setdefault((item.path, item.originalname, one_in), []).append(item)
     for (*_, one_in), several in cases.items():
+        one_in = one_in or (3 if len(several) >= MANY else 1)
         several.sort(key=lambda item: crc32(item.name.encode()))
         for item in several[-(-len(several) // one_in) :]:
             item.add_marker(pytest.mark.soak)

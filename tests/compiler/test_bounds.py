@@ -19,8 +19,8 @@ from support.compiled_programs import run
 from support.compiled_rows import check, derivatives, forward, outcome
 from support.programs import seeded
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 RNG = np.random.default_rng(0)
 CALM = {

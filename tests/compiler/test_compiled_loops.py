@@ -12,8 +12,8 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import TapeError
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

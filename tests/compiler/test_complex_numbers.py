@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError
 from odyssey.ops import OPS
 from support.compiled_rows import check
 
-pytestmark = pytest.mark.share(9)
+pytestmark = pytest.mark.share(14)
 
 DTYPES = ["complex64", "complex128"]
 by_dtype = pytest.mark.parametrize("dtype", DTYPES)

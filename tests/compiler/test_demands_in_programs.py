@@ -9,8 +9,8 @@ from odyssey.compiler.code.entry import RAN, REFUSED
 from odyssey.errors import OdysseyError
 from support.executables import run
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 SCORES = np.random.default_rng(0).normal(size=(4, 3))
 SIGNS = np.array([1.0, -1.0, 1.0, 1.0])

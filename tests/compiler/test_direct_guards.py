@@ -16,8 +16,8 @@ import odyssey as od
 from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching import memory
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 X = np.array([3.0, 4.0])
 

@@ -21,8 +21,8 @@ from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.watching.arguments import fixed, taken_by
 from odyssey.tree import leaves, paths
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 X = np.linspace(-2.0, 3.0, 7)
 

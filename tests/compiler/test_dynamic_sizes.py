@@ -13,7 +13,7 @@ from odyssey.compiler.machine.native import why_not
 from odyssey.errors import DTypeError, SettingError, ShapeError
 
 pytestmark = [
-    pytest.mark.share(9),
+    pytest.mark.share(14),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 

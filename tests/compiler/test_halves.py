@@ -8,8 +8,8 @@ import pytest
 from odyssey.compiler.machine.native import load
 from odyssey.errors import SettingError
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -7,8 +7,8 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 RNG = np.random.default_rng(0)
 

@@ -8,8 +8,8 @@ from odyssey import ops
 from odyssey.compiler.code.entry import RAN
 from support.executables import run
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 RNG = np.random.default_rng(0)
 

@@ -13,8 +13,8 @@ from odyssey.errors import DeviceMemoryError, DTypeError, SettingError
 from support.node_graphs import CALM, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 X = np.random.default_rng(1).normal(size=(200, 32))
 

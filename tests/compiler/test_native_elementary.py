@@ -10,8 +10,8 @@ import pytest
 from odyssey.compiler.numbers.elementary import BOUNDS, definitions, name_of
 from odyssey.compiler.numbers.scalars import function
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 support = pytest.importorskip("support.native")

@@ -14,8 +14,8 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 native = pytest.importorskip("support.native").native

@@ -16,8 +16,8 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 X = np.linspace(-2.0, 3.0, 7)
 

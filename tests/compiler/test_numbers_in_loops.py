@@ -12,8 +12,8 @@ import pytest
 import odyssey as od
 from odyssey import ops
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 X = np.array([0.5, -1.25, 3.0])
 FLOATS = [-0.0, 0.1, 1.5, 1e300, 1e-300, 2.5, 3.0]

@@ -17,8 +17,8 @@ from odyssey.compiler.plan.windowed import windowed
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
 

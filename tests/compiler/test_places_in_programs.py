@@ -9,8 +9,8 @@ from odyssey.compiler.code.entry import RAN, REFUSED
 from odyssey.spec import Spec
 from support.executables import run
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 5))

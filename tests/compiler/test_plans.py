@@ -10,8 +10,8 @@ from odyssey.compiler.plan.verifying import verify
 from support.node_graphs import CALM, Graph, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 
 def check_plan(graph, roots, updates, look=verify):

@@ -17,8 +17,8 @@ from support.bounded import within_bounds
 from support.compiled_programs import run
 from support.programs import seeded
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from odyssey.compiler.numbers.expressions import computing
 from odyssey.compiler.numbers.quantities import Quantities, expression_of, number_of
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 _NUMBERS = st.one_of(
     st.integers(-9, 9),

@@ -15,8 +15,8 @@ from support.compiled_rows import assert_within, derivatives, forward, outcome, 
 from support.compiled_rows import ways_to_outputs as ways_to
 from support.executables import run
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 
 def holds(fn, args, what):

@@ -62,7 +62,7 @@ def walk_derivatives(name, dtypes):
 # ------------------------------------------------------------------ samples
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(14)
 @every_row
 def test_a_compiled_row_is_the_row(row):
     name = ONE[row.name]

@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import Variable, ops
 from odyssey.errors import MutationError
 
-pytestmark = pytest.mark.share(9)
+pytestmark = pytest.mark.share(14)
 
 SHAPE = (3, 4)
 # By name, where elements lie in a larger array, and how that is ordered.

@@ -14,8 +14,8 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.optim import SGD, Adam, AdamW, ExponentialLR, StepLR
 from support.compiled_rows import plain
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 
 class Net:

@@ -21,8 +21,8 @@ from support.cases import EVERY
 from support.chosen import FLOATS, ONE, ONE_DERIVED, picked, some_rows
 from support.compiled_rows import check, derivatives, forward, outcome, same_bits
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -5,7 +5,7 @@ import pytest
 from support.two_worlds import run
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("chunk", range(2), ids=lambda k: f"seeds from {k * 15}")
 def test_compiled_and_eager_worlds_stay_equal_through_the_same_random_actions(chunk):
     errors = [run(seed, 30) for seed in range(chunk * 15, (chunk + 1) * 15)]

@@ -13,8 +13,8 @@ from odyssey.compiler.code.entry import RAN, REFUSED
 from odyssey.compiler.plan.views import View
 from support.executables import run
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 RNG = np.random.default_rng(0)
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}

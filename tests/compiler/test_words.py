@@ -9,8 +9,8 @@ import odyssey as od
 from odyssey.compiler.numbers.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
 from odyssey.errors import DTypeError
 
-# Ordinary runs take one case in nine, and soaks the others.
-pytestmark = pytest.mark.share(9)
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
 
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 native = pytest.importorskip("support.native").native

@@ -82,7 +82,7 @@ def run_python(program, **environment):
 # ------------------------------------------------------------------ elementwise
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @by_dtype
 @by_name
 def test_cpu_loop_agrees_with_numpy_on_every_pair_of_special_values(name, dtype):

@@ -86,7 +86,7 @@ def gradient(rng, p):
 
 
 # In float16, eps is 0, and so a gradient of 0 gives NaN.
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @np.errstate(divide="ignore", invalid="ignore")
 @pytest.mark.parametrize("dtype", DTYPES)
 @cases

@@ -149,7 +149,7 @@ def training(case, dtype=np.float64):
     return train, optimizer, (w, b)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @cases
 def test_compiled_steps_equal_eager_ones(case, dtype):

@@ -195,7 +195,7 @@ PHASED = {"qr", "svd"}
 
 
 @together("dtype", ["float64", "complex128"])
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_moving_sample
 def test_derivatives_of_two_orders_agree_with_differences_in_both_modes(function, sample, dtype):
     call = Call(function, sample, dtype)
@@ -267,7 +267,7 @@ def test_under_a_checkpoint_and_an_outer_tape_the_gradient_is_the_same(function,
             assert_same(got.numpy() if isinstance(got, Variable) else got, want)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_moving_sample
 def test_the_graph_of_value_and_gradient_computes_what_the_eager_call_does(function, sample):
     call = Call(function, sample)

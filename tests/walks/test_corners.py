@@ -116,7 +116,7 @@ def call_of(name, options):
     return lambda *operands: row.call(*operands, **options)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_dtype
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_number_have_their_derivatives_at_the_corners(name, dtype):
@@ -230,7 +230,7 @@ def walk_pairs(name, dtype, numbers):
     assert not wrong, complaint(wrong)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_dtype
 @pytest.mark.parametrize("name", [*BINARY, *SLOPES])
 def test_functions_of_two_numbers_have_their_derivatives_at_the_corners(name, dtype):

@@ -349,7 +349,7 @@ def fits(got, want, size, x, dtype, name):
     return abs(got - want) <= rounding * size + least
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_dtype
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_arrays_have_their_derivatives_at_the_corners(name, dtype):

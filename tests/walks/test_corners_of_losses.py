@@ -271,7 +271,7 @@ def wrong_at_corners(call, reference, dtype):
     return wrong
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @every_dtype
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_have_their_derivatives_at_the_corners(name, dtype):

@@ -56,7 +56,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(9)
 @together("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 @every_differentiable_sample
 def test_strides_change_neither_value_nor_derivatives(row, sample, layout):
@@ -100,7 +100,7 @@ def recorded_call(call, operands, positions, intermediate):
 
 @together("intermediate", [False, True], ids=["leaves", "results"])
 @together("dtype", ["float64", "float32"])
-@pytest.mark.share(5)
+@pytest.mark.share(9)
 @every_differentiable_sample
 def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, intermediate):
     operands = draw(sample, dtype)
