@@ -101,7 +101,7 @@ def test_40_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by(twen
 @pytest.mark.soak
 @every_row
 def test_samples_are_the_same_whatever_sizes_the_compiler_goes_by(row):
-    for k, name in enumerate(list(BY_ROW[row.name])[:2]):
-        holds(name, len(row.name) + k)
+    for name in list(BY_ROW[row.name])[:1]:
+        holds(name, len(row.name))
     for name in DERIVED[row.name][:1]:
         holds(name, 7, derivatives)

@@ -403,3 +403,11 @@ def test_products_too_small_to_be_shared_wake_no_thread_of_the_library_where_one
     command = [sys.executable, "-c", SMALL_PRODUCTS]
     told = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
     assert int(told.stdout) <= 2, "hundredths of seconds of other threads"  # 40 of them without
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("number", [10**6, 10**5000], ids=["a million", "of 5001 digits"])
+def test_more_threads_than_there_may_be_are_refused_in_words(number):
+    for ask in (od.set_threads, lambda number: od.compile(ops.exp, threads=number)):
+        with pytest.raises(SettingError, match="it must be at most"):
+            ask(number)

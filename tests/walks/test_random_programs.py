@@ -99,7 +99,7 @@ def test_reverse_mode_forward_mode_and_differences_give_one_jacobian(program):
 
 
 @pytest.mark.soak
-@settings(max_examples=1500, **CALM)
+@settings(max_examples=600, **CALM)
 @given(programs())
 def test_both_modes_and_differences_give_one_jacobian_of_many_programs(program):
     check_jacobians(program)

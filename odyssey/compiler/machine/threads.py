@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.checks import whole
+from odyssey.checks import shown, whole
 from odyssey.errors import SettingError
 
 __all__ = ["MOST", "get_threads", "number_of_threads", "said", "set_threads", "tell"]
@@ -53,7 +53,7 @@ def number_of_threads(who: str, value: Any) -> int:
     name = "number" if who == "set_threads" else "threads"
     found = whole(who, name, value, 1)
     if found > MOST:
-        raise SettingError(f"{who}: {name}={found}; it must be at most {MOST}")
+        raise SettingError(f"{who}: {name}={shown(found)}; it must be at most {MOST}")
     return found
 
 
