@@ -75,8 +75,7 @@ def test_150_random_steps_keep_within_their_buffers(seed, dtype):
 @every_row
 def test_every_sample_keeps_within_its_buffers(row):
     for name in BY_ROW[row.name]:
-        for dtypes in (FLOATS, OTHERS):
-            walk(name, picked(name, dtypes))
+        walk(name, picked(name, (*FLOATS, *OTHERS)))
 
 
 @pytest.mark.soak
