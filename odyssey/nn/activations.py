@@ -198,11 +198,22 @@ def silu_slope(x: Any, /) -> Any:
     return s + np.clip(x, -1000, 1000) * s * logistic(-x)
 
 
-def _mish_scalar(x: Any) -> Any:
+def _mish_parts(x: Any) -> tuple[Any, Any, Any]:
+    """``e**-|x|``, and w and r with tanh(log(1 + e**x)) = w / (w + r); nothing cancels there."""
+    e = np.exp(-np.abs(x))
+    right = x > 0
+    return e, np.where(right, 1 + 2 * e, e * (e + 2)), np.where(right, 2 * e * e, 2)
+
+
+def _mish_parts_scalar(x: Any) -> tuple[Any, Any, Any]:
     e = math.exp(-math.fabs(x))
-    above = select(x > T(0), T(1) + T(2) * e, e * (e + T(2)))
-    below = above + select(x > T(0), T(2) * e * e, T(2))
-    return select(x < T(-1000), T(-1000), x) * (above / below)
+    right = x > T(0)
+    return e, select(right, T(1) + T(2) * e, e * (e + T(2))), select(right, T(2) * e * e, T(2))
+
+
+def _mish_scalar(x: Any) -> Any:
+    _, above, rest = _mish_parts_scalar(x)
+    return select(x < T(-1000), T(-1000), x) * (above / (above + rest))
 
 
 @op(
@@ -217,23 +228,18 @@ def _mish_scalar(x: Any) -> Any:
 def mish(x: Any, /) -> Any:
     """Elementwise ``x * tanh(log(1 + e**x))``."""
     x = real_floating(x)
-    # With e = e**-|x|, tanh(log(1 + e**x)) is a quotient in which nothing cancels or overflows.
-    e = np.exp(-np.abs(x))
-    right = x > 0
-    above = np.where(right, 1 + 2 * e, e * (e + 2))
-    return np.maximum(x, -1000) * (above / (above + np.where(right, 2 * e * e, 2)))
+    _, above, rest = _mish_parts(x)
+    return np.maximum(x, -1000) * (above / (above + rest))
 
 
 def _mish_slope(x: Any) -> Any:
-    e = math.exp(-math.fabs(x))
-    right = x > T(0)
-    above = select(right, T(1) + T(2) * e, e * (e + T(2)))
-    below = above + select(right, T(2) * e * e, T(2))
+    e, above, rest = _mish_parts_scalar(x)
+    below = above + rest
     c = select(x < T(-1000), T(-1000), select(x > T(1000), T(1000), x))
-    s = select(right, T(1), e) / (T(1) + e)
+    s = select(x > T(0), T(1), e) / (T(1) + e)
     w = above / below
     # 1 - w**2, of which the sum and the difference do not cancel
-    return w + c * s * ((below - above) / below) * (T(1) + w)
+    return w + c * s * (rest / below) * (T(1) + w)
 
 
 def _mish_slope_in_ops(x: Any) -> Any:
@@ -259,12 +265,9 @@ def _mish_bend(g: Any, x: Any) -> Any:
 def mish_slope(x: Any, /) -> Any:
     """Elementwise derivative of ``mish``."""
     x = real_floating(x)
-    e = np.exp(-np.abs(x))
-    right = x > 0
-    above = np.where(right, 1 + 2 * e, e * (e + 2))
-    rest = np.where(right, 2 * e * e, 2)  # 1 - w = rest / below
+    e, above, rest = _mish_parts(x)
     below = above + rest
-    w, s = above / below, np.where(right, 1, e) / (1 + e)
+    w, s = above / below, np.where(x > 0, 1, e) / (1 + e)
     return w + np.clip(x, -1000, 1000) * s * (rest / below) * (1 + w)
 
 
