@@ -19,7 +19,7 @@ CALLS = {
         lambda x, w, b: ops.layer_norm(x, w, b, axis=(1, 2)),
     ),
     "weights of rows": ((8, 6, 800), (6, 1), lambda x, w, b: ops.layer_norm(x, w, b)),
-    "no weights": ((40, 900), (1,), lambda x, w, b: ops.layer_norm(x) * w + b),
+    "no weights": ((40, 900), (900,), lambda x, w, b: ops.layer_norm(x) * w + b),
     "root mean square": ((40, 900), (900,), lambda x, w, b: ops.rms_norm(x, w) + b),
     "a batch": (
         (8, 6, 30, 30),

@@ -126,6 +126,11 @@ def test_values_and_dtypes_are_numpys_on_arrays_and_variables(function, sample, 
                 with pytest.raises(OdysseyError):
                     call(*call.arrays)
             return
+        except ValueError:  # early releases of NumPy 2 know no largest element of nothing
+            assert not all(x.size for x in call.arrays)
+            return
+        if function.__name__ == "cond":  # which they leave complex
+            wanted = np.real(wanted)
         assert_results(call(*call.arrays), wanted, dtype)
         values = [Variable(x, requires_grad=x.dtype.kind in "fc") for x in call.arrays]
         with GradientTape():

@@ -60,7 +60,8 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
     if mode == "wrap":  # NumPy subtracts the length from an index again and again
         length = np.size(x) if axis is None else np.shape(x)[axis]
         indices = np.remainder(np.asarray(indices, np.intp), length or 1)
-    return np.take(x, indices, axis, mode=mode)
+    # Early releases of NumPy 2 do not take the longest unsigned integers.
+    return np.take(x, np.asarray(indices).astype(np.intp, copy=False), axis, mode=mode)
 
 
 def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
