@@ -22,7 +22,7 @@ from odyssey.kernels.loops import loop
 __all__ = ["row_slopes", "row_sums"]
 
 _0, _1, _2, _3, _4 = map(np.uint64, range(5))
-_8 = np.uint64(8)
+_8, _16 = np.uint64(8), np.uint64(16)
 
 # Rows of so many elements of four channels, and of what they are made of, stay in the first cache.
 _LONG = np.uint64(1536)
@@ -265,8 +265,9 @@ def row_sums(
         stride: How far apart the windows are, in both directions.
         rows: How many lines an image has with its padding.
         pitch: How long they are.
-        out_rows: Zeros, room for a group of channels, and 16 elements more.
-        out_sums: Zeros, room for 4 results of ``pitch`` elements in each line, and 8 more for each.
+        out_rows: Zeros, room for a group of channels, and 32 elements more.
+        out_sums: Zeros, room for 4 results of ``pitch`` elements in each line, and 16 more for
+            each.
         out: (images, groups, channels of the result, height, width).
 
     Returns:
@@ -278,7 +279,7 @@ def row_sums(
     block = _3 if outs % _4 else _4
     images, groups, results = out.shape[0], np.uint64(out.shape[1]), np.uint64(out.shape[2])
     height, width = np.uint64(out.shape[3]), np.uint64(out.shape[4])
-    size, step, span = height * pitch + _8, part * kh * kw, (width - _1) * stride + _1
+    size, step, span = height * pitch + _16, part * kh * kw, (width - _1) * stride + _1
     lines = max(_LONG // pitch, _1) if stride == _1 else _1
     for n in range(images):
         for g in range(groups):
@@ -286,8 +287,9 @@ def row_sums(
             for o in range(_0, outs, block):
                 several = min(outs - o, block)
                 for q in range(_0, height, lines):
-                    # Up to a multiple of 8: what is computed too much, the next lines begin anew.
-                    long = ((min(height - q, lines) - _1) * pitch + span + _8 - _1) // _8 * _8
+                    # Whole vectors: what is computed too much, the next lines begin anew.
+                    long = (min(height - q, lines) - _1) * pitch + span
+                    long = (long + _16 - _1) // _16 * _16
                     for m in range(several):
                         start = x.dtype.type(0)
                         if bias.size and o + m < results:
@@ -331,7 +333,7 @@ def row_sums(
 @loop
 def row_slopes(
     x: Any, y: Any, part: Any, outs: Any, kh: Any, kw: Any, top: Any, left: Any,
-    stride: Any, rows: Any, pitch: Any, out_rows: Any, out_others: Any, out: Any,
+    stride: Any, rows: Any, pitch: Any, others: Any, out_rows: Any, out_others: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add up the gradient of the weight of a convolution.
 
@@ -347,27 +349,28 @@ def row_slopes(
         stride: How far apart the windows are.
         rows: How many lines an image has with its padding.
         pitch: How long they are.
-        out_rows: Zeros, room for a group of channels, and 16 elements more.
-        out_others: Zeros, room for those of the result, of ``pitch`` elements in each line, and 8
-            more.
+        others: How many lines a channel of the cotangent has, with 16 zeros or more behind.
+        out_rows: Zeros, room for a group of channels, and 32 elements more.
+        out_others: Zeros, room for those of the result, each of ``others`` lines of ``pitch``.
         out: The gradient, flat, to which it is added.
     """
     images, results = x.shape[0], np.uint64(y.shape[1])
     height, width = np.uint64(y.shape[2]), np.uint64(y.shape[3])
     groups = np.uint64(x.shape[1]) // part
     each = results // groups
-    size, step, span = height * pitch, part * kh * kw, (width - _1) * stride + _1
+    size, step, span = others * pitch, part * kh * kw, (width - _1) * stride + _1
     lines = max(_LONG // pitch, _1) if stride == _1 else _1
     for n in range(images):
         for g in range(groups):
             lay_out(x[n], g * part, part, top, left, _1, _1, rows, pitch, out_rows)
-            lay_out(y[n], g * each, each, _0, _0, _1, stride, height, pitch, out_others)
+            lay_out(y[n], g * each, each, _0, _0, _1, stride, others, pitch, out_others)
             for o in range(_0, outs, _4):
                 several = min(outs - o, _4)
                 for q in range(_0, height, lines):
                     long = (min(height - q, lines) - _1) * pitch + span
-                    even = (long + _8 - _1) // _8 * _8
-                    if even <= min(height - q, lines) * pitch:  # behind a line are zeros
+                    even = (long + _16 - _1) // _16 * _16
+                    # Behind a line are zeros, and behind the last one.
+                    if even <= lines * pitch or height <= q + lines:
                         long = even
                     for c in range(part):
                         for i in range(kh):

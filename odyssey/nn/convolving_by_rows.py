@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
+from odyssey.kernels.window_each import each_slopes, each_sums
 from odyssey.kernels.window_rows import row_slopes, row_sums
 from odyssey.nn.convolving import mirrored
 from odyssey.nn.sliding import Slide
@@ -15,6 +19,9 @@ __all__ = [
     "pull_image_by_rows",
     "pull_weight_by_rows",
 ]
+
+# Images of so many elements, with what is computed of them, stay in the first cache.
+_SMALL = 1 << 12
 
 
 def fits_rows(slide: Slide) -> bool:
@@ -46,6 +53,27 @@ def _filled(weight: Array, groups: int) -> Array:
     return full.reshape(-1)
 
 
+def _fits_each(slide: Slide, part: int, each: int) -> bool:
+    """Whether small images are best read as they lie, each channel by itself."""
+    alone = part == each == 1 and slide.window == (1, 3, 3) and slide.stride == (1, 1, 1)
+    edges = slide.pads[1:] == ((1, 1), (1, 1))
+    return alone and edges and math.prod(slide.size) <= _SMALL
+
+
+def _room(slide: Slide, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """The width of images, where their lines begin and end, and room for one of them."""
+    _, height, width = slide.size
+    left, right = np.ones((2, height, width), dtype)
+    left[:, 0] = right[:, -1] = 0
+    room = np.zeros((height + 2) * width + 2, dtype)
+    return np.uint64(width), left.reshape(-1), right.reshape(-1), room
+
+
+def _pitch(width: int, pads: tuple[int, int], count: int, stride: int) -> int:
+    """How long lines are laid out: what is behind one is before the next as well."""
+    return max(width + max(pads), (count - 1) * stride + 1)
+
+
 def _sums(
     x: Array, weight: Array, bias: Array, groups: int, spread: int, slide: Slide
 ) -> Array | None:
@@ -53,12 +81,17 @@ def _sums(
     (height, width), (kh, kw), counts = x.shape[-2:], slide.window[1:], slide.counts[1:]
     (top, below), (left, behind) = slide.pads[1:]
     stride, each, part = slide.stride[1], len(weight) // groups, weight.shape[1]
+    if spread == 1 and _fits_each(slide, part, each):
+        out, flat = np.empty(x.shape, x.dtype), weight.reshape(-1)
+        given = bias, np.uint64(groups), *_room(slide, x.dtype)
+        found = each_sums(x.reshape(-1), flat, *given, out.reshape(-1))
+        return out if found == 0 else None
     rows = top + (height - 1) * spread + 1 + below
-    pitch = left + (width - 1) * spread + 1 + behind
+    pitch = _pitch((width - 1) * spread + 1, (left, behind), counts[1], stride)
     out = np.empty((len(x), groups, each, *counts), x.dtype)
     sizes = (part, _outs(each), kh, kw, top, left, spread, spread, stride, rows, pitch)
-    room = np.zeros(part * rows * pitch + 16, x.dtype)
-    sums = np.zeros(4 * (counts[0] * pitch + 8), x.dtype)
+    room = np.zeros(part * rows * pitch + 32, x.dtype)
+    sums = np.zeros(4 * (counts[0] * pitch + 16), x.dtype)
     images = x.reshape(*x.shape[:2], height, width)
     where = map(np.uint64, sizes)
     found = row_sums(images, _filled(weight, groups), bias, *where, room, sums, out)
@@ -90,10 +123,17 @@ def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
     (height, width), (kh, kw), counts = x.shape[-2:], slide.window[1:], slide.counts[1:]
     (top, below), (left, behind) = slide.pads[1:]
     each, part = g.shape[1] // groups, x.shape[1] // groups
-    outs, rows, pitch = _fours(each), top + height + below, left + width + behind
-    sizes = (part, outs, kh, kw, top, left, slide.stride[1], rows, pitch)
-    room = np.zeros(part * rows * pitch + 16, x.dtype)
-    others = np.zeros(outs * counts[0] * pitch + 16, x.dtype)
+    if _fits_each(slide, part, each):
+        slopes = np.zeros(9 * groups, x.dtype)
+        given = np.uint64(groups), *_room(slide, x.dtype)
+        each_slopes(x.reshape(-1), g.reshape(-1), *given, slopes)
+        return slopes.reshape(groups, 1, *slide.window)
+    outs, rows = _fours(each), top + height + below
+    pitch = _pitch(width, (left, behind), counts[1], slide.stride[1])
+    lines = counts[0] + 16 // pitch + 1
+    sizes = (part, outs, kh, kw, top, left, slide.stride[1], rows, pitch, lines)
+    room = np.zeros(part * rows * pitch + 32, x.dtype)
+    others = np.zeros(outs * lines * pitch, x.dtype)
     total = np.zeros((groups, outs, part * kh * kw), x.dtype)
     images = x.reshape(*x.shape[:2], height, width)
     parts = g.reshape(*g.shape[:2], *counts)

@@ -44,7 +44,16 @@ def check_rows(seed):
     pads = tuple(tuple(map(int, rng.integers(0, k + 2, 2))) for k in window)
     size = [k + int(rng.integers(0, 12)) for k in window]
     part, each, groups = (int(rng.integers(1, most)) for most in (4, 7, 4))
-    x, weight, bias, g, slide = case(seed, size, window, stride, pads, part, each, groups)
+    compare_rows(*case(seed, size, window, stride, pads, part, each, groups), groups)
+
+
+def check_each(seed):
+    rng = np.random.default_rng(seed)
+    size, groups = [int(n) for n in rng.integers(1, 20, 2)], int(rng.integers(1, 6))
+    compare_rows(*case(seed, size, 3, 1, ((1, 1), (1, 1)), 1, 1, groups), groups)
+
+
+def compare_rows(x, weight, bias, g, slide, groups):
     assert convolving_by_rows.fits_rows(slide)
     close(
         convolving_by_rows.convolve_by_rows(x, weight, bias, slide, groups),
@@ -89,6 +98,11 @@ def test_rows_are_what_products_of_matrices_are():
         check_rows(seed)
 
 
+def test_sums_of_each_channel_are_what_products_of_matrices_are():
+    for seed in range(100):
+        check_each(seed)
+
+
 def test_tiles_are_what_products_of_matrices_are():
     for seed in range(300):
         check_tiles(seed)
@@ -106,12 +120,14 @@ def test_tiles_may_be_taken_some_at_a_time(monkeypatch):
 def test_rows_and_tiles_of_thousands_of_random_convolutions():
     for seed in range(1000, 4000):
         check_rows(seed)
+        check_each(seed)
         check_tiles(seed)
 
 
 LARGE = {
     "rows": ((2, 3, 40, 33), (5, 3, 5, 5), {"padding": 2}),
     "each channel": ((2, 8, 21, 30), (8, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 8}),
+    "each channel as it lies": ((2, 8, 21, 30), (8, 1, 3, 3), {"padding": 1, "groups": 8}),
     "tiles": ((1, 32, 30, 29), (33, 32, 3, 3), {"padding": 1}),
     "matrices": ((1, 16, 20, 20), (32, 16, 3, 3), {"stride": 2}),
     "one element": ((2, 16, 20, 20), (8, 16, 1, 1), {}),
@@ -203,4 +219,4 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
     with ops.use_kernels():
         for shape, filters, options in LARGE.values():
             ops.conv2d(np.ones(shape), np.ones(filters), **options)
-    assert taken == ["convolve_by_rows", "convolve_by_rows", "convolve_by_tiles"]
+    assert taken == ["convolve_by_rows"] * 3 + ["convolve_by_tiles"]
