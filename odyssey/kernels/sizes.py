@@ -63,7 +63,7 @@ SIZES: Mapping[str, int] = MappingProxyType(
         "sigmoid": 1 << 15,
         "silu": 1 << 14,
         "softplus": 1 << 15,
-        # Elements that a step updates together, times its calls of NumPy: 0.3 to 0.8 of its time.
+        # Elements that a step updates, times its calls of NumPy: 0.2 to 0.8 of its time.
         # A step of SGD of 100,000, in cache, gains nothing beside the products of its network.
         OPTIMIZER_STEP: 500_000,
         # 0.3 to 0.4 of it.

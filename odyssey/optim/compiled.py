@@ -58,11 +58,18 @@ def update({parameters}):
 
 
 def compiled_update(
-    program: Program, arrays: Mapping[str, Array], steps: Array
+    program: Program, arrays: Mapping[str, Array], steps: Array, size: int
 ) -> CompiledUpdate | None:
-    """The update of arrays by one loop, where they are large; None where NumPy is to do it."""
+    """The update of arrays by one loop, in large steps; None where NumPy is to do it.
+
+    Args:
+        program: What to call.
+        arrays: See ``CompiledUpdate``.
+        steps: Likewise.
+        size: How many elements a step of the optimizer updates.
+    """
     p = arrays["p"]
-    work = p.size * len(program.calls)
+    work = size * len(program.calls)
     if p.dtype.char not in "fd" or work < SIZES[OPTIMIZER_STEP] * FACTOR[0] or is_brief():
         return None
     try:

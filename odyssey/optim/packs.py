@@ -182,7 +182,8 @@ class Pack:
         if len(self.params) > 1:
             arrays["g"] = self.grads[here]
         steps = self.steps[j or 0 :][:1].reshape(())
-        made = compiled_update(program, arrays, steps)
+        size = sum([p.size for p in self.group.params])
+        made = compiled_update(program, arrays, steps, size)
         update = made or Update(program, arrays, self._scratch, steps, self.block)
         update.settle(self.group._settings["learning_rate"])
         return update

@@ -12,6 +12,7 @@ import odyssey as od
 from odyssey import Variable, ops, optim
 from odyssey.graph.graph import Instruction, Ref
 from odyssey.graph.lifetimes import last_uses, needed
+from odyssey.optim.compiled import compiled_update
 from odyssey.optim.deriving import derive
 from odyssey.spec import Spec
 from support.faults import FAULTS, RAISED
@@ -444,3 +445,22 @@ def test_a_compiled_step_of_a_large_pack_has_the_bits_of_numpy(case, dtype):
         found.append([p.numpy() for p in leaves])
     for got, wanted in zip(*found, strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba compiles the loops")
+@pytest.mark.parametrize(("count", "compiled"), [(20, True), (2, False)])
+def test_steps_are_compiled_where_their_parameters_are_large_together(monkeypatch, count, compiled):
+    made = []
+
+    def noted(*given):
+        made.append(compiled_update(*given))
+        return made[-1]
+
+    monkeypatch.setattr("odyssey.optim.packs.compiled_update", noted)
+    leaves = [Variable(np.zeros(20_000), requires_grad=True) for _ in range(count)]
+    optimizer = optim.SGD(leaves, 0.1, momentum=0.9)
+    for p in leaves:
+        p.grad = np.ones(p.shape)
+    optimizer.step()
+    assert [update is not None for update in made] == [compiled] * count
+    assert all((p.numpy() == -0.1).all() for p in leaves)
