@@ -148,7 +148,7 @@ def _machine_of(value: Any) -> Any:
 
 
 class ByDtype:
-    """A function of one number that is one loop for float32 and another for float64."""
+    """A function of one number that is one loop for 32 bits and another for 64."""
 
     def __init__(self, name: str, of_dtype: Callable[[np.dtype[Any]], Loop]) -> None:
         self.name = name
@@ -166,13 +166,12 @@ class ByDtype:
         """A function that numba knows, for both dtypes."""
         if self._stub is None:
             both = [self.of_dtype(np.dtype(kind)).machine(cache=False) for kind in "fd"]
-            single = numba_module("types").float32
 
             def stub(x):  # type: ignore[no-untyped-def]
                 pass
 
             def typed(x):  # type: ignore[no-untyped-def]  # numba wants what it names, and no more
-                function = both[0] if x == single else both[1]
+                function = both[0] if x.bitwidth == 32 else both[1]
                 return lambda x: function(x)
 
             options = {"forceinline": True}

@@ -10,11 +10,13 @@ Sums are taken in several parts, in an order that depends on the number of colum
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from odyssey.kernels.elementary import exp, log
-from odyssey.kernels.loops import loop
-from odyssey.kernels.scalars import select
+from odyssey.kernels.loops import ByDtype, Loop, loop
 
 __all__ = [
     "cross_entropy_rows",
@@ -25,26 +27,40 @@ __all__ = [
 ]
 
 
+@lru_cache(maxsize=2)
+def _keys(dtype: np.dtype[Any]) -> tuple[Loop, Loop]:
+    """What makes numbers integers in their order, and what makes these numbers again.
+
+    A positive NaN is the largest, a negative one the smallest. LLVM vectorizes the search for the
+    largest integer, but not that for the largest number, whose NaN it must heed.
+    """
+    number: Any
+    whole: Any
+    number, whole = (np.float32, np.int32) if dtype.char == "f" else (np.float64, np.int64)
+    sign, others = whole(8 * dtype.itemsize - 1), whole(np.iinfo(whole).max)
+
+    def key(x: Any) -> Any:
+        bits = number(x).view(whole)
+        return whole(bits ^ (whole(bits >> sign) & others))
+
+    def of_key(k: Any) -> Any:
+        return whole(k ^ (whole(k >> sign) & others)).view(number)
+
+    return Loop(key), Loop(of_key)  # type: ignore[arg-type]
+
+
+_key = ByDtype("key", lambda dtype: _keys(dtype)[0])
+_of_key = ByDtype("of_key", lambda dtype: _keys(dtype)[1])
+
+
 @loop
 def _largest(x: Any, row: Any) -> Any:
-    """The largest element of a row, NaN left out; eight at a time, as LLVM alone does not."""
-    low = x.dtype.type(-math.inf)
-    a, b, c, d, e, f, g, h = low, low, low, low, low, low, low, low
-    for k in range(x.shape[1] // 8):
-        j = 8 * k
-        a = select(x[row, j] > a, x[row, j], a)
-        b = select(x[row, j + 1] > b, x[row, j + 1], b)
-        c = select(x[row, j + 2] > c, x[row, j + 2], c)
-        d = select(x[row, j + 3] > d, x[row, j + 3], d)
-        e = select(x[row, j + 4] > e, x[row, j + 4], e)
-        f = select(x[row, j + 5] > f, x[row, j + 5], f)
-        g = select(x[row, j + 6] > g, x[row, j + 6], g)
-        h = select(x[row, j + 7] > h, x[row, j + 7], h)
-    for j in range(x.shape[1] // 8 * 8, x.shape[1]):
-        a = select(x[row, j] > a, x[row, j], a)
-    a, c, e, g = select(b > a, b, a), select(d > c, d, c), select(f > e, f, e), select(h > g, h, g)
-    a, e = select(c > a, c, a), select(g > e, g, e)
-    return select(e > a, e, a)
+    """The largest element of a row; in one with a NaN, that or another."""
+    best = _key(x.dtype.type(-math.inf))
+    for j in range(x.shape[1]):
+        k = _key(x[row, j])
+        best = max(best, k)
+    return _of_key(best)
 
 
 # Only sums may go in another order, and so are functions of their own: of ``(x - largest) - shift``
