@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
 from odyssey.compiler import Dim, compile, get_threads, set_threads
+from odyssey.devices.heap import keep_freed_memory
 from odyssey.ops import no_grad, op
 from odyssey.ops.draws.generator import Generator
 from odyssey.saving import load, save
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 optim.scipy_objective = objective.scipy_objective
+
+keep_freed_memory()
+del keep_freed_memory
 
 __all__ = [
     "Dim",
