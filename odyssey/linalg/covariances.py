@@ -8,14 +8,16 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
-from odyssey.errors import ShapeError
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
-from odyssey.ops.elementwise.choice import clip
+from odyssey.ops.elementwise.choice import clip, equal, greater, less, logical_not, where
 from odyssey.ops.elementwise.complex_numbers import conj, imag, real
 from odyssey.ops.elementwise.elementary import sqrt
+from odyssey.ops.elementwise.rounding import rint
 from odyssey.ops.folds.moments import average
 from odyssey.ops.folds.reductions import sum
+from odyssey.ops.structure.demands import demanded
 from odyssey.ops.structure.diagonals import diag
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squeeze
@@ -59,10 +61,17 @@ def _freedom(bias: bool, ddof: int | None) -> int:
     return whole("cov", "ddof", ddof)
 
 
-def _counts(who: str, name: str, weights: Any, n: int) -> Any:
+def _counts(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
     w = _array(who, name, weights)
     if w.shape != (n,):
         raise ShapeError(f"{who}: {name} has shape {w.shape}; pass one for each, {n} of them")
+    if w.dtype.kind == "c":
+        raise DTypeError(f"{who}: {name} is of {w.dtype}; pass real numbers")
+    fine = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN goes on, as in NumPy
+    w = demanded(w, fine, f"{who}: {name} has a number below 0; pass none", tape=tape)
+    if name == "fweights" and w.dtype.kind == "f":
+        message = f"{who}: fweights are counts, and not all are whole; pass them as aweights"
+        w = demanded(w, equal(w, rint(w, tape=tape), tape=tape), message, tape=tape)
     return w
 
 
@@ -74,7 +83,13 @@ def _counts(who: str, name: str, weights: Any, n: int) -> Any:
         sample((2, 4), fweights=np.array([1, 2, 1, 3])),
         sample((2, 4), fweights=np.array([1, 2, 1, 3]), aweights=np.array([0.5, 1.0, 2.0, 0.25])),
     ],
-    rejects=[*_NO_COVARIANCE, reject((2, 3), aweights=np.ones(2), match="one for each")],
+    rejects=[
+        *_NO_COVARIANCE,
+        reject((2, 3), aweights=np.ones(2), match="one for each"),
+        reject((2, 3), aweights=np.array([1, -2, 1]), error=OdysseyError, match="below 0"),
+        reject((2, 3), fweights=np.array([1, -2, 1]), error=OdysseyError, match="below 0"),
+        reject((2, 3), fweights=np.array([1.0, 0.5, 1.0]), error=OdysseyError, match="as aweights"),
+    ],
 )
 def cov(
     m: Any,
@@ -104,7 +119,8 @@ def cov(
         variable its variance.
 
     Raises:
-        ShapeError: for more than two axes, or other numbers of observations.
+        ShapeError: for more than two axes, or other numbers of observations. OdysseyError: for
+            weights below 0, and for counts that are not whole.
 
     >>> cov(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 7.0]]))
     array([[1.        , 2.5       ],
@@ -118,11 +134,11 @@ def cov(
         x = concatenate([x, more], axis=0, tape=tape)
     n = x.shape[1]
     left: Any = _freedom(bias, ddof)
-    w = None if fweights is None else _counts("cov", "fweights", fweights, n)
+    w = None if fweights is None else _counts("cov", "fweights", fweights, n, tape)
     if aweights is None:
         left = (n if w is None else sum(w, tape=tape)) - left
     else:
-        a = _counts("cov", "aweights", aweights, n)
+        a = _counts("cov", "aweights", aweights, n, tape)
         w = a if w is None else mul(w, a, tape=tape)
         total = sum(w, tape=tape)
         lost = div(sum(mul(w, a, tape=tape), tape=tape), total, tape=tape)
@@ -138,7 +154,9 @@ def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
     if x.dtype.kind == "c":
         turned = conj(turned, tape=tape)
     found = matmul(x, turned, tape=tape)
-    if not isinstance(left, (Value, Symbol)) and left <= 0:  # no degree of freedom is left
+    if isinstance(left, (Value, Symbol)):
+        left = where(greater(left, 0, tape=tape), left, 0.0, tape=tape)
+    elif left <= 0:  # no degree of freedom is left
         left = 0.0
     return div(found, left, tape=tape)
 

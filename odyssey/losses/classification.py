@@ -10,7 +10,6 @@ from odyssey import ops
 from odyssey.checks import flag, number, whole, word
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import (
     REDUCTIONS,
     alike,
@@ -23,6 +22,7 @@ from odyssey.losses.reducing import (
     same_shape,
 )
 from odyssey.losses.targets import in_range
+from odyssey.ops.structure.demands import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 

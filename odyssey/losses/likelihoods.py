@@ -11,8 +11,8 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import alike, floating, known, reduced, same_shape
+from odyssey.ops.structure.demands import demanded
 from odyssey.table.samples import reject, sample
 
 __all__ = ["gaussian_nll", "poisson_nll"]

@@ -10,7 +10,6 @@ from odyssey import ops
 from odyssey.checks import number, shown, whole
 from odyssey.errors import OdysseyError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import (
     alike,
     arrays,
@@ -20,6 +19,7 @@ from odyssey.losses.reducing import (
     reduced,
     same_shape,
 )
+from odyssey.ops.structure.demands import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 

@@ -10,8 +10,8 @@ from odyssey import ops
 from odyssey.checks import flag, shown, whole
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.demands import demanded
 from odyssey.losses.reducing import arrays, floating, known, plain, reduced
+from odyssey.ops.structure.demands import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol
 

@@ -18,7 +18,6 @@ ROWS = {
     "odyssey.linalg.solving": "solve_or_nan solve inv",
     "odyssey.linalg.triangles": "triangular_solve=solve_triangular cholesky",
     "odyssey.linalg.vectors": "cross",
-    "odyssey.losses.demands": "demanded",
     "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
     "odyssey.losses.softmax_entropy": """
         softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass
@@ -88,6 +87,7 @@ ROWS = {
     "odyssey.ops.folds.scans": "cumsum prod reverse_cumsum prod_others",
     "odyssey.ops.folds.statistics": "var over_length std logsumexp",
     "odyssey.ops.structure.arrangement": "roll",
+    "odyssey.ops.structure.demands": "demanded",
     "odyssey.ops.structure.dynamic": "dynamic_slice dynamic_update_slice",
     "odyssey.ops.structure.gathering": "take add_taken take_along_axis add_along_axis",
     "odyssey.ops.structure.indexing": "getitem add_at setitem",

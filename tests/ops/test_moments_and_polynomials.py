@@ -46,6 +46,17 @@ def test_the_sum_of_the_weights_comes_in_the_shape_of_the_mean():
         ops.average(X, 1, np.array([1.0, -1.0, 0.0, 0.0, 0.0]))
 
 
+def test_weights_that_sum_to_0_are_refused_also_where_they_are_variables_and_compiled():
+    w = np.array([1.0, -1.0, 0.0])
+    with pytest.raises(OdysseyError, match=r"^average: the weights sum to 0"):
+        ops.average(X[0, :3], weights=Variable(w, requires_grad=True))
+    compiled = od.compile(lambda x, w: ops.average(x, weights=w))
+    for _ in range(3):
+        np.testing.assert_allclose(compiled(X[0, :3], w + 1), ops.average(X[0, :3], weights=w + 1))
+        with pytest.raises(OdysseyError, match=r"^average: the weights sum to 0"):
+            compiled(X[0, :3], w)
+
+
 def test_the_spread_is_shared_among_equal_largest_and_among_equal_smallest_values():
     _, (slope,) = gradients(ops.ptp, np.array([3.0, 1.0, 3.0, 2.0, 1.0, 1.0]))
     np.testing.assert_allclose(slope, [1 / 2, -1 / 3, 1 / 2, 0, -1 / 3, -1 / 3], rtol=1e-15)
@@ -96,6 +107,34 @@ def test_covariances_of_too_few_observations_are_no_numbers_as_numpys():
     with np.errstate(all="ignore"), pytest.warns(RuntimeWarning, match="Degrees of freedom"):
         wanted = np.cov(np.array([[1.0], [2.0]]))
     np.testing.assert_array_equal(ops.cov(np.array([[1.0], [2.0]])), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "match"),
+    [
+        ("fweights", np.array([1, -2, 3, 1, 1]), "fweights has a number below 0"),
+        ("aweights", np.array([1.0, 2.0, -1.0, 1.0, 1.0]), "aweights has a number below 0"),
+        ("fweights", np.array([1.0, 1.5, 3.0, 1.0, 1.0]), "not all are whole"),
+        ("aweights", np.array([1, 2, 1, 1, 1j]), "pass real numbers"),
+    ],
+    ids=["counts", "weights", "parts of an observation", "complex"],
+)
+def test_weights_of_which_there_is_no_covariance_are_refused(name, weights, match):
+    compiled = od.compile(lambda x, w: ops.cov(x, **{name: w}))
+    for call in (compiled, compiled, compiled, lambda x, w: ops.cov(x, **{name: Variable(w)})):
+        with pytest.raises(OdysseyError, match=match):
+            call(X, weights)
+
+
+@pytest.mark.parametrize("weights", [[1.0, np.nan, 3.0, 1.0, 1.0], [1.0, 2.0, 3.0, 1.0, 1.0]])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_weights_that_are_nan_or_leave_no_freedom_give_numpys_covariances(weights):
+    w = np.array(weights)
+    wanted = np.cov(X, aweights=w, ddof=5)
+    assert not np.isfinite(wanted).any()
+    np.testing.assert_array_equal(ops.cov(X, aweights=w, ddof=5), wanted)
+    leaf = Variable(w, requires_grad=True)
+    np.testing.assert_array_equal(ops.cov(X, aweights=leaf, ddof=5).numpy(), wanted)
 
 
 def test_complex_covariances_conjugate_the_second_variable():

@@ -11,7 +11,9 @@ from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
+from odyssey.ops.elementwise.choice import not_equal
 from odyssey.ops.folds.reductions import max, mean, min, sum
+from odyssey.ops.structure.demands import demanded
 from odyssey.ops.structure.shape import (
     Axes,
     astype,
@@ -72,6 +74,8 @@ def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) 
 
 # ------------------------------------------------------------------ means
 
+_NOTHING = "average: the weights sum to 0, by which a mean divides; pass others"
+
 
 @composite(
     numpy=[np.average],
@@ -131,8 +135,7 @@ def average(
     if w.dtype != dtype:
         w = astype(w, dtype, tape=tape)
     total = sum(w, axis, keepdims=keepdims, tape=tape)
-    if isinstance(total, (np.ndarray, np.generic)) and np.any(total == 0):
-        raise OdysseyError("average: the weights sum to 0, by which a mean divides; pass others")
+    total = demanded(total, not_equal(total, 0, tape=tape), _NOTHING, tape=tape)
     found = div(sum(mul(a, w, tape=tape), axis, keepdims=keepdims, tape=tape), total, tape=tape)
     if not returned:
         return found
