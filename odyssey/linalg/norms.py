@@ -24,6 +24,7 @@ from odyssey.ops.elementwise.elementary import power, sqrt
 from odyssey.ops.folds.reductions import any as any_of
 from odyssey.ops.folds.reductions import max, min, spread, sum
 from odyssey.ops.folds.statistics import over_length
+from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
@@ -46,6 +47,8 @@ def _length_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 def _length(x: Any, axis: Any, keepdims: bool) -> Any:
     x = np.asarray(x)
+    if x.dtype == np.float16:  # whose squares end at 65,504, and whose sums stop at 2048
+        return _length(x.astype(np.float32), axis, keepdims).astype(np.float16)
     if x.dtype.kind in "biu":
         x = x.astype(np.float64)
     axes = normalize_axes("euclidean_norm", axis, x.ndim)
@@ -70,14 +73,14 @@ def _length_pull(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bo
 
 
 def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    moved = sum(mul(t, _way(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else moved
+    moved = sum(mul(t, _way(wide(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
 
 
 @op(
     infer=_length_spec,
     kernel=_length,
-    equals=lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims)),
+    equals=in_single(lambda x, axis, keep: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keep))),
     canonical=folded,
     vjp={"x": _length_pull},
     jvp={"x": _length_push},
@@ -113,6 +116,9 @@ def _vector(who: str, x: Any, order: Any, axis: Any, keepdims: bool, tape: Any) 
     order = _order(who, order)
     if order == 2:
         return euclidean_norm(x, axis, keepdims=keepdims, tape=tape)
+    if x.dtype == np.float16:
+        single = astype(x, np.float32, tape=tape)
+        return astype(_vector(who, single, order, axis, keepdims, tape), np.float16, tape=tape)
     if order == 0:
         counted = astype(not_equal(x, 0, tape=tape), _length_dtype(x.dtype), tape=tape)
         return sum(counted, axis, keepdims=keepdims, tape=tape)
@@ -145,9 +151,12 @@ def _matrix(who: str, x: Any, order: Any, axes: Any, keepdims: bool, tape: Any) 
         found = (sum if empty else max if order > 0 else min)(s, -1, tape=tape)
     elif not isinstance(order, str) and order in (1, -1, math.inf, -math.inf):
         first, last = (row, column) if abs(order) == 1 else (column, row)
-        sums = sum(absolute(x, tape=tape), first, keepdims=True, tape=tape)
+        half = x.dtype == np.float16
+        sizes = absolute(astype(x, np.float32, tape=tape) if half else x, tape=tape)
+        sums = sum(sizes, first, keepdims=True, tape=tape)
         empty = order > 0 and not shape[last]
         found = (sum if empty else max if order > 0 else min)(sums, (first, last), tape=tape)
+        found = astype(found, np.float16, tape=tape) if half else found
     else:
         raise SettingError(
             f"{who}: ord={shown(order)} of a matrix; pass 1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"

@@ -92,6 +92,14 @@ def cosine_similarity(
     eps = number(who, "eps", eps, "[0, inf)")
     x1, x2 = _together(who, x1, x2, tape)
     (k,) = normalize_axes(who, axis, len(x1.shape))
+    if x1.dtype == x2.dtype == np.float16:
+        eps = float(np.maximum(eps, np.finfo(np.float16).tiny * (eps > 0)))  # slopes it can hold
+        pair = [astype(x, np.float32, tape=tape) for x in (x1, x2)]
+        return astype(_cosine(*pair, k, eps, tape), np.float16, tape=tape)
+    return _cosine(x1, x2, k, eps, tape)
+
+
+def _cosine(x1: Any, x2: Any, k: int, eps: float, tape: Any) -> Any:
     directions = []
     for x in (x1, x2):
         size = _size(x, k, tape)
@@ -151,8 +159,12 @@ def pairwise_distance(
     x1, x2 = _together(who, x1, x2, tape)
     if not x1.shape:
         raise ShapeError(f"{who}: numbers came; pass a vector or more, along the last axis")
+    half = x1.dtype == x2.dtype == np.float16  # their squares end at 65,504, their sums at 2048
+    if half:
+        x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
     apart = add(sub(x1, x2, tape=tape), eps, tape=tape)
     length = _norm(apart, p, len(apart.shape) - 1, tape)
+    length = astype(length, np.float16, tape=tape) if half else length
     return length if keepdims else squeeze(length, -1, tape=tape)
 
 

@@ -64,6 +64,10 @@ def _power_mean(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, t
     p = number(who, "p", p, "(0, inf)")
     sizes, steps, *_ = prepared(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
+    if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504
+        single = astype(x, np.float32, tape=tape)
+        found = _power_mean(who, single, p, window, stride, dims, tape)
+        return astype(found, np.float16, tape=tape)
     mean = pooled(power(x, p, tape=tape), window=sizes, stride=steps, tape=tape)
     total = mul(mean, float(math.prod(sizes)), tape=tape)
     nothing = equal(total, 0, tape=tape)

@@ -17,7 +17,7 @@ from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square
 from odyssey.ops.elementwise.elementary import power
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.padding import pad
-from odyssey.ops.structure.shape import expand_dims, moveaxis, shape_of, swapaxes
+from odyssey.ops.structure.shape import astype, expand_dims, moveaxis, shape_of, swapaxes
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -67,6 +67,10 @@ def normalize(
     eps = number("normalize", "eps", eps, "[0, inf)")
     p = number("normalize", "p", p, "[1, inf]")
     (k,) = normalize_axes("normalize", axis, len(shape_of(x)))
+    if x.dtype == np.float16:
+        single = astype(x, np.float32, tape=tape)
+        found = normalize(single, p=p, axis=axis, eps=eps, tape=tape)
+        return astype(found, np.float16, tape=tape)
     nothing = np.zeros((), x.dtype)
     turned = swapaxes(x, k, -1, tape=tape)
     length = pairwise_distance(turned, nothing, p=p, eps=0.0, keepdims=True, tape=tape)
@@ -247,6 +251,10 @@ def local_response_norm(
     ndim = len(shape_of(x))
     if ndim < 2:
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; wanted is (samples, channels, ...)")
+    if x.dtype == np.float16:  # whose squares end at 65,504
+        options = {"size": size, "alpha": alpha, "beta": beta, "k": k, "tape": tape}
+        found = local_response_norm(astype(x, np.float32, tape=tape), **options)
+        return astype(found, np.float16, tape=tape)
     squares = moveaxis(square(x, tape=tape), 1, -1, tape=tape)
     widths = [(0, 0)] * (ndim - 1) + [(size // 2, (size - 1) // 2)]
     padded = pad(squares, widths, tape=tape)

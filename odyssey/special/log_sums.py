@@ -74,7 +74,8 @@ def weighted_logsumexp(
             "weighted_logsumexp: needs real numbers; of complex ones take log(sum(b * exp(x)))"
         )
     dtype = np.result_type(np.float64 if x.dtype.kind in "biu" else x.dtype, *_dtypes(b))
-    x = x if x.dtype == dtype else astype(x, dtype, tape=tape)
+    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # sums of halves stop at 2048
+    x = x if x.dtype == single else astype(x, single, tape=tape)
     of_x, of_b = shape_of(x), shape_of(b)
     try:
         shape = np.broadcast_shapes(of_x, of_b)
@@ -94,10 +95,11 @@ def weighted_logsumexp(
     terms = mul(b, exp(away, tape=tape), tape=tape)
     total = sum(terms, axis, keepdims=keepdims, tape=tape)
     top = reshape(top, shape_of(total), tape=tape) if shape_of(top) else top
-    if not return_sign:
-        return add(log(total, tape=tape), top, tape=tape)
-    size = log(absolute(total, tape=tape), tape=tape)
-    return add(size, top, tape=tape), sign(total, tape=tape)
+    size = log(absolute(total, tape=tape) if return_sign else total, tape=tape)
+    found = [add(size, top, tape=tape), *([sign(total, tape=tape)] if return_sign else [])]
+    if single != dtype:
+        found = [astype(part, dtype, tape=tape) for part in found]
+    return tuple(found) if return_sign else found[0]
 
 
 publish(globals())

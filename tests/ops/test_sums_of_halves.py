@@ -27,6 +27,21 @@ CALLS = {
     "masked mean": lambda x: np.mean(Variable(x), 0, where=np.ones((MANY, 2), bool)).numpy(),
 }
 
+LONG = {
+    "var": lambda x: ops.var(x, 0),
+    "std": lambda x: ops.std(x + x.T[:1].T, 0),
+    "norm": lambda x: ops.norm(x, axis=0),
+    "cubic norm": lambda x: ops.vector_norm(x, axis=0, ord=3),
+    "sum of sizes": lambda x: ops.norm(x[:9000], 1),
+    "average": lambda x: ops.average(x, 0, weights=x[:, 1]),
+    "normalize": lambda x: ops.normalize(x, axis=0) * 100,
+    "pairwise_distance": lambda x: ops.pairwise_distance(x.T, x.T * 0),
+    "cosine_similarity": lambda x: ops.cosine_similarity(x, x.T[::-1].T, axis=0),
+    "logcumsumexp": lambda x: ops.logcumsumexp(x, 0)[-1],
+    "weighted logsumexp": lambda x: ops.logsumexp(x, 0, b=x),
+}
+CALLS |= LONG
+
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_many_halves_sum_up_to_is_what_doubles_give_compiled_too(call):
@@ -35,6 +50,58 @@ def test_what_many_halves_sum_up_to_is_what_doubles_give_compiled_too(call):
     for found in (call(X), *[compiled(X) for _ in range(3)]):
         assert found.dtype == np.float16
         np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("call", LONG.values(), ids=LONG)
+def test_so_are_its_gradients_and_tangents(call):
+    def both(x):
+        out, pull = od.vjp(call, x)
+        _, moved = od.jvp(call, (x,), (np.ones_like(x),))
+        return pull(np.ones(out.shape, out.dtype))[0], moved
+
+    x = X[:5000]
+    compiled = od.compile(both)
+    for found in (both(x), *[compiled(x) for _ in range(2)]):
+        for got, want in zip(found, both(x.astype(np.float64)), strict=True):
+            assert got.dtype == np.float16
+            size = np.abs(want).max()
+            np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-2, atol=2e-2 * size)
+
+
+BIG = np.array([[300.0, -400.0]], np.float16)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ops.norm(x),
+        lambda x: ops.norm(x, axis=1),
+        lambda x: ops.vector_norm(x, ord=3),
+        lambda x: ops.var(x * 0.7),
+        lambda x: ops.std(x, 1),
+        lambda x: ops.normalize(x * 100),
+        lambda x: ops.lp_pool1d(abs(x), p=3, window=2),
+        lambda x: ops.local_response_norm(x, size=2),
+        lambda x: ops.pairwise_distance(x, x * 0, p=4),
+    ],
+    ids=[
+        "norm",
+        "rows",
+        "cubic",
+        "var",
+        "std",
+        "normalize",
+        "lp_pool",
+        "local_response",
+        "distance",
+    ],
+)
+def test_what_holds_squares_beyond_half_precision_on_its_way_is_what_doubles_give(call):
+    compiled = od.compile(call)
+    for found in (call(BIG), *[compiled(BIG) for _ in range(3)]):
+        assert found.dtype == np.float16
+        wanted = call(BIG.astype(np.float64))
+        np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=2e-3)
 
 
 def test_a_mean_of_large_halves_is_one_of_them_compiled():

@@ -132,11 +132,15 @@ def average(
         return found, np.full(found.shape, size, found.dtype)
     w = _weights(a, axis, _array("average", "weights", weights), tape)
     dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
-    if w.dtype != dtype:
-        w = astype(w, dtype, tape=tape)
+    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # sums of halves stop at 2048
+    if w.dtype != single:
+        w = astype(w, single, tape=tape)
     total = sum(w, axis, keepdims=keepdims, tape=tape)
     total = demanded(total, not_equal(total, 0, tape=tape), _NOTHING, tape=tape)
     found = div(sum(mul(a, w, tape=tape), axis, keepdims=keepdims, tape=tape), total, tape=tape)
+    if single != dtype:
+        found = astype(found, dtype, tape=tape)
+        total = astype(total, dtype, tape=tape) if returned else total
     if not returned:
         return found
     return found, total if total.shape == found.shape else broadcast_to(total, found.shape)

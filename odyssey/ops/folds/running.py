@@ -19,6 +19,7 @@ from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.precision import halved, wide
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
@@ -196,7 +197,16 @@ def _log_sums(x: Any, axis: int) -> Any:
     normalize_axes("logcumsumexp", axis, x.ndim)
     if x.dtype.kind in "biu":
         x = x.astype(floating(x.dtype))
+    if x.dtype == np.float16:  # in which a sum of many does not grow by one of them
+        return np.logaddexp.accumulate(x.astype(np.float32), axis).astype(np.float16)
     return np.logaddexp.accumulate(x, axis)
+
+
+def _native_log_sums(build: Any, x: Any, axis: int) -> Any:
+    dtype = floating(x.dtype)
+    single = np.dtype(np.float32) if dtype == np.float16 else dtype
+    sums = build.scan(_log_of_two, build.cast(x, single), axis=axis)
+    return sums if single == dtype else build.cast(sums, dtype)
 
 
 def _log_of_two(x: Any, y: Any) -> Any:
@@ -226,13 +236,14 @@ def _weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
 
 
 def _pull(g: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _weights(x, out, axis)
-    return mul(own, linear_recurrence(g, kept, axis=axis, reverse=True))
+    own, kept = _weights(wide(x), wide(out), axis)
+    slope = mul(own, linear_recurrence(wide(g), kept, axis=axis, reverse=True))
+    return halved(slope, out.dtype)
 
 
 def _push(t: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _weights(x, out, axis)
-    return linear_recurrence(mul(t, own), kept, axis=axis)
+    own, kept = _weights(wide(x), wide(out), axis)
+    return halved(linear_recurrence(mul(t, own), kept, axis=axis), out.dtype)
 
 
 def _log_sums_spec(x: Spec, axis: int) -> Spec:
@@ -243,9 +254,7 @@ def _log_sums_spec(x: Spec, axis: int) -> Spec:
 @op(
     real=True,
     primitive="scan",
-    native=lambda build, x, axis: build.scan(
-        _log_of_two, build.cast(x, floating(x.dtype)), axis=axis
-    ),
+    native=_native_log_sums,
     kernel=_log_sums,
     canonical=_place,
     infer=_log_sums_spec,

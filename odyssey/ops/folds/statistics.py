@@ -16,7 +16,7 @@ from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp, exp2, log, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
 from odyssey.ops.folds.reductions import count, max, mean, spread, sum
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
@@ -85,8 +85,8 @@ def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bo
 
 
 def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    moved = sum(mul(t, _pull_of_var(x, axis, ddof)), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else moved
+    moved = sum(mul(t, _pull_of_var(wide(x), axis, ddof)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
 
 
 _MOMENTS = (
@@ -106,12 +106,14 @@ def _mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
+    if getattr(x, "dtype", None) == np.float16:  # whose squares end at 65,504, and sums at 2048
+        return np.var(x, axis, np.float32, ddof=ddof, keepdims=keepdims).astype(np.float16)
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
 @op(
     kernel=_var,
-    equals=lambda x, axis, ddof, keepdims, correction: _var_in_ops(x, axis, ddof, keepdims),
+    equals=in_single(lambda x, axis, ddof, keep, correction: _var_in_ops(x, axis, ddof, keep)),
     numpy=[np.var],
     prepare=_freedom("var"),
     canonical=_spelled_moment,
@@ -178,9 +180,9 @@ def _std_rule(
 def _std_forward(
     t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
+    slope = _pull_of_std(wide(x), out, x_spec, axis, ddof, keepdims)
     moved = sum(mul(t, slope), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else moved
+    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
 
 
 def root_of_variance(variance: Any, tape: Any = None) -> Any:
@@ -190,10 +192,12 @@ def root_of_variance(variance: Any, tape: Any = None) -> Any:
 
 
 def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
+    if getattr(x, "dtype", None) == np.float16:
+        return np.std(x, axis, np.float32, ddof=ddof, keepdims=keepdims).astype(np.float16)
     out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
     limits = np.finfo(out.dtype)
     low = (limits.tiny / limits.eps) ** 0.5
-    if limits.bits == 16 or not out.size or (out.min() > low and out.max() <= limits.max):
+    if not out.size or (out.min() > low and out.max() <= limits.max):
         return out
     # The squares of numbers so small or so large are 0 or infinite.
     size = np.abs(x)
@@ -204,7 +208,7 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 
 def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    if x.dtype.kind in "biu" or x.dtype == np.float16 or not count(x, axis):
+    if x.dtype.kind in "biu" or not count(x, axis):
         return sqrt(_var_in_ops(x, axis, ddof, keepdims))
     # A power of two changes no digit, and then squares are neither 0 nor infinite.
     size = sum(absolute(x), axis, keepdims=True)  # in the pass that finds the mean
@@ -223,7 +227,7 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    equals=lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims),
+    equals=in_single(lambda x, axis, ddof, keep, correction: _std_in_ops(x, axis, ddof, keep)),
     numpy=[np.std],
     prepare=_freedom("std"),
     canonical=_spelled_moment,
