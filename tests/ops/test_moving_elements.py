@@ -77,6 +77,8 @@ LINEAR = {
     "split, places": ((4, 3), lambda m, v: m.split(v, [1, 2], axis=1)[-1]),
     "split, beyond": ((4, 3), lambda m, v: m.split(v, [2, 9])[1]),
     "array_split": ((5, 3), lambda m, v: m.array_split(v, 3)[2]),
+    "array_split, the number an array": ((5, 3), lambda m, v: m.array_split(v, np.array(3))[2]),
+    "split, the places an array": ((5,), lambda m, v: m.split(v, np.array([1, 3]))[1]),
     "array_split, more than there are": ((2,), lambda m, v: m.array_split(v, 3)[2]),
     "take": ((4, 3), lambda m, v: m.take(v, PLACES)),
     "take, axis": ((4, 3), lambda m, v: m.take(v, PLACES, axis=-1)),

@@ -113,7 +113,9 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 @op(
     kernel=_var,
-    equals=in_single(lambda x, axis, ddof, keep, correction: _var_in_ops(x, axis, ddof, keep)),
+    equals=in_single(
+        lambda x, axis, ddof, keepdims, correction: _var_in_ops(x, axis, ddof, keepdims)
+    ),
     numpy=[np.var],
     prepare=_freedom("var"),
     canonical=_spelled_moment,
@@ -227,7 +229,9 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    equals=in_single(lambda x, axis, ddof, keep, correction: _std_in_ops(x, axis, ddof, keep)),
+    equals=in_single(
+        lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
+    ),
     numpy=[np.std],
     prepare=_freedom("std"),
     canonical=_spelled_moment,

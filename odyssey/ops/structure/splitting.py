@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from odyssey.checks import whole
 from odyssey.devices.arrays import refuse
-from odyssey.errors import ShapeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import shape_of
 from odyssey.table.declare import composite, publish
@@ -27,6 +29,8 @@ from odyssey.table.shape_rules import normalize_axes
     ],
     rejects=[
         reject((3,), indices_or_sections=0, match="0 parts"),
+        reject((3,), indices_or_sections=1.5, error=DTypeError, match="not a whole number"),
+        reject((3,), indices_or_sections=[1, 1.5], error=DTypeError, match="1.5 is not a whole"),
         reject((), indices_or_sections=1, match="does not fit"),
     ],
 )
@@ -50,20 +54,7 @@ def array_split(
     >>> array_split(np.arange(5), 2)
     [array([0, 1, 2]), array([3, 4])]
     """
-    shape = shape_of(ary)
-    (k,) = normalize_axes("array_split", axis, len(shape))
-    if isinstance(indices_or_sections, (int, np.integer)):
-        parts = int(indices_or_sections)
-        if parts < 1:
-            raise ShapeError(f"array_split: {parts} parts came; at least one is needed")
-        each, longer = divmod(shape[k], parts)
-        cuts = list(accumulate([each + 1] * longer + [each] * (parts - longer)))[:-1]
-    else:
-        refuse("array_split", "indices_or_sections", indices_or_sections)
-        cuts = [int(cut) for cut in indices_or_sections]
-    ends = zip([0, *cuts], [*cuts, shape[k]], strict=True)
-    keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
-    return [getitem(ary, key, tape=tape) for key in keys]
+    return _parts("array_split", ary, indices_or_sections, axis, False, tape)
 
 
 @composite(
@@ -73,7 +64,10 @@ def array_split(
         sample((2, 3), indices_or_sections=[1, -1, 9], axis=1),
         sample((0,), indices_or_sections=1),
     ],
-    rejects=[reject((3,), indices_or_sections=2, match="not 2 equal parts")],
+    rejects=[
+        reject((3,), indices_or_sections=2, match="not 2 equal parts"),
+        reject((3,), indices_or_sections="ab", error=DTypeError, match="is not a whole number"),
+    ],
 )
 def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None) -> list[Any]:
     """The array in parts along an axis: so many equal ones, or cut at given places.
@@ -93,15 +87,34 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0, *, tape: Any = None
     >>> split(np.arange(6), [1, 4])
     [array([0]), array([1, 2, 3]), array([4, 5])]
     """
-    if isinstance(indices_or_sections, (int, np.integer)):
-        shape = shape_of(ary)
-        (k,) = normalize_axes("split", axis, len(shape))
-        if indices_or_sections < 1 or shape[k] % indices_or_sections:
+    return _parts("split", ary, indices_or_sections, axis, True, tape)
+
+
+def _parts(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) -> list[Any]:
+    shape = shape_of(ary)
+    (k,) = normalize_axes(who, axis, len(shape))
+    places = _places(who, given)
+    if isinstance(places, int):
+        if equal and (places < 1 or shape[k] % places):
             raise ShapeError(
-                f"split: axis {axis} of {shape} has length {shape[k]}, which is not "
-                f"{indices_or_sections} equal parts; array_split makes unequal ones"
+                f"{who}: axis {axis} of {shape} has length {shape[k]}, which is not "
+                f"{places} equal parts; array_split makes unequal ones"
             )
-    return array_split(ary, indices_or_sections, axis, tape=tape)
+        if places < 1:
+            raise ShapeError(f"{who}: {places} parts came; at least one is needed")
+        each, longer = divmod(shape[k], places)
+        places = list(accumulate([each + 1] * longer + [each] * (places - longer)))[:-1]
+    ends = zip([0, *places], [*places, shape[k]], strict=True)
+    keys = [(slice(None),) * k + (slice(start, end),) for start, end in ends]
+    return [getitem(ary, key, tape=tape) for key in keys]
+
+
+def _places(who: str, given: Any) -> int | list[int]:
+    """The number of parts, or the places to cut at."""
+    refuse(who, "indices_or_sections", given)
+    if isinstance(given, Iterable) and getattr(given, "shape", True) != ():
+        return [whole(who, "a place in indices_or_sections", place) for place in given]
+    return whole(who, "indices_or_sections", given)
 
 
 _UNSTACK = [np.unstack] if hasattr(np, "unstack") else []  # from NumPy 2.1 on
@@ -138,7 +151,7 @@ def _apart(who: str, ary: Any, places: Any, axis: int, least: int, tape: Any) ->
             f"{who}: needs {least} axes or more, ary has shape {shape}; "
             "split cuts along any axis that is there"
         )
-    return split(ary, places, axis, tape=tape)
+    return _parts(who, ary, places, axis, True, tape)
 
 
 @composite(
