@@ -14,12 +14,12 @@ from odyssey.linalg.matrices import regular
 from odyssey.linalg.products import matmul
 from odyssey.linalg.solving import inv
 from odyssey.ops.elementwise.complex_numbers import conj
+from odyssey.ops.structure.creation import full_like
 from odyssey.ops.structure.diagonals import _places
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.padding import pad
 from odyssey.ops.structure.shape import (
-    broadcast_to,
     expand_dims,
     identity,
     matrix_transpose,
@@ -141,7 +141,7 @@ def matrix_power(a: Any, n: int, *, tape: Any = None) -> Any:
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"matrix_power: a has shape {shape}; wanted are square matrices")
     if n == 0:
-        return broadcast_to(np.eye(shape[-1], dtype=a.dtype), shape, tape=tape)
+        return full_like(a, np.eye(shape[-1]))
     base, left = (inv(a, tape=tape), -n) if n < 0 else (a, n)
     if left == 1:
         return base if n < 0 else identity(a, tape=tape)
