@@ -94,8 +94,8 @@ def cosine_similarity(
     (k,) = normalize_axes(who, axis, len(x1.shape))
     if x1.dtype == x2.dtype == np.float16:
         eps = float(np.maximum(eps, np.finfo(np.float16).tiny * (eps > 0)))  # slopes it can hold
-        pair = [astype(x, np.float32, tape=tape) for x in (x1, x2)]
-        return astype(_cosine(*pair, k, eps, tape), np.float16, tape=tape)
+        x1, x2 = (astype(x, np.float32, tape=tape) for x in (x1, x2))
+        return astype(_cosine(x1, x2, k, eps, tape), np.float16, tape=tape)
     return _cosine(x1, x2, k, eps, tape)
 
 
