@@ -8,6 +8,7 @@ is chosen when it runs. They have the names and the meaning of JAX's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import CellType, FunctionType
@@ -159,6 +160,8 @@ def _length(xs: Any, length: Any) -> int:
     """The number of steps of a scan."""
     if length is not None:
         length = whole("scan", "length", length, 0)
+        if length > sys.maxsize:
+            raise ShapeError(f"scan: length={shown(length)}; no range is as long")
     found, first = length, "length"
     for path, leaf in paths(xs, "xs"):
         if leaf is None:

@@ -269,6 +269,7 @@ def changing(after):
         (lambda: od.scan(cell(W), START, [1.0, 2.0]), DTypeError, r"xs\[0\] is a float"),
         (lambda: od.scan(cell(W), START, XS, -1), SettingError, "at least 0"),
         (lambda: od.scan(cell(W), START, XS, 2.5), DTypeError, "whole number"),
+        (lambda: od.scan(cell(W), START, None, 10**5000), ShapeError, "no range is as long"),
         (lambda: od.scan(cell(W), START, XS, None, "no"), DTypeError, "not a flag"),
         (lambda: od.scan(None, START, XS), DTypeError, "cannot be called"),
         (lambda: od.cond(np.zeros(2), abs, abs, 1), ShapeError, "must be a scalar"),
