@@ -13,6 +13,7 @@ from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure import shape
+from odyssey.spec import Spec
 from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
@@ -306,6 +307,10 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
                 f"np.{row.name}: {operand.dtype} does not cast to dtype={dtype}; "
                 "use astype, which may lose more"
             )
+    made = row.infer(*(Spec(operand.shape, dtype) for operand in operands)).dtype
+    if made != dtype:
+        what = f"np.{row.name}: dtype={dtype}, of which it makes {made}"
+        raise DTypeError(f"{what}; pass a dtype of its results, or cast them")
     return row.call(*[shape.astype(operand, dtype) for operand in operands])
 
 

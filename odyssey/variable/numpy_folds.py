@@ -49,12 +49,11 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
     left_out, join = FOLDS[func]
     x = given.pop("a")
     x = x if hasattr(x, "dtype") else as_array(who, "the operand", x)
-    mask, initial = given.pop("where", None), given.pop("initial", None)
     if "out" in given:
         raise DTypeError(f"{who}: out= is refused; a result is a value of its own")
-    if given.get("dtype") is not None:
-        x = shape.astype(x, given["dtype"])
-    given.pop("dtype", None)
+    if (dtype := given.pop("dtype", None)) is not None:
+        return _made_in(dtype, who, func, op, {**given, "a": x})
+    mask, initial = given.pop("where", None), given.pop("initial", None)
     if mask is not None:
         mask = mask if isinstance(mask, Value) else as_array(who, "where", mask)
         _check_mask(who, mask, x)
@@ -85,6 +84,22 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
     if initial is None or join is None:
         return result
     return join(result, _beginning(who, initial, result.dtype))
+
+
+def _made_in(dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """A fold of numbers that are cast, with a result of their dtype as NumPy's: sums widen else."""
+    x = shape.astype(given["a"], dtype)
+    dtype = x.dtype
+    if func in (np.mean, np.var, np.std) and dtype.kind in "biu":
+        what = f"{who}: dtype={dtype} holds no fractions"
+        raise DTypeError(f"{what}; pass a floating dtype, or cast the result")
+    if func in (np.var, np.std) and dtype.kind != "c" and given["a"].dtype.kind == "c":
+        what = f"{who}: dtype={dtype} loses the imaginary parts of {given['a'].dtype}"
+        raise DTypeError(f"{what}; pass a complex dtype, or cast the result")
+    if given.get("initial") is not None:
+        given["initial"] = _beginning(who, given["initial"], dtype)
+    result = fold(who, func, op, {**given, "a": x})
+    return result if result.dtype == dtype else shape.astype(result, dtype)
 
 
 def _beginning(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:

@@ -31,6 +31,17 @@ def test_each_mode_is_numpys_on_numbers_and_integers(mode, widths):
         np.testing.assert_allclose(got, wanted, rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize("ends", [3, -5, 2.5, (1, 250), 300], ids=str)
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.uint64, np.float16, np.float32])
+def test_a_ramp_is_numpys_also_where_differences_lie_outside_of_the_dtype(dtype, ends):
+    x = np.array([0, 5, 100, 1], dtype)
+    wanted = np.pad(x, (3, 9), "linear_ramp", end_values=ends)
+    np.testing.assert_array_equal(ops.pad(x, (3, 9), "linear_ramp", end_values=ends), wanted)
+    step = od.compile(lambda v: np.pad(v, (3, 9), "linear_ramp", end_values=ends))
+    for _ in range(3):
+        np.testing.assert_array_equal(step(od.Variable(x)).numpy(), wanted)
+
+
 @pytest.mark.parametrize("mode", CASES)
 def test_each_mode_is_differentiable(mode):
     od.testing.check_gradients(lambda v: ops.pad(v, ((2, 1), (3, 2)), mode, **CASES[mode]), X)

@@ -1,10 +1,12 @@
 """Variables in NumPy's hands: operators, functions, indexing, and the array protocols."""
 
 import operator
+import warnings
 
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
 from support.cases import NEW_NUMPY
@@ -186,6 +188,18 @@ def test_methods_equal_numpys(method, reference):
     expected = reference(X)
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y.numpy(), expected)
+
+
+def test_a_complex_number_is_true_for_either_part():
+    x = np.array([0.0, 0.5j, 0.5, complex(0.0, np.nan)])
+    step = od.compile(lambda v: v.astype(bool))
+    for got in (Variable(x).astype(bool), step(Variable(x)), step(Variable(x))):
+        assert got.numpy().tolist() == [False, True, True, True]
+    for dtype in (bool, np.int32, np.float32, np.complex64):
+        got = Variable(x[:3]).astype(dtype).numpy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that imaginary parts are lost
+            np.testing.assert_array_equal(got, x[:3].astype(dtype), strict=True)
 
 
 @pytest.mark.parametrize(

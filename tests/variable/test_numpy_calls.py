@@ -111,6 +111,34 @@ def test_a_fold_takes_numpys_arguments_and_gives_numpys_value(call):
     np.testing.assert_allclose(got, wanted, rtol=rtol)
 
 
+@pytest.mark.parametrize("fold", [np.sum, np.prod, np.cumsum, np.cumprod], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64", "float32"])
+def test_a_fold_in_a_dtype_has_a_result_of_that_dtype(fold, dtype):
+    for x in (np.array([100, 100, 3]), np.array([True, True, False]), np.array([7.9, -2.5])):
+        wanted = np.asarray(fold(x, dtype=dtype))
+        step = od.compile(lambda v: fold(v, dtype=dtype))
+        for got in (fold(Variable(x), dtype=dtype), step(Variable(x)), step(Variable(x))):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+def test_a_sum_in_a_small_dtype_begins_with_a_number_of_it():
+    x = Variable(np.array([100, 100]))
+    wanted = np.sum(x.numpy(), dtype=np.int8, initial=5)
+    got = np.sum(x, dtype=np.int8, initial=5).numpy()
+    assert (got.dtype, got[()]) == (np.int8, wanted)
+    with pytest.raises(DTypeError, match="initial=300 came for a fold of int8"):
+        np.sum(x, dtype=np.int8, initial=300)
+
+
+def test_a_variance_in_a_complex_dtype_is_complex():
+    for where in (True, MASK):
+        wanted = np.var(X, 1, np.complex64, where=where)
+        got = np.var(Variable(X), 1, np.complex64, where=where).numpy()
+        assert got.dtype == wanted.dtype == np.complex64
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 def test_what_where_leaves_out_has_no_gradient():
     w = Variable(X, requires_grad=True)
     with GradientTape() as tape:
@@ -167,6 +195,15 @@ REFUSED = {
     "no such dtype": (lambda x: np.exp(x, dtype="nonsense"), "'nonsense'"),
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
+    "dtype of no result": (lambda x: np.sin(x > 2.0, dtype=np.int8), "dtype=int8, of which it"),
+    "division in integers": (lambda x: np.divide(x > 2.0, 1, dtype=int), "it makes float64"),
+    "absolute in complex": (lambda x: np.abs(x, dtype=complex), "it makes float64; pass"),
+    "mean in integers": (lambda x: np.mean(x, dtype=int), "dtype=int64 holds no fractions"),
+    "std in truths": (lambda x: np.std(x, 1, bool, where=MASK), "dtype=bool holds no fractions"),
+    "real var of complex": (
+        lambda x: np.var(x * 1j, dtype=float),
+        r"np\.var: dtype=float64 loses the imaginary parts of complex128",
+    ),
     "ufunc where": (lambda x: np.exp(x, where=MASK), r"np\.exp with where="),
     "concatenate dtype": (
         lambda x: np.concatenate([x, x], 0, None, dtype=np.float32),

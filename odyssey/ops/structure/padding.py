@@ -171,15 +171,16 @@ def _by_statistic(
 
 
 def _with_ramps(array: Any, k: int, width: Pair, ends: Pair, tape: Any) -> Any:
+    # In double precision, as NumPy's: a difference of integers may lie outside of their dtype.
+    dtype = np.result_type(array.dtype, np.float64)
     parts = []
     for count, end, last in zip(width, ends, (False, True), strict=True):
-        steps = np.arange(count).reshape((-1,) + (1,) * (len(array.shape) - k - 1))
-        edge = _edge(array, k, 1, last, tape)
+        upright = (-1,) + (1,) * (len(array.shape) - k - 1)
+        steps = np.arange(count, dtype=dtype).reshape(upright)
+        edge = astype(_edge(array, k, 1, last, tape), dtype, tape=tape)
         step = div(sub(edge, end, tape=tape), count or 1, tape=tape)
-        if step.dtype.kind in "fc":
-            steps = steps.astype(step.dtype)
         ramp = add(mul(steps, step, tape=tape), end, tape=tape)
-        if array.dtype.kind in "biu":
+        if array.dtype.kind in "iu":
             ramp = floor(ramp, tape=tape)
         ramp = astype(ramp, array.dtype, tape=tape)
         parts.append(flip(ramp, k, tape=tape) if last else ramp)

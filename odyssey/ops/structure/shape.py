@@ -58,7 +58,7 @@ def _astype_spec(x: Spec, dtype: Any) -> Spec:
 def astype(x: Any, /, dtype: Any) -> Any:
     """The same numbers in another ``dtype``; complex to real keeps the real part."""
     x, dtype = np.asarray(x), native_dtype(dtype)
-    if x.dtype.kind == "c" and dtype.kind != "c":
+    if x.dtype.kind == "c" and dtype.kind not in "cb":  # a number is true for either part
         x = x.real
     return x.astype(dtype)[()]
 
