@@ -78,6 +78,16 @@ def test_rows_of_an_embedding_do_not_count_from_the_end():
     assert run(fn, np.array([-1]), X[0])[0] == REFUSED
 
 
+@pytest.mark.parametrize("lengths", [(1, 4, 1), (3, 4, 1), (1, 4, 5)], ids=str)
+def test_indices_along_an_axis_may_repeat_others_of_one_element(lengths):
+    x = RNG.normal(size=lengths)
+    indices = RNG.integers(-4, 4, (3, 2, 5))
+    values = RNG.normal(size=indices.shape)
+    same(lambda x, i: ops.take_along_axis(x, i, 1), x, indices)
+    same(lambda x, i: od.grad(lambda y: ops.sum(ops.take_along_axis(y, i, 1) ** 2))(x), x, indices)
+    same(lambda x, i, v: ops.put_along_axis(x, i, v, 1), x, indices, values)
+
+
 def test_there_is_nothing_to_take_from_an_empty_axis():
     def fn(x, i):
         return ops.take(x, i, 0)

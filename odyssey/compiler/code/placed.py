@@ -78,7 +78,7 @@ class Placed(Routine):
         for node, place, length, stride in zip(
             n.inputs[-len(places) :], places, view.shape, view.strides, strict=True
         ):
-            if node.owner.kind != "index":
+            if node.owner.kind != "index" or node.owner.size > length:
                 most = self.code.const("i8", length - 1)
                 place = self.code.call("i8", "llvm.umin.i64", place, most)
             terms.append((place, stride))

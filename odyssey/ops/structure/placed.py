@@ -39,7 +39,9 @@ def along(build: Any, shape: Shape, indices: Any, axis: int | None) -> tuple[Any
     k = axis % len(shape)
     others = (*shape[:k], 1, *shape[k + 1 :])
     full = np.broadcast_shapes(others, indices.shape)
-    places = [build.index(full, a) for a in range(len(full))]
+    # Indices may repeat an axis of one element, whose place is then 0 all along.
+    nowhere = build.zeros((1,) * len(full), np.dtype(np.intp))
+    places = [build.index(full, a) if n == full[a] else nowhere for a, n in enumerate(shape)]
     places[k] = build.place(indices, shape[k])
     return shape, places, full
 
