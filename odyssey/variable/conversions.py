@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, asked_outside, shown
+from odyssey.checks import STUMBLES, asked_outside, kind_of, shown
 from odyssey.errors import (
     DTypeError,
     OdysseyError,
@@ -48,12 +48,24 @@ class Conversions(Value, Operators):
         @property
         def data(self) -> Array: ...  # noqa: D102
 
-    def item(self) -> Any:
-        """The single element as a Python number."""
+    def item(self, *index: Any) -> Any:
+        """The single element, or that at an index, as a Python number."""
+        if index:
+            return self._at(index)
         if self.size != 1:
             raise ShapeError(f"item: needs one element, this Variable has shape {self.shape}")
         store().demand("item() asks for the value of", self)
         return np.asarray(self._array).item()
+
+    def _at(self, index: tuple[Any, ...]) -> Any:
+        store().demand("item() asks for the value of", self)
+        try:
+            return np.asarray(self._array).item(*index)
+        except STUMBLES as error:
+            came = ", ".join(map(shown, index))
+            raise kind_of(error)(
+                f"item({came}) of a Variable of shape {self.shape}: {error}"
+            ) from None
 
     # -------------------------------------------------------------- arrays
 

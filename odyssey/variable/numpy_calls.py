@@ -22,7 +22,7 @@ from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
 from odyssey.variable.numpy_folds import FOLDS, fold
 
-__all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "spelled"]
+__all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "options_of", "spelled"]
 
 MEANT = {
     known: op
@@ -87,7 +87,9 @@ _SILENT: dict[str, tuple[Any, ...]] = {
     "where": (True,),
     "casting": ("same_kind",),
     "subok": (True, False),
-    "order": (None, "K"),
+    "order": (None, "C", "K"),
+    "overwrite_input": (True, False),
+    "weights": (None,),
     "copy": (None,),
     "device": (None, "cpu"),
 }
@@ -328,6 +330,11 @@ def _signature(func: Any) -> Any:
     import inspect
 
     return inspect.signature(_IN_C.get(func, func))
+
+
+def options_of(name: str) -> Any:
+    """The names of the arguments of NumPy's function of a name."""
+    return _signature(getattr(np, name)).parameters
 
 
 def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -20,9 +20,12 @@ from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 __all__ = ["Operators"]
 
 
-def _strange(who: str, named: dict[str, Any]) -> DTypeError:
-    """The error for keywords that a method does not take."""
-    return DTypeError(f"{who}: does not take {', '.join(named)}{keyword_hint(named)}")
+def _as_numpy(v: Any, who: str, named: dict[str, Any], **own: Any) -> Any:
+    """A method with more options than it spells out, as NumPy's function of its name has them."""
+    strange = [name for name in named if name not in numpy_calls.options_of(who)]
+    if strange:
+        raise DTypeError(f"{who}: does not take {', '.join(strange)}{keyword_hint(strange)}")
+    return numpy_calls.call(getattr(np, who), (v,), own | named)
 
 
 _equal, _not_equal = operator_of(choice.equal), operator_of(choice.not_equal)
@@ -144,114 +147,120 @@ class Operators:
 
     # -------------------------------------------------------------- NumPy's methods
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def sum(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Sum over ``axis``; see ``ops.sum``."""
-        if strange:
-            raise _strange("sum", strange)
+        if named:
+            return _as_numpy(self, "sum", named, axis=axis, keepdims=keepdims)
         return reductions.sum(self, axis, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def mean(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Mean over ``axis``; see ``ops.mean``."""
-        if strange:
-            raise _strange("mean", strange)
+        if named:
+            return _as_numpy(self, "mean", named, axis=axis, keepdims=keepdims)
         return reductions.mean(self, axis, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def max(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Largest element over ``axis``; see ``ops.max``."""
-        if strange:
-            raise _strange("max", strange)
+        if named:
+            return _as_numpy(self, "max", named, axis=axis, keepdims=keepdims)
         return reductions.max(self, axis, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def min(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Smallest element over ``axis``; see ``ops.min``."""
-        if strange:
-            raise _strange("min", strange)
+        if named:
+            return _as_numpy(self, "min", named, axis=axis, keepdims=keepdims)
         return reductions.min(self, axis, keepdims=keepdims)
 
-    def argmax(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def argmax(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
-        if strange:
-            raise _strange("argmax", strange)
+        if named:
+            return _as_numpy(self, "argmax", named, axis=axis, keepdims=keepdims)
         return reductions.argmax(self, axis, keepdims=keepdims)
 
-    def argmin(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def argmin(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the smallest element over ``axis``, a constant; see ``ops.argmin``."""
-        if strange:
-            raise _strange("argmin", strange)
+        if named:
+            return _as_numpy(self, "argmin", named, axis=axis, keepdims=keepdims)
         return reductions.argmin(self, axis, keepdims=keepdims)
 
     def argsort(self, axis: int | None = -1, **options: Any) -> Any:
         """Where the elements of the sorted array stood, a constant; see ``ops.argsort``."""
         return ops.argsort(self, axis, **options)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def any(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
-        if strange:
-            raise _strange("any", strange)
+        if named:
+            return _as_numpy(self, "any", named, axis=axis, keepdims=keepdims)
         return reductions.any(self, axis, keepdims=keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def all(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
-        if strange:
-            raise _strange("all", strange)
+        if named:
+            return _as_numpy(self, "all", named, axis=axis, keepdims=keepdims)
         return reductions.all(self, axis, keepdims=keepdims)
 
-    def round(self, decimals: int = 0) -> Any:
+    def round(self, decimals: int = 0, **named: Any) -> Any:
         """The nearest numbers of ``decimals`` digits; see ``ops.round``."""
+        if named:
+            return _as_numpy(self, "round", named, decimals=decimals)
         return rounding.round(self, decimals)
 
-    def clip(self, min: Any = None, max: Any = None) -> Any:
+    def clip(self, min: Any = None, max: Any = None, **named: Any) -> Any:
         """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""
+        if named:
+            return _as_numpy(self, "clip", named, a_min=min, a_max=max)
         return choice.clip(self, min, max)
 
     def var(
-        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **strange: Any
+        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **named: Any
     ) -> Any:
         """Variance over ``axis``; see ``ops.var``."""
-        if strange:
-            raise _strange("var", strange)
+        if named:
+            return _as_numpy(self, "var", named, axis=axis, ddof=ddof, keepdims=keepdims)
         return ops.var(self, axis, ddof=ddof, keepdims=keepdims)
 
     def std(
-        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **strange: Any
+        self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **named: Any
     ) -> Any:
         """Standard deviation over ``axis``; see ``ops.std``."""
-        if strange:
-            raise _strange("std", strange)
+        if named:
+            return _as_numpy(self, "std", named, axis=axis, ddof=ddof, keepdims=keepdims)
         return ops.std(self, axis, ddof=ddof, keepdims=keepdims)
 
-    def prod(self, axis: Any = None, *, keepdims: bool = False, **strange: Any) -> Any:
+    def prod(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Product over ``axis``; see ``ops.prod``."""
-        if strange:
-            raise _strange("prod", strange)
+        if named:
+            return _as_numpy(self, "prod", named, axis=axis, keepdims=keepdims)
         return ops.prod(self, axis, keepdims=keepdims)
 
-    def cumsum(self, axis: Any = None, **strange: Any) -> Any:
+    def cumsum(self, axis: Any = None, **named: Any) -> Any:
         """Running sum along ``axis``; see ``ops.cumsum``."""
-        if strange:
-            raise _strange("cumsum", strange)
+        if named:
+            return _as_numpy(self, "cumsum", named, axis=axis)
         return ops.cumsum(self, axis)
 
-    def cumprod(self, axis: Any = None, **strange: Any) -> Any:
+    def cumprod(self, axis: Any = None, **named: Any) -> Any:
         """Running product along ``axis``; see ``ops.cumprod``."""
-        if strange:
-            raise _strange("cumprod", strange)
+        if named:
+            return _as_numpy(self, "cumprod", named, axis=axis)
         return ops.cumprod(self, axis)
 
-    def dot(self, b: Any) -> Any:
+    def dot(self, b: Any, **named: Any) -> Any:
         """Product of matrices or vectors; see ``ops.dot``."""
+        if named:
+            return _as_numpy(self, "dot", named, b=b)
         return products.dot(self, b)
 
-    def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **strange: Any) -> Any:
+    def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **named: Any) -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""
-        if strange:
-            raise _strange("take", strange)
+        if named:
+            return _as_numpy(self, "take", named, indices=indices, axis=axis, mode=mode)
         return ops.take(self, indices, axis, mode=mode)
 
-    def repeat(self, repeats: Any, axis: Any = None, **strange: Any) -> Any:
+    def repeat(self, repeats: Any, axis: Any = None, **named: Any) -> Any:
         """Each element repeated in its place; see ``ops.repeat``."""
-        if strange:
-            raise _strange("repeat", strange)
+        if named:
+            return _as_numpy(self, "repeat", named, repeats=repeats, axis=axis)
         return ops.repeat(self, repeats, axis)
 
     def ravel(self, order: str = "C") -> Any:
@@ -262,10 +271,10 @@ class Operators:
         """All elements on one axis; see ``ops.ravel``."""
         return shape.ravel(self, order)
 
-    def squeeze(self, axis: Any = None, **strange: Any) -> Any:
+    def squeeze(self, axis: Any = None, **named: Any) -> Any:
         """Axes of length 1 left out; see ``ops.squeeze``."""
-        if strange:
-            raise _strange("squeeze", strange)
+        if named:
+            return _as_numpy(self, "squeeze", named, axis=axis)
         return shape.squeeze(self, axis)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
@@ -277,11 +286,12 @@ class Operators:
         return ops.diagonal(self, offset, axis1, axis2)
 
     def trace(
-        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, **strange: Any
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, **named: Any
     ) -> Any:
         """Sum along a diagonal of each matrix that two axes make; see ``ops.trace``."""
-        if strange:
-            raise _strange("trace", strange)
+        if named:
+            own = {"offset": offset, "axis1": axis1, "axis2": axis2, "dtype": dtype}
+            return _as_numpy(self, "trace", named, **own)
         return ops.trace(self, offset, axis1, axis2, dtype)
 
     def reshape(self, *lengths: Any, order: str = "C") -> Any:
@@ -293,8 +303,8 @@ class Operators:
         single = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
         return shape.transpose(self, single)
 
-    def astype(self, dtype: Any) -> Any:
-        """The numbers in another dtype; see ``ops.astype``."""
+    def astype(self, dtype: Any, *, copy: bool = True) -> Any:
+        """The numbers in another dtype, a value of its own with ``copy`` or without it."""
         return shape.astype(self, dtype)
 
     def conj(self) -> Any:

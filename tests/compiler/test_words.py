@@ -257,3 +257,16 @@ def test_declarations_are_of_libm_and_llvm_and_of_nothing_else():
         "declare double @pow(double, double) nounwind willreturn memory(none)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_whole_numbers_with_and_without_a_sign_are_compared_exactly(name):
+    # Both are 2.0**60 in double precision, in which other ops bring them together.
+    x = np.array([2**60, 2**60 + 1, 2**64 - 1, 5], np.uint64)
+    compare = getattr(operator, name)
+    step = od.compile(compare)
+    for y in (np.array([2**60 + 1, 2**60, -1, 5]), np.array([-1, 0, 1, 5], np.int8)):
+        for a, b in ((x, y), (y, x)):
+            for _ in range(3):
+                got = step(od.Variable(a), od.Variable(b)).numpy()
+                assert got.tolist() == compare(a, b).tolist()

@@ -1,6 +1,7 @@
 """Folding, linear layers and constants: values and derivatives from analysis."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -131,6 +132,20 @@ def test_without_a_degree_of_freedom_numpy_warns_and_neither_value_nor_slope_is_
         out = ops.var(leaf, ddof=1)
     assert np.isnan(out.numpy())
     assert np.isnan(tape.gradient(out, leaf)).all()
+
+
+@pytest.mark.parametrize("ddof", [3, 3.5, 7])
+@pytest.mark.parametrize("fold", [np.var, np.std])
+def test_what_has_no_degree_of_freedom_is_numpys_compiled_too(fold, ddof):
+    step = od.compile(lambda v: fold(v, 1, ddof=ddof))
+    for dtype in (np.float64, np.float32, np.complex128, np.int64):
+        x = np.array([[1, 2, 4], [3, 3, 3]]).astype(dtype)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = fold(x, 1, ddof=ddof)
+            assert str(wanted) == "[inf nan]"
+            for got in (fold(Variable(x), 1, ddof=ddof), step(Variable(x)), step(Variable(x))):
+                assert_same(got.numpy(), wanted)
 
 
 # ------------------------------------------------------------------ logsumexp

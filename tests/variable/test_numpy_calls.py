@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.errors import DTypeError, ShapeError, TapeError
+from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
 
 X = np.random.default_rng(0).normal(size=(3, 4)) + 2.0
 MASK = np.array([True, False, True, True])
@@ -37,6 +37,8 @@ CALLS = {
     "cumsum dtype": lambda x: np.cumsum(x, 1, np.float32),
     "any where": lambda x: np.any(x > 2.0, 1, where=MASK),
     "all by position": lambda x: np.all(x > 0.0, 1, None, True),
+    "sum method, dtype": lambda x: x.sum(0, dtype=np.float32, out=None),
+    "astype method, copy": lambda x: x.astype(np.float32, copy=False),
     "nothing said": lambda x: np.sum(x, axis=None, dtype=None, out=None, where=True),
 }
 
@@ -60,6 +62,16 @@ OTHERS = {
     "einsum, all": lambda x, y: np.einsum("ij,kj", x, y, out=None, dtype=None, order="K"),
     "broadcast_to, subok": lambda x, y: np.broadcast_to(x, (2, 3, 4), subok=False) + y,
     "full_like by position": lambda x, y: np.full_like(x, 2.0, None, "K", True, None) * y,
+    "quantile, weights": lambda x, y: np.quantile(x, 0.3, weights=None, overwrite_input=True) + y,
+    "median, overwritten": lambda x, y: np.median(x, 0, None, True) + y,
+    "ones_like, order": lambda x, y: np.ones_like(x, order="C") * y + x,
+    "clip method, out": lambda x, y: x.clip(1.0, 2.0, out=None) + y,
+    "dot and round methods, out": lambda x, y: x.dot(y.T, out=None).round(1, out=None),
+    "mean method, where": lambda x, y: x.mean(1, where=MASK, keepdims=True) + y,
+    "max method, initial": lambda x, y: x.max(1, initial=2.5, where=MASK, keepdims=True) * y,
+    "std method, where": lambda x, y: x.std(1, where=MASK, ddof=1, keepdims=True) + y,
+    "cumsum method, dtype": lambda x, y: x.cumsum(1, dtype=float) * y,
+    "take and trace methods, out": lambda x, y: x.take([1], 1, out=None) * y.trace(out=None),
     "linspace, device": lambda x, y: np.linspace(x, y, 3, device=None),
     "ufunc, where and more": lambda x, y: np.add(
         x, y, None, where=True, casting="same_kind", order="K", subok=True
@@ -221,6 +233,19 @@ REFUSED = {
 def test_what_is_not_offered_is_refused_by_name(call, message):
     with pytest.raises(DTypeError, match=message):
         call(Variable(X, requires_grad=True))
+
+
+def test_an_element_is_an_item_as_numpys_method_has_it():
+    v = Variable(X, requires_grad=True)
+    for index in ((3,), (-1,), (1, 2), ((0, -1),)):
+        assert v.item(*index) == X.item(*index)
+        assert type(v.item(*index)) is float
+    for index, error in (((99,), IndexError), ((0, 0, 0), ValueError), (("x",), TypeError)):
+        with pytest.raises(error, match=r"item\(.*\) of a Variable of shape \(3, 4\): ") as caught:
+            v.item(*index)
+        assert isinstance(caught.value, OdysseyError)
+    with pytest.raises(TapeError, match="asks for the value"):
+        od.compile(lambda v: v * v.item(1))(v)
 
 
 def test_the_outer_product_of_linear_algebra_takes_vectors_alone():

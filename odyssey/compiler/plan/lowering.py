@@ -141,7 +141,7 @@ class Lowering(Placing, Seeing, Folding):
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
         # What equals a scalar is the same but at corners, where complex numbers may differ.
-        alone = row.native is None and not (row.scalar and any(map(_is_complex, specs)))
+        alone = row.native is None and not (row.scalar and "c" in map(_kind, specs))
         # Kernels make half precision of truths, some of which are masks and not numbers.
         alone = alone and not (_are("e", made) and _are("?", specs) and not _are("e", specs))
         if out is NotImplemented and alone and row.equals is not None and not given:
@@ -197,10 +197,12 @@ class Lowering(Placing, Seeing, Folding):
         dtype = made.dtype
         if any(isinstance(option, np.ndarray) for option in options):
             return NotImplemented
-        if dtype.kind == "b" or any(map(_is_complex, specs)):
+        if dtype.kind == "b" or "c" in map(_kind, specs):
             dtype = np.result_type(*[s.dtype if isinstance(s, Spec) else s for s in specs])
             if not _holds(dtype, specs):  # which is compared with a number that it does not have
                 dtype = np.dtype(np.int64 if dtype != np.uint64 else object)
+            elif dtype.kind == "f" and "f" not in map(_kind, specs):
+                return NotImplemented  # uint64 beside signed ones, which NumPy compares exactly
         if not _holds(dtype, specs):
             return NotImplemented
         given = type_of(dtype)
@@ -301,7 +303,7 @@ def _means(scalar: Any, arity: int, options: Any, type: str) -> tuple[Meaning, s
 
 
 def _why(row: Row, specs: Sequence[Any]) -> str:
-    if any(map(_is_complex, specs)):
+    if "c" in map(_kind, specs):
         return "there is no code for complex numbers"
     return f"{row.primitive or 'its scalar'} is called"
 
@@ -311,8 +313,8 @@ def _are(char: str, specs: Sequence[Any]) -> bool:
     return any(isinstance(s, Spec) and s.dtype.char == char for s in specs)
 
 
-def _is_complex(spec: Any) -> bool:
-    return (spec.dtype if isinstance(spec, Spec) else np.asarray(spec).dtype).kind == "c"
+def _kind(spec: Any) -> str:
+    return (spec.dtype if isinstance(spec, Spec) else np.asarray(spec).dtype).kind
 
 
 def _spec(value: Any) -> Any:

@@ -74,10 +74,10 @@ def _away(x: Any, axis: Any) -> Any:
     return conj(away) if x.dtype.kind == "c" else away
 
 
-def _share(x: Any, axis: Any, ddof: float) -> float:
-    """One over the count less ``ddof``; NaN without a degree of freedom, as the variance."""
+def _share(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
+    """One over the count less ``ddof``; ``without`` a degree of freedom there is no derivative."""
     left = count(x, axis) - ddof
-    return 1.0 / left if left > 0 else np.nan
+    return 1.0 / left if left > 0 else without
 
 
 def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
@@ -102,7 +102,9 @@ def _var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
 
 def _mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
-    return mul(sum(squares, axis, keepdims=keepdims), _share(away, axis, ddof))
+    # NumPy divides by 0 then, which gives NaN for a sum of 0 alone.
+    share = _share(away, axis, ddof, np.inf)
+    return mul(sum(squares, axis, keepdims=keepdims), share)
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
@@ -201,6 +203,8 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     low = (limits.tiny / limits.eps) ** 0.5
     if not out.size or (out.min() > low and out.max() <= limits.max):
         return out
+    if count(x, axis) <= ddof:
+        return out  # infinite or NaN, without a degree of freedom
     # The squares of numbers so small or so large are 0 or infinite.
     size = np.abs(x)
     peak = np.max(size, axis, keepdims=True, initial=0)
