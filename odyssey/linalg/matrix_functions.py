@@ -68,6 +68,9 @@ _PADE = (
 )
 # Up to this 1-norm the approximation errs by less than the rounding of float64.
 _REACH = 5.371920351148152
+# The same for roots of norms of powers; and the first term that is left out, by that rounding.
+_REACH_OF_POWERS = 4.25
+_LEFT_OUT = 2.0**53 / 113250775606021113483283660800000000.0
 
 
 @unwarned("over", "invalid")
@@ -77,14 +80,50 @@ def _expm(a: Any) -> Any:
     if not np.size(a):
         return np.zeros(np.shape(a), dtype)
     a = np.asarray(a, np.result_type(dtype, np.float64))
-    size = np.absolute(a).sum(-2).max(-1)
-    steps = np.ceil(np.log2(np.where((size > _REACH) & (size < np.inf), size, _REACH) / _REACH))
+    steps = _halvings(a)
     found = _pade(a * np.exp2(-steps)[..., None, None])
     for k in range(int(steps.max(initial=0))):
         # Each as often as it was halved, so that no matrix depends on the others.
         more = (steps > k)[..., None, None]
         found = np.where(more, np.matmul(found, found), found)
     return np.asarray(found, dtype)
+
+
+def _size(a: Array) -> Array:
+    """The 1-norms of matrices."""
+    size: Array = np.absolute(a).sum(-2).max(-1)
+    return size
+
+
+def _halvings(a: Array) -> Array:
+    """How often matrices are halved: as often as their powers ask, far less than their size may.
+
+    What is halved too often loses its digits among those of the identity (A. H. Al-Mohy and N. J.
+    Higham, SIAM J. Matrix Anal. Appl. 31 (2009)).
+    """
+    size = _size(a)
+    most = np.ceil(np.log2(np.where((size > _REACH) & (size < np.inf), size, _REACH) / _REACH))
+    asked = (most > 3) & (most <= 190)  # a few in vain do no harm; beyond, powers are infinite
+    if not asked.any():
+        return np.asarray(most)
+    half = np.floor(most / 2)
+    b2 = np.linalg.matrix_power(a * np.exp2(-half)[..., None, None], 2)
+    b4 = np.matmul(b2, b2)
+    b6 = np.matmul(b4, b2)
+    d6, d8, d10 = (
+        _size(power) ** (1 / k)
+        for power, k in ((b6, 6), (np.matmul(b4, b4), 8), (np.matmul(b4, b6), 10))
+    )
+    wanted = np.minimum(np.maximum(d6, d8), np.maximum(d8, d10)) / _REACH_OF_POWERS
+    steps = np.clip(half + np.ceil(np.log2(np.maximum(wanted, 2.0**-200))), 0, most)
+    # Where elements are large, but powers are not, more is left out than powers tell.
+    halved = np.absolute(a) * np.exp2(-steps)[..., None, None]
+    sums = np.ones_like(halved[..., :1, :])
+    for _ in range(27):
+        sums = np.matmul(sums, halved)
+    share = sums.max((-2, -1)) / np.maximum(_size(halved), 1) * _LEFT_OUT
+    more = np.ceil(np.log2(np.clip(share, 1, np.finfo(float).max)) / 26)
+    return np.asarray(np.where(asked, np.minimum(steps + more, most), most))
 
 
 def _pade(a: Array) -> Array:

@@ -143,6 +143,24 @@ def test_exponentials_are_those_of_many_digits(size, complex_):
     np.testing.assert_array_equal(batch, ops.expm(a))  # whoever stands beside it
 
 
+@pytest.mark.parametrize("corner", [1e3, 1e7, 1e12, 1e17], ids=str)
+def test_an_exponential_keeps_its_digits_beside_a_large_corner(corner):
+    # The size asks for up to 55 halvings, the eigenvalues for none.
+    a = np.array([[-1.0, corner], [0.0, -2.0]])
+    x, y = np.exp([-1.0, -2.0])
+    wanted = np.array([[x, corner * (x - y)], [0.0, y]])
+    np.testing.assert_allclose(ops.expm(a), wanted, rtol=1e-12)
+    others = np.stack([a, 30.0 * np.eye(2), np.full((2, 2), np.inf), np.zeros((2, 2))])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(ops.expm(others)[0], ops.expm(a))
+        np.testing.assert_array_equal(ops.expm(others)[1], ops.expm(others[1]))
+    # Of corner * (x - exp(z)) / (-1 - z), at z = -2.
+    along = od.jvp(ops.expm, (a,), (np.diag([0.0, 1.0]),))[1]
+    np.testing.assert_allclose(along[0, 1], corner * (x - 2 * y), rtol=1e-12)
+    slope = od.grad(lambda v: ops.expm(v)[0, 1])(a)
+    np.testing.assert_allclose(slope[1, 1], corner * (x - 2 * y), rtol=1e-13 * corner**0.5)
+
+
 @both_fields
 @pytest.mark.parametrize("size", NORMS)
 @pytest.mark.parametrize("power", [-900, 0, 900])
