@@ -55,7 +55,7 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         return _made_in(dtype, who, func, op, {**given, "a": x})
     mask, initial = given.pop("where", None), given.pop("initial", None)
     if mask is not None:
-        mask = mask if isinstance(mask, Value) else as_array(who, "where", mask)
+        mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
         _check_mask(who, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
         return _moment(who, func, x, True if mask is None else mask, **given)
@@ -75,12 +75,11 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
             )
         x = choice.where(mask, x, neutral)
         if func is np.mean:
-            counted = np.broadcast_to(np.asarray(mask), x.shape)
-            count = np.sum(counted, given.get("axis"), keepdims=given.get("keepdims", False))
+            count = _counted(mask, x.shape, given.get("axis"), given.get("keepdims", False))
             op = reductions.sum
     result = op(x, given.pop("axis", None), **given)
     if count is not None:
-        result = arithmetic.divide(result, count.astype(result.dtype))
+        result = arithmetic.divide(result, shape.astype(count, result.dtype))
     if initial is None or join is None:
         return result
     return join(result, _beginning(who, initial, result.dtype))
@@ -136,6 +135,12 @@ def _check_mask(who: str, mask: Any, x: Any) -> None:
         raise ShapeError(f"{who}: where= has shape {came}, which does not broadcast to {x.shape}")
 
 
+def _counted(mask: Any, lengths: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements a mask leaves, which only a call may know."""
+    mask = shape.astype(mask, bool)
+    return reductions.sum(shape.broadcast_to(mask, lengths), axis, keepdims=keepdims)
+
+
 def _moment(
     who: str,
     func: Any,
@@ -154,15 +159,16 @@ def _moment(
     if x.dtype.kind in "biu":
         x = shape.astype(x, np.float64)
     number = np.empty(0, x.dtype).real.dtype
-    mask = np.broadcast_to(np.asarray(mask, bool), x.shape)
-    count = np.sum(mask, axis, keepdims=True)
+    mask = shape.astype(mask, bool)
+    count = _counted(mask, x.shape, axis, True)
     if mean is None:
         total = reductions.sum(choice.where(mask, x, 0), axis, keepdims=True)
-        mean = arithmetic.divide(total, count.astype(number))
+        mean = arithmetic.divide(total, shape.astype(count, number))
     away = choice.where(mask, arithmetic.subtract(x, mean), 0)
     square = arithmetic.multiply(away, complex_numbers.conj(away))
     square = complex_numbers.real(square) if x.dtype.kind == "c" else square
-    left = np.maximum(count - (ddof if correction is None else correction), 0)
-    left = left if keepdims else left.reshape(folded)
-    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left.astype(number))
+    left = arithmetic.subtract(count, ddof if correction is None else correction)
+    left = shape.astype(arithmetic.maximum(left, 0), number)
+    left = left if keepdims else shape.reshape(left, folded)
+    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left)
     return square if func is np.var else root_of_variance(square)

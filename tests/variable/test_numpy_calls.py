@@ -175,6 +175,23 @@ def test_masked_moments_have_the_derivatives_of_the_elements_that_are_left(fold)
     ).any()
 
 
+@pytest.mark.parametrize(
+    "fold", [np.sum, np.prod, np.mean, np.var, np.std], ids=lambda f: f.__name__
+)
+def test_a_mask_may_be_an_argument_of_a_compiled_function(fold):
+    step = od.compile(od.value_and_grad(lambda x, mask: fold(x, 1, where=mask).sum()))
+    for mask in (MASK, MASK[::-1].astype(float), X > X.mean(1, keepdims=True) - 0.5):
+        w = Variable(X, requires_grad=True)
+        with GradientTape() as tape:
+            y = fold(w, 1, where=mask).sum()
+        slope = tape.gradient(y, w)
+        for given in (mask, Variable(mask)):
+            for _ in range(3):
+                value, gradient = step(X, given)
+                np.testing.assert_allclose(value, y.detach().numpy(), rtol=1e-13)
+                np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-14)
+
+
 def test_a_variance_about_a_variable_mean_has_its_derivative():
     m = Variable(2.0, requires_grad=True)
     with GradientTape() as tape:
