@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import whole
+from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import DTypeError, OdysseyError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import clip, equal, greater, less, logical_not, where
@@ -24,7 +24,7 @@ from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squee
 from odyssey.quiet import unwarned
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.value import Symbol, Value
+from odyssey.table.value import Symbol, Value, array_of
 
 
 def _array(who: str, name: str, x: Any) -> Any:
@@ -67,6 +67,17 @@ def _counts(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
         raise ShapeError(f"{who}: {name} has shape {w.shape}; pass one for each, {n} of them")
     if w.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {w.dtype}; pass real numbers")
+    known = array_of(w)
+    if not isinstance(known, Symbol):
+        if name == "fweights" and np.any(known != np.around(known)):
+            raise DTypeError(
+                f"{who}: fweights={shown(known)} are not whole numbers; pass them as aweights"
+            )
+        if np.any(known < 0):
+            raise SettingError(
+                f"{who}: {name}={shown(known)} has a number below 0; a weight is 0 or more"
+            )
+        return w
     fine = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN goes on, as in NumPy
     w = demanded(w, fine, f"{who}: {name} has a number below 0; pass none", tape=tape)
     if name == "fweights" and w.dtype.kind == "f":

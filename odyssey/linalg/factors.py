@@ -336,6 +336,8 @@ def qr(a: Any, mode: str = "reduced", *, tape: Any = None) -> Any:
     """
     if isinstance(mode, str) and mode == "r":
         return qr_factors(a, "reduced", tape=tape)[1]
+    if not isinstance(mode, str) or mode not in ("reduced", "complete"):
+        raise SettingError(f"qr: mode={shown(mode)}; choose 'reduced' or 'complete', or 'r'")
     return qr_factors(a, mode, tape=tape)
 
 

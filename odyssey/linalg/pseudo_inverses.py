@@ -281,8 +281,8 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, tape: Any = None) -> An
     m, n = shape_of(a)[-2:]
     s = svdvals(a, tape=tape)
     share = _share(np.empty((m, n)), s.dtype, rcond)
-    count = sum(greater(s, mul(max(s, -1, keepdims=True), share)), -1)
-    rank = astype(count, np.int32)
+    most = max(s, -1, keepdims=True) if m and n else 0.0
+    rank = astype(sum(greater(s, mul(most, share)), -1), np.int32)
     known = array_of(rank)
     if m <= n or (not isinstance(known, Symbol) and not known.shape and known < n):
         return x, np.zeros(0, s.dtype), rank, s

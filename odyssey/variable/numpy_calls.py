@@ -48,6 +48,9 @@ _CALLS: dict[Any, Callable[..., Any]] = {
     np.linalg.diagonal: lambda x, /, *, offset=0: _op(np.diagonal)(x, offset, -2, -1),
 }
 
+if hasattr(np, "astype"):
+    _CALLS[np.astype] = lambda x, dtype, /, *, copy=True, device=None: shape.astype(x, dtype)
+
 
 def _op(func: Any) -> Any:
     return _CALLS.get(func) or _found(func)

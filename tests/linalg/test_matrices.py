@@ -317,6 +317,17 @@ def test_what_lstsq_gives_besides_is_what_numpy_gives():
                 np.testing.assert_allclose(x, wanted, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("shape", [(0, 2), (2, 0), (0, 0)], ids=str)
+def test_least_squares_of_matrices_without_elements_are_numpys(shape):
+    a, b = np.zeros(shape), np.arange(3.0, 3.0 + shape[0])
+    step = od.compile(np.linalg.lstsq)
+    wanted = np.linalg.lstsq(a, b)
+    for got in (np.linalg.lstsq(Variable(a), b), step(Variable(a), b), step(Variable(a), b)):
+        for x, y in zip(got, wanted, strict=True):
+            x = x.numpy() if isinstance(x, Variable) else np.asarray(x)
+            np.testing.assert_array_equal(x, np.asarray(y), strict=True)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex128", "bool"])
 def test_the_power_zero_is_the_identity_whatever_the_matrix(dtype):
     a = np.zeros((2, 3, 3), dtype)

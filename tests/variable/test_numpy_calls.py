@@ -180,7 +180,7 @@ def test_masked_moments_have_the_derivatives_of_the_elements_that_are_left(fold)
 )
 def test_a_mask_may_be_an_argument_of_a_compiled_function(fold):
     step = od.compile(od.value_and_grad(lambda x, mask: fold(x, 1, where=mask).sum()))
-    for mask in (MASK, MASK[::-1].astype(float), X > X.mean(1, keepdims=True) - 0.5):
+    for mask in (MASK, MASK[::-1].astype(float), X.mean(1, keepdims=True) - 0.5 < X):
         w = Variable(X, requires_grad=True)
         with GradientTape() as tape:
             y = fold(w, 1, where=mask).sum()
@@ -221,6 +221,11 @@ REFUSED = {
         lambda x: np.var(x, ddof=1, correction=1, where=MASK),
         "two names of one number",
     ),
+    "std of two ddofs": (lambda x: np.std(x, ddof=1, correction=0), "two names of one number"),
+    "cov of parts of observations": (
+        lambda x: np.cov(x, fweights=Variable([1.5, 2.0, 1.0, 1.0])),
+        "cov: fweights=.* are not whole numbers; pass them as aweights",
+    ),
     "no such dtype": (lambda x: np.exp(x, dtype="nonsense"), "'nonsense'"),
     "comparison dtype": (lambda x: np.equal(x, x, dtype=bool), "dtype= has no meaning"),
     "ufunc dtype": (lambda x: np.exp(x, dtype=np.int64), "does not cast"),
@@ -252,6 +257,16 @@ def test_what_is_not_offered_is_refused_by_name(call, message):
         call(Variable(X, requires_grad=True))
 
 
+@pytest.mark.skipif(not hasattr(np, "astype"), reason="older NumPys have none")
+def test_numpys_function_astype_casts_with_its_gradient():
+    w = Variable(X, requires_grad=True)
+    with GradientTape() as tape:
+        y = np.astype(w, np.float32, copy=False)
+        total = y.sum()
+    assert y.dtype == np.float32
+    assert tape.gradient(total, w).tolist() == np.ones_like(X).tolist()
+
+
 def test_an_element_is_an_item_as_numpys_method_has_it():
     v = Variable(X, requires_grad=True)
     for index in ((3,), (-1,), (1, 2), ((0, -1),)):
@@ -263,6 +278,13 @@ def test_an_element_is_an_item_as_numpys_method_has_it():
         assert isinstance(caught.value, OdysseyError)
     with pytest.raises(TapeError, match="asks for the value"):
         od.compile(lambda v: v * v.item(1))(v)
+
+
+@pytest.mark.parametrize("name", ["aweights", "fweights"])
+def test_a_weight_of_an_observation_is_not_negative(name):
+    for weights in (np.array([1, -1, 1, 1]), Variable(np.array([1, -1, 1, 1]))):
+        with pytest.raises(ValueError, match=f"cov: {name}=.*; a weight is 0 or more"):
+            np.cov(Variable(X), **{name: weights})
 
 
 def test_the_outer_product_of_linear_algebra_takes_vectors_alone():

@@ -43,6 +43,8 @@ def _freedom(who: str) -> Any:
 
     def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
         name, given = ("ddof", ddof) if correction is None else ("correction", correction)
+        if correction is not None and type(ddof) in (int, float) and ddof:
+            raise DTypeError(f"{who}: ddof and correction are two names of one number; pass one")
         if type(given) is not int:
             given = number(who, name, given, "NaN")
         return axis, given, keepdims, None
