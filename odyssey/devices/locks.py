@@ -22,11 +22,12 @@ __all__ = ["holders", "is_locked", "lock", "locked_bytes", "open_all_but"]
 class _Lock:
     """Stands for one locked array; process wide, because several tapes may save one array."""
 
-    __slots__ = ("__weakref__", "array", "holders")
+    __slots__ = ("__weakref__", "array", "holders", "views")
 
     def __init__(self, array: Array) -> None:
         self.array = array
         self.holders: list[ref[Any]] = []
+        self.views: list[_Lock] = []
 
 
 # By the array's id: weak references to its lock, whose callbacks take the entry out of this table
@@ -91,11 +92,23 @@ def _find(array: Array) -> _Lock:
             pair = ref(made, partial(_HELD.pop, key)), ref(made, reopen)
             _HELD.setdefault(key, pair)
             _moment()
+            if array.base is not None:
+                _outlast(made, array.base)
             # Another thread's pair may be in the table now: this lock must not open the array.
             pair = None
         elif not array.flags.writeable and _moment() == before + 1:
             # Its owner made it so: nobody can have locked it meanwhile.
             return made
+
+
+def _outlast(lock: _Lock, base: Any) -> None:
+    """Let the lock of a view last as long as those of what it shows: it cannot be opened before."""
+    while isinstance(base, np.ndarray):
+        entry = _HELD.get(id(base))
+        known = entry[0]() if entry is not None else None
+        if known is not None:
+            known.views.append(lock)
+        base = base.base
 
 
 def open_all_but(needed: set[int]) -> None:

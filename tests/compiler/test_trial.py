@@ -302,3 +302,21 @@ def test_a_graph_is_evaluated_for_the_numbers_that_it_holds():
         with pytest.raises(DTypeError, match="fixed in this graph"):
             lowered.evaluate(X, other)
     assert lowered(X, 2.0).tolist() == [6.0, 8.0]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("first", ["view", "base"])
+@pytest.mark.parametrize("taped", [False, True])
+def test_an_array_and_a_view_of_it_are_both_writable_again(first, taped):
+    base = np.zeros((200, 200))
+    arrays = [base.T, base] if first == "view" else [base, base.T]
+    w = Variable(np.ones((200, 200)), requires_grad=True)
+    step = od.compile(lambda v: v + arrays[0][0].sum() + arrays[1][1].sum())
+    with GradientTape() as tape:
+        y = w * base if taped else w * 2.0
+        step(1.0)
+        assert base.flags.writeable is not taped  # until the sweep
+        assert (arrays[0].flags.writeable, arrays[1].flags.writeable) == (not taped,) * 2
+    tape.gradient(y, w, np.ones((200, 200)))
+    assert [a.flags.writeable for a in arrays] == [True, True]
+    arrays[0][0, 1] = arrays[1][0, 1] = 3.0

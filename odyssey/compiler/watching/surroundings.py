@@ -91,7 +91,8 @@ class Surroundings:
 
     def lock_large(self) -> None:
         """Make large arrays read-only until ``put_back``."""
-        for array in self._large:
+        # They are opened in this order, and a view not while its base is read-only.
+        for array in sorted(self._large, key=_bases):
             if id(array) not in self._ours:
                 lock(array, self._locks)
 
@@ -144,6 +145,14 @@ def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | No
 def _called(thing: Any) -> str:
     own = thing.__name__ if isinstance(thing, FunctionType) else None
     return own or article(type(thing).__name__)
+
+
+def _bases(array: Any) -> int:
+    """How many arrays an array is a view of, one of the other."""
+    count = 0
+    while isinstance(array := array.base, ARRAYS):
+        count += 1
+    return count
 
 
 def _is_large(array: Any) -> bool:
