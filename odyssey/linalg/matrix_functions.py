@@ -107,7 +107,8 @@ def _halvings(a: Array) -> Array:
     if not asked.any():
         return np.asarray(most)
     half = np.floor(most / 2)
-    b2 = np.linalg.matrix_power(a * np.exp2(-half)[..., None, None], 2)
+    b = a * np.exp2(-half)[..., None, None]
+    b2 = np.matmul(b, b)
     b4 = np.matmul(b2, b2)
     b6 = np.matmul(b4, b2)
     d6, d8, d10 = (
