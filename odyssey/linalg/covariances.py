@@ -79,7 +79,7 @@ def _counts(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
             )
         return w
     fine = logical_not(less(w, 0, tape=tape), tape=tape)  # NaN goes on, as in NumPy
-    w = demanded(w, fine, f"{who}: {name} has a number below 0; pass none", tape=tape)
+    w = demanded(w, fine, f"{who}: {name} has a number below 0; a weight is 0 or more", tape=tape)
     if name == "fweights" and w.dtype.kind == "f":
         message = f"{who}: fweights are counts, and not all are whole; pass them as aweights"
         w = demanded(w, equal(w, rint(w, tape=tape), tape=tape), message, tape=tape)

@@ -203,10 +203,9 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
     limits = np.finfo(out.dtype)
     low = (limits.tiny / limits.eps) ** 0.5
-    if not out.size or (out.min() > low and out.max() <= limits.max):
+    # Without a degree of freedom it is infinite or NaN.
+    if not out.size or count(x, axis) <= ddof or (out.min() > low and out.max() <= limits.max):
         return out
-    if count(x, axis) <= ddof:
-        return out  # infinite or NaN, without a degree of freedom
     # The squares of numbers so small or so large are 0 or infinite.
     size = np.abs(x)
     peak = np.max(size, axis, keepdims=True, initial=0)
