@@ -281,7 +281,8 @@ def _rank_spec(a: Spec, *options: Any) -> Spec:
 
 def _matrix_rank(a: Any, tol: Any, hermitian: bool, rtol: Any) -> Any:
     if np.ndim(a) > 1 and not np.size(a):  # which early releases of NumPy 2 refuse
-        return np.zeros(np.shape(a)[:-2], np.intp)[()]
+        ranks = _rank_spec(Spec(np.shape(a), np.asarray(a).dtype), tol, hermitian, rtol)
+        return np.zeros(ranks.shape, ranks.dtype)[()]
     return np.asarray(lapack.matrix_rank(a, tol, hermitian, rtol=rtol), np.intp)[()]
 
 

@@ -112,7 +112,8 @@ def _parts(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) ->
 def _places(who: str, given: Any) -> int | list[int]:
     """The number of parts, or the places to cut at."""
     refuse(who, "indices_or_sections", given)
-    if isinstance(given, Iterable) and getattr(given, "shape", True) != ():
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    if several and getattr(given, "shape", True) != ():
         return [whole(who, "a place in indices_or_sections", place) for place in given]
     return whole(who, "indices_or_sections", given)
 
