@@ -112,13 +112,25 @@ def forget(module: str) -> None:
 
 
 def _straight(row: Row) -> Callable[..., Any]:
-    """An op with options: its kernel, where all are given in order; else they are to be bound."""
-    count = len(row.arrays) + len(row.options)
+    """An op with options: its kernel, with no look at what the operands are.
+
+    Rules spell options as the op has them, in order or by name.
+    """
+    count = len(row.arrays)
+    total = count + len(row.options)
+    # By how many options are given in order, the defaults of the others.
+    rest = [dict(zip(row.options[k:], row.defaults[k:], strict=True)) for k in range(total - count)]
+    usual = not (row.required or row.layout.variadic)
 
     def call(*args: Any, **named: Any) -> Any:
-        if named or len(args) != count:
-            return row.call(*args, **named)
-        return row.kernel(*args)
+        given = len(args)
+        if given == total and not named:
+            return row.kernel(*args)
+        if usual and count <= given < total:
+            others = rest[given - count]
+            if named.keys() <= others.keys():
+                return row.kernel(*args, *(others | named).values())
+        return row.call(*args, **named)
 
     return call
 

@@ -46,10 +46,26 @@ def count(spec: Spec, axis: Any) -> int:
     return length
 
 
+def _unfolded(shape: Shape, axis: Any) -> Shape:
+    """The shape of a reduction that keeps the axes which it folds."""
+    if type(axis) is int and shape:  # a third of the time
+        k = axis % len(shape)
+        return (*shape[:k], 1, *shape[k + 1 :])
+    return reduced_shape("spread", shape, axis, True, lone=True)
+
+
+# Up to so many elements a copy takes a quarter of the time in which NumPy makes a view.
+_FEW = 2048
+
+
 def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """Give a reduced value the shape that it was reduced from, repeating it."""
+    if (type(g) is np.ndarray or isinstance(g, np.number)) and x_spec.size <= _FEW:
+        out = np.empty(x_spec.shape, g.dtype)
+        out[...] = g.reshape(_unfolded(x_spec.shape, axis)) if g.ndim and not keepdims else g
+        return out
     if not keepdims and axis is not None:
-        g = reshape(g, reduced_shape("spread", x_spec.shape, axis, True, lone=True))
+        g = reshape(g, _unfolded(x_spec.shape, axis))
     elif not keepdims and g.ndim:
         g = reshape(g, (1,) * x_spec.ndim)
     return broadcast_to(g, x_spec.shape)
