@@ -17,7 +17,7 @@ from odyssey.kernels.sizes import SIZES
 from odyssey.table.fused import fused
 from odyssey.table.row import Row, noted
 from odyssey.table.rules import picking, placing
-from odyssey.table.signature import PASS, Rule, asked
+from odyssey.table.signature import PASS, REQUIRED, Rule, asked
 from odyssey.table.value import NUMBERS
 
 __all__ = ["FAMILIES", "bare", "forget"]
@@ -120,7 +120,8 @@ def _straight(row: Row) -> Callable[..., Any]:
     total = count + len(row.options)
     # By how many options are given in order, the defaults of the others.
     rest = [dict(zip(row.options[k:], row.defaults[k:], strict=True)) for k in range(total - count)]
-    usual = not (row.required or row.layout.variadic)
+    usual = not row.layout.variadic
+    needed = [{name for name, value in others.items() if value is REQUIRED} for others in rest]
 
     def call(*args: Any, **named: Any) -> Any:
         given = len(args)
@@ -128,7 +129,7 @@ def _straight(row: Row) -> Callable[..., Any]:
             return row.kernel(*args)
         if usual and count <= given < total:
             others = rest[given - count]
-            if named.keys() <= others.keys():
+            if needed[given - count] <= named.keys() <= others.keys():
                 return row.kernel(*args, *(others | named).values())
         return row.call(*args, **named)
 

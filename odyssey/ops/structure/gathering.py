@@ -17,7 +17,7 @@ from odyssey.ops.elementwise.choice import equal
 from odyssey.ops.structure import placed
 from odyssey.ops.structure.scatter import added_rows, in_range, put_under
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
-from odyssey.spec import Spec
+from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -222,9 +222,12 @@ def along_spec(x: Spec, indices: Spec, axis: int | None, who: str = "take_along_
 _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 
-def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
-    """``np.take_along_axis``, in half the time along the last axis of matrices and the like."""
-    lines = np.shape(x)[:-1]
+def _flat_places(shape: Shape, axis: int | None, indices: Any) -> Any:
+    """Where indices point among all elements, if they do along the last axis of a matrix or more.
+
+    None where they point otherwise.
+    """
+    lines = shape[:-1]
     if (
         not lines
         or axis not in (-1, len(lines))
@@ -233,12 +236,18 @@ def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
         or indices.dtype.kind not in "iu"
         or not indices.size
     ):
+        return None
+    places = in_range(indices, shape[-1]).reshape(-1, indices.shape[-1])
+    return np.arange(0, len(places) * shape[-1], shape[-1])[:, None] + places
+
+
+def _take_along(x: Any, indices: Any, axis: int | None) -> Any:
+    """``np.take_along_axis``, in half the time along the last axis of matrices and the like."""
+    flat = _flat_places(np.shape(x), axis, indices)
+    if flat is None:
         if isinstance(axis, (tuple, list)):
             raise DTypeError(f"take_along_axis: axis is {shown(axis)}; pass an int, or None")
         return np.take_along_axis(x, indices, axis)
-    length = x.shape[-1]
-    places = in_range(indices, length).reshape(-1, indices.shape[-1])
-    flat = np.arange(len(places))[:, None] * length + places
     return x.reshape(-1).take(flat).reshape(indices.shape)
 
 
@@ -336,6 +345,10 @@ def add_along_axis(x: Any, indices: Any, /, *, axis: int | None = -1, spec: Spec
                 f"add_along_axis: indices of shape {indices.shape} with axis=None; pass one axis"
             )
         return add_where_taken(x, indices, None, "raise", spec)
+    flat = _flat_places(spec.shape, axis, indices) if x.shape == indices.shape else None
+    if flat is not None:
+        out = added_rows(x.reshape(-1, 1), flat.reshape(-1), spec.size)
+        return put_under(out, spec.shape)
     ndim = spec.ndim
     key = [np.arange(n).reshape((-1,) + (1,) * (ndim - 1 - k)) for k, n in enumerate(spec.shape)]
     (k,) = normalize_axes("add_along_axis", axis, ndim)

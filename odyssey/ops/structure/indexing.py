@@ -44,12 +44,18 @@ _KEYS = (
 _INDICES = (int, np.integer, np.bool_, type(None), type(...))
 
 
+# What arrays of indices mostly are made of.
+_PLACES, _TRUTHS = np.dtype(np.intp), np.dtype(np.bool_)
+
+
 class NoValueError(DTypeError):
     """An index is known to a run alone."""
 
 
 def plain_key(key: Any) -> Any:
     """Replace the constant Variables in an index by their arrays; refuse what cannot index."""
+    if type(key) is np.ndarray and (key.dtype is _PLACES or key.dtype is _TRUTHS):
+        return key.copy()  # as below, in a third of the time
     if isinstance(key, tuple):
         return tuple(plain_key(part) for part in key)
     if isinstance(key, list):

@@ -53,17 +53,20 @@ def _axis(axis: Any) -> tuple[Any]:
 def _slot(specs: Sequence[Spec], place: int, axis: int | None) -> tuple[slice, ...]:
     """Where the array number ``place`` stands in the result."""
     if axis is None:
-        *before, own = (spec.size for spec in specs[: place + 1])
-        k = 0
+        k, lengths = 0, [spec.size for spec in specs[: place + 1]]
     else:
         k = axis % specs[0].ndim
-        *before, own = (spec.shape[k] for spec in specs[: place + 1])
-    start = sum(before)
-    return (slice(None),) * k + (slice(start, start + own),)
+        lengths = [spec.shape[k] for spec in specs[: place + 1]]
+    end = sum(lengths)
+    return (slice(None),) * k + (slice(end - lengths[-1], end),)
 
 
 def _pull_part(g: Any, place: int, axis: int | None, arrays_spec: Sequence[Spec]) -> Any:
-    part = getitem(g, _slot(arrays_spec, place, axis))
+    slot = _slot(arrays_spec, place, axis)
+    if type(g) is np.ndarray:  # to read an index as users write them took as long as the rest
+        part = g[slot].copy()
+        return part.reshape(arrays_spec[place].shape) if axis is None else part
+    part = getitem(g, slot)
     return reshape(part, arrays_spec[place].shape) if axis is None else part
 
 
@@ -164,6 +167,9 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     shapes = {shape_of(part) for part in parts}
     if len(shapes) != 1:
         raise ShapeError(f"stack: needs arrays of one shape, came {sorted(shapes)}")
+    if type(axis) is int and axis == 0:  # as they lie behind one another, in two ops for all
+        joined = concatenate(parts, axis=None, tape=tape)
+        return reshape(joined, (len(parts), *shapes.pop()), tape=tape)
     return concatenate([expand_dims(p, axis, tape=tape) for p in parts], axis=axis, tape=tape)
 
 

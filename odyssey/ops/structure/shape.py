@@ -390,6 +390,8 @@ def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any
     (1, 3, 1)
     """
     lengths = shape_of(a)
+    if type(axis) is int and 0 <= axis <= len(lengths):
+        return reshape(a, (*lengths[:axis], 1, *lengths[axis:]), tape=tape)
     old = iter(lengths)
     ndim = len(lengths) + (len(axis) if isinstance(axis, (tuple, list)) else 1)
     new = normalize_axes("expand_dims", axis, ndim)
