@@ -132,9 +132,14 @@ def _among(array: Any, widths: Any, constants: Any, tape: Any) -> Any:
     inside = tuple(slice(b, b + n) for (b, _), n in zip(widths, shape, strict=True))
     if not isinstance(constants, dict):
         constants = as_array("pad", "constant_values", constants)
-    around = np.zeros(shape, array.dtype)
-    if shape:  # a number has nothing before or after it
-        around = np.pad(around, widths, constant_values=constants)
+    if not isinstance(constants, dict) and constants.ndim == 0:
+        lengths = [b + n + a for (b, a), n in zip(widths, shape, strict=True)]
+        around = np.empty(lengths, array.dtype)
+        around[...] = constants[()] if shape else 0  # a number has nothing around it
+    else:
+        around = np.zeros(shape, array.dtype)
+        if shape:
+            around = np.pad(around, widths, constant_values=constants)
     return setitem(around, array, inside, tape=tape)
 
 
@@ -226,6 +231,8 @@ def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
 
 
 def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    if type(pad_width) is int and pad_width >= 0:
+        return ((pad_width, pad_width),) * ndim
     try:
         if isinstance(pad_width, dict):
             given = [(0, 0)] * ndim
