@@ -260,6 +260,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     if row.prepare is not None or row.positional < len(row.options):
         total = -1  # options are never taken as they come
     flags = row.flags
+    absent = [name in row.optional for name in row.arrays]
     defaults = row.defaults
     # Whether options that are not given are taken as they were declared.
     usual = row.prepare is None and not row.required
@@ -302,6 +303,10 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 values.append(operand)
                 inputs.append(None)
                 specs.append(spec_of(operand))
+            elif operand is None and absent[len(values)]:
+                values.append(None)
+                inputs.append(None)
+                specs.append(None)
             else:
                 return general(row, operands, options)
         if inputs.count(None) == len(inputs):

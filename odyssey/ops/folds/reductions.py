@@ -95,11 +95,16 @@ _COUNTED = 1 << 24
 
 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
-    """``np.mean``, of all elements without what it does in Python: 2 us less."""
-    if axis is None and not keepdims and type(x) is np.ndarray:
-        n = x.size
-        if x.dtype.char in "fd" and 0 < n < _COUNTED:
-            return np.add.reduce(x, None) / n
+    """``np.mean``, over all axes or one without what it does in Python: 2 us less."""
+    if type(x) is np.ndarray and x.dtype.char in "fd":
+        if axis is None and not keepdims:
+            n = x.size
+        elif type(axis) is int and -x.ndim <= axis < x.ndim:
+            n = x.shape[axis]
+        else:
+            n = 0
+        if 0 < n < _COUNTED:
+            return np.add.reduce(x, axis, keepdims=keepdims) / n
     return np.mean(x, axis, keepdims=keepdims)
 
 
