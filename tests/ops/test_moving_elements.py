@@ -391,6 +391,20 @@ def test_any_number_of_arrays_differentiates_to_second_order(count, axis):
     od.testing.check_gradients(lambda *v: ops.square(ops.concatenate(v, axis=axis)), *parts)
 
 
+@pytest.mark.parametrize("count", [1, 2, 30, 100])
+def test_arrays_that_are_stacked_take_few_nodes_however_many_they_are(count):
+    parts = [Variable(whole((2, 3), start=k), requires_grad=True) for k in range(count)]
+    weights = whole((count, 2, 3))
+    with GradientTape() as tape:
+        out = ops.stack(parts)
+    assert len(tape) <= 2 + (count > 32) * 4
+    tape.backward(out, weights)
+    assert np.array_equal(out.numpy(), np.stack([p.numpy() for p in parts]))
+    for part, wanted in zip(parts, weights, strict=True):
+        assert np.array_equal(part.grad, wanted)
+        assert part.grad.base is None
+
+
 def test_splitting_and_joining_is_the_identity():
     x = whole((5, 4))
     for axis in (0, 1):
