@@ -52,7 +52,7 @@ def radam(s: Settings) -> Rule:
     """
     beta1, beta2 = s.betas
     most = 2 / (1 - beta2) - 1
-    spare = max(most, 6.0)  # stands for a number of which the root may have no value
+    spare = most if most > 5 else 6.0  # stands for numbers of which the root may have no value
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if s.weight_decay:

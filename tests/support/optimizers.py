@@ -211,6 +211,7 @@ OPTIMIZERS = {
         {"learning_rate": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1},
     ),
     "radam_untrusted": (optim.RAdam, optim.radam, radam, {"betas": (0.9, 0.6)}),
+    "radam_barely_trusted": (optim.RAdam, optim.radam, radam, {"betas": (0.9, 0.7)}),
     "adadelta": (optim.Adadelta, optim.adadelta, adadelta, {}),
     "adadelta_settings": (
         optim.Adadelta,
