@@ -233,7 +233,9 @@ def named_by(
     names = set(names_in(function.__code__))
     found: dict[int, dict[str, Any]] = {}
     rooms = [function.__globals__]
-    rooms += [vars(m) for m in _closed_over(function) if isinstance(m, ModuleType)]
+    # This package's own load their ops when these are first asked for.
+    closed = [m for m in _closed_over(function) if isinstance(m, ModuleType)]
+    rooms += [vars(m) for m in closed if _home(m) != "odyssey"]
     while rooms:
         room = rooms.pop()
         if id(room) not in found:

@@ -73,6 +73,23 @@ assert loaded == [False] * 3 + [True] * 3, loaded
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_ops_that_load_as_they_are_first_asked_of_a_closed_over_module_are_no_effect():
+    pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
+    program = """
+import numpy as np, odyssey as od
+
+def layer():
+    nn, linalg = od.nn, od.linalg
+    return od.compile(lambda x: nn.linear(nn.celu(x), linalg.matrix_power(x, 2)).sum())
+
+f = layer()
+for _ in range(3):
+    f(np.ones((3, 3)))
+assert f.statistics() == (1, 2, 1), f.explain(np.ones((3, 3)))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.fixture
 def unloaded(monkeypatch):
     """As if numba had not been loaded."""
