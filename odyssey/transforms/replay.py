@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache, partial
+from gc import get_referents
 from types import (
     BuiltinMethodType,
     CodeType,
@@ -27,7 +28,9 @@ from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 
 __all__ = [
+    "DICT_VIEWS",
     "FURTHEST",
+    "dictionary_of",
     "entering",
     "generators_of",
     "is_generator",
@@ -46,6 +49,9 @@ _OPAQUE = (str, bytes, int, float, complex, *ARRAY_LIKE, ModuleType)
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 # Looking through a data set that somebody closes over would cost more than the function.
 FURTHEST = 10_000
+
+DICT_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+"""What shows a dictionary as it is by then."""
 
 # Whose classes and modules hold nothing of the user's.
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "odyssey"}
@@ -141,6 +147,8 @@ def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
 def _members(thing: Any) -> list[Any]:
     if isinstance(thing, (dict, MappingProxyType)):
         return list(thing.values())
+    if isinstance(thing, DICT_VIEWS):
+        return dictionary_of(thing)
     if isinstance(thing, (list, tuple, set, frozenset, deque)):
         return list(thing)
     if isinstance(thing, property):
@@ -191,9 +199,14 @@ def _installed(package: str) -> bool:
 
 
 def slots_of(kind: type) -> list[Any]:
-    """The descriptors of all ``__slots__`` of a user's class."""
-    makers = [base for base in kind.__mro__ if "__slots__" in vars(base) and of_users(base)]
+    """The descriptors of all ``__slots__`` of a class, but for those of this package."""
+    makers = [b for b in kind.__mro__ if "__slots__" in vars(b) and _home(b) != "odyssey"]
     return [v for m in makers for v in vars(m).values() if type(v) is MemberDescriptorType]
+
+
+def dictionary_of(view: Any) -> list[Any]:
+    """The dictionary that a view shows, ``d.values()`` for instance."""
+    return [held for held in get_referents(view) if isinstance(held, dict)]
 
 
 def slot_value(slot: Any, thing: Any, default: Any = None) -> Any:

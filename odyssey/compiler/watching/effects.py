@@ -50,7 +50,7 @@ _NUMPYS_NAMES = {
     *("errstate", "f2py", "fromfile", "fromregex", "genfromtxt", "geterr", "geterrcall", "info"),
     *("load", "loadtxt", "memmap", "random", "save", "savetxt", "savez", "savez_compressed"),
     *("set_printoptions", "setbufsize", "seterr", "seterrcall", "show_config", "show_runtime"),
-    *("test", "testing", "ctypeslib", "printoptions", "getbufsize"),
+    *("test", "testing", "ctypeslib", "printoptions", "get_printoptions", "getbufsize"),
 }
 
 

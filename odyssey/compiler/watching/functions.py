@@ -232,6 +232,8 @@ def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any
         _note_library(walk, home)
         if isinstance(thing, ModuleType):
             _found(walk, thing, told, {rest}, name)
+        elif isinstance(thing, type) and is_library(home):
+            walk.take_abstract(thing)
         elif not is_library(home):
             walk.meet(thing, told)
             walk.code.ask(thing, rest)

@@ -41,6 +41,7 @@ class Names:
         by_text: Whether the code may read attributes by names that are not in it.
         caught: Whether it goes on after errors, so that what is missing matters.
         identities: Whether it tells things apart by ``is``.
+        told: Whether it asks objects whether they are of a class.
         owners: The class of a function, by its id, that is a method and nothing else.
         objects: The objects that were met, each with what was asked of it as a first argument.
         made: The ids of the classes of which the code may make objects.
@@ -51,7 +52,7 @@ class Names:
         self.spoken: set[str] = set()
         self.selves: dict[int, set[tuple[str, ...]]] = {}
         self.passed: set[str] = set()
-        self.by_text = self.caught = self.identities = False
+        self.by_text = self.caught = self.identities = self.told = False
         self.owners: dict[int, type] = {}
         self.objects: list[tuple[Any, set[tuple[str, ...]]]] = []
         self.made: set[int] = set()
@@ -66,6 +67,7 @@ class Names:
         self.by_text |= reads.by_text
         self.caught |= reads.caught
         self.identities |= reads.identities
+        self.told |= reads.told
         self._formats |= reads.formats
         self._kinds |= reads.kinds
         self._stores |= reads.stores

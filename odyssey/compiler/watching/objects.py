@@ -41,7 +41,7 @@ from odyssey.compiler.watching.ours import is_ours, take_ours
 from odyssey.compiler.watching.walk import Unwatchable, Walk
 from odyssey.devices.arrays import ARRAYS
 from odyssey.table.value import Symbol
-from odyssey.transforms.replay import is_generator, of_users
+from odyssey.transforms.replay import DICT_VIEWS, dictionary_of, is_generator, of_users
 
 __all__ = ["take"]
 
@@ -157,6 +157,11 @@ def _take_proxy(walk: Walk, things: Any, path: str) -> None:
         walk.meet(part, f"an item of {path}")
 
 
+def _take_view(walk: Walk, view: Any, path: str) -> None:
+    for held in dictionary_of(view):
+        walk.meet(held, f"the dictionary of {path}")
+
+
 def _take_bytes(walk: Walk, buffer: Any, path: str) -> None:
     walk.watch(w.bytes_of(path, buffer))
     if isinstance(buffer, memoryview):
@@ -174,6 +179,7 @@ _CONTAINERS: dict[type, Callable[[Walk, Any, str], None]] = {
     defaultdict: lambda walk, things, path: None,
     slice: _take_slice,
     MappingProxyType: _take_proxy,
+    **dict.fromkeys(DICT_VIEWS, _take_view),
     bytearray: _take_bytes,
     memoryview: _take_bytes,
 }
@@ -188,6 +194,7 @@ def _take_array(walk: Walk, array: Any, path: str) -> None:
 
 
 def _take_class(walk: Walk, kind: type, path: str) -> None:
+    walk.take_abstract(kind)
     if of_users(kind):
         walk.take_class(kind, path, made=True)
     else:

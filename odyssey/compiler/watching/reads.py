@@ -50,6 +50,7 @@ class Reads:
         kinds: Whether classes are made, or asked of objects: ``type(x)``, ``x.__class__``.
         types: Whether that is asked of an argument but ``self``, or of what was computed.
         identities: Whether things are told apart by what they are, by ``is``, but for None.
+        told: Whether objects are asked whether they are of a class.
     """
 
     chains: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Reads:
     kinds: bool = False
     types: bool = False
     identities: bool = False
+    told: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -80,6 +82,7 @@ def reads_of(code: CodeType) -> Reads:
     reads.by_text |= not reads.attributes.isdisjoint(_BY_TEXT_OF)
     reads.formats |= not named.isdisjoint({"str", "repr", "format", "ascii"})
     reads.kinds |= "__func__" in reads.attributes
+    reads.told |= not named.isdisjoint({"isinstance", "issubclass"})
     return reads
 
 
@@ -110,6 +113,7 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
         reads.formats |= name in _FORMATS
         reads.kinds |= name == "LOAD_BUILD_CLASS"
         reads.by_text |= name in _MATCHES
+        reads.told |= name == "MATCH_CLASS"
         if (what == "__class__" and name in _STEPS) or (what == "type" and name == "LOAD_GLOBAL"):
             reads.kinds |= not _is_compared(steps, k)
             reads.types |= what == "type" and _is_local(steps[k + 1])

@@ -6,6 +6,7 @@ may ask for by name, and begins anew whenever more code comes to light.
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from enum import EnumMeta
 from types import FunctionType
@@ -211,6 +212,16 @@ class Walk:
                 self._take_one_class(base, base.__name__)
         if of_users(type(kind)):
             self.take_class(type(kind), f"the class of {path}")
+
+    def take_abstract(self, kind: type) -> None:
+        """Note a class that objects may be of without being made from it."""
+        if not isinstance(kind, ABCMeta):
+            return
+        for base in kind.__mro__:
+            if getattr(base, "_is_protocol", False):  # it asks objects for these
+                self.code.names |= {*vars(base), *getattr(base, "__annotations__", ())}
+                self.code.caught = True
+        self.at_end.append(lambda: self.watch(w.registered()) if self.code.told else None)
 
     def _take_one_class(self, kind: type, path: str) -> None:
         if id(kind) in self._classes:

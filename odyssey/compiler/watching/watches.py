@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import get_cache_token
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from keyword import iskeyword
@@ -35,6 +36,7 @@ __all__ = [
     "number_of",
     "own_attribute",
     "plain_attribute",
+    "registered",
     "slot",
     "unshadowed",
 ]
@@ -287,6 +289,12 @@ def bytes_of(name: str, buffer: Any) -> Watch:
     return Watch(
         name, "bytes({0}) == {1}", lambda: bytes(buffer), lambda kept: (buffer, kept), _equal
     )
+
+
+def registered() -> Watch:
+    """Which classes were registered with abstract ones, such as ``numbers.Number``."""
+    name, text = "the classes that are registered with abstract ones", "{0}() == {1}"
+    return Watch(name, text, get_cache_token, lambda kept: (get_cache_token, kept), _equal)
 
 
 def _equal(new: Any, old: Any) -> bool:
