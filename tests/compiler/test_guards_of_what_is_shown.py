@@ -144,6 +144,16 @@ class TestAbstractClasses:
         assert guards.holds()
 
 
+def test_a_record_shows_the_array_that_it_is_of():
+    array = np.zeros(2, [("scale", "f8"), ("name", "U3")])
+    record = array[0]
+    step = od.compile(lambda x: x * record["scale"])
+    for shown in (array[0], array[1], record):
+        shown["scale"] += 2.0
+        for _ in range(3):
+            np.testing.assert_array_equal(step(X), X * array["scale"][0])
+
+
 def test_options_of_printing_are_asked_in_each_call():
     step = od.compile(lambda x: x * np.get_printoptions()["precision"])
     for precision in (8, 3, 8):

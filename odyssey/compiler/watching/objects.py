@@ -193,6 +193,13 @@ def _take_array(walk: Walk, array: Any, path: str) -> None:
     walk.watch(w.Place(path, "{0}", lambda: array, array))
 
 
+def _take_record(walk: Walk, record: np.void, path: str) -> None:
+    """Take up an element of a structured array, which shows the array's memory."""
+    if record.dtype.hasobject:
+        raise Unwatchable(f"it reaches {path}, a record of Python objects")
+    walk.watch(w.bytes_of(path, record))
+
+
 def _take_class(walk: Walk, kind: type, path: str) -> None:
     walk.take_abstract(kind)
     if of_users(kind):
@@ -235,4 +242,5 @@ _TAKING: list[tuple[Any, Callable[[Walk, Any, str], None]]] = [
     ((staticmethod, classmethod), _take_wrapped),
     (property, _take_property),
     (ARRAYS, _take_array),
+    (np.void, _take_record),
 ]

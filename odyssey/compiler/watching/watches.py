@@ -285,7 +285,7 @@ def members(name: str, thing: Any, over: Callable[[Any], Iterable[Any]]) -> Watc
 
 
 def bytes_of(name: str, buffer: Any) -> Watch:
-    """The bytes of a bytearray or a view of one."""
+    """The bytes of a bytearray, a view of one, or a record."""
     return Watch(
         name, "bytes({0}) == {1}", lambda: bytes(buffer), lambda kept: (buffer, kept), _equal
     )
