@@ -22,6 +22,7 @@ class Refusals:
     refusal: TapeError | None
     is_own: Callable[[Any], bool]
     _current: dict[int, Any]
+    _given: dict[int, tuple[Any, Any]]
     _label: Callable[[Any, str], str]
     _refuse_written: Callable[[Any], None]
 
@@ -51,6 +52,14 @@ class Refusals:
             )
         self._refuse_written(variable)
         MEMORY.require(variable, flag)
+
+    def rename(self, variable: Any, name: str | None) -> None:
+        """Name what the function made; others would be named once more in the run."""
+        given = any(made is variable for _, made in self._given.values())  # under the same name
+        if self.is_own(variable) and not given:
+            MEMORY.rename(variable, name)
+        else:
+            self.only_eagerly(f"it calls a Variable {name!r} that was there before")
 
     def refuse_effect(self, what: str, instead: str) -> None:
         """Raise: it would happen now, and not at every run."""

@@ -66,6 +66,9 @@ class Store(Protocol):
     def require(self, leaf: Any, flag: bool) -> None:
         """Let a leaf need a gradient, or need none, from now on; until now it was otherwise."""
 
+    def rename(self, value: Any, name: str | None) -> None:
+        """Let a Variable be called ``name`` from now on."""
+
     def gradient(self, leaf: Any) -> Any:
         """The accumulated gradient of a leaf, or None."""
 
@@ -169,6 +172,11 @@ class Memory:
             steps.append((setattr, leaf, "_array", array))
             steps.append((setattr, leaf, "_recording", LEAF if flag else CONSTANT))
             commit(steps)
+
+    def rename(self, value: Value, name: str | None) -> None:
+        """Call it so; that it has an ``Info`` is its own affair."""
+        assert value._info is not None, "who renames has seen to it"
+        value._info.name = name
 
     def gradient(self, leaf: Value) -> Any:
         """The array, which nobody else holds once it was asked for here."""

@@ -161,7 +161,9 @@ class Variable(Conversions, Writing):
     @name.setter
     def name(self, name: str | None) -> None:
         label("name", name)
-        self._own_info().name = name
+        if name != self.name:
+            self._own_info()
+            store().rename(self, name)
 
     @property
     def requires_grad(self) -> bool:

@@ -338,3 +338,37 @@ def test_length_iteration_and_unpacking_of_an_array_argument_work():
             od.compile(ask).lower(np.array(1.0))
         with pytest.raises(TypeError):
             od.compile(ask)(np.array(1.0))
+
+
+@pytest.mark.parametrize("how", ["captured", "argument", "in a container"])
+def test_a_variable_from_before_is_named_once_a_call(how):
+    w = Variable(np.ones(2), name="w")
+    names = []
+
+    def name(v):
+        v.name = v.name + "'"
+        names.append(v.name)
+        return v * 2.0
+
+    calls = {
+        "captured": (od.compile(lambda: name(w)), ()),
+        "argument": (od.compile(name), (w,)),
+        "in a container": (od.compile(lambda tree: name(tree["w"])), ({"w": w},)),
+    }
+    step, args = calls[how]
+    for k in range(1, 5):
+        step(*args)
+        assert w.name == "w" + "'" * k
+        assert names == ["w" + "'" * n for n in range(1, k + 1)]
+
+
+def test_what_a_compiled_function_makes_it_may_name():
+    @od.compile
+    def step(x):
+        hidden = Variable(x) * 2.0
+        hidden.name = "hidden"
+        return hidden.detach().numpy() * 3.0
+
+    for k in range(4):
+        np.testing.assert_array_equal(step(np.full(2, float(k))), 6.0 * np.full(2, float(k)))
+    assert step.statistics().native > 0
