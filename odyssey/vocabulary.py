@@ -76,11 +76,17 @@ ATTRIBUTES = {
 }
 """What other libraries call on their arrays, and how it is written here."""
 
+# What makes an array of no other array is no op: NumPy's are taken as they are.
+_MAKERS = ("arange", "empty", "eye", "full", "geomspace", "logspace", "ones", "tri", "zeros")
+
 MISSING_OPS = {
+    **{name: f"write np.{name}: ops take NumPy's arrays as they are" for name in _MAKERS},
     "cat": "write concatenate",
     "dim": "write v.ndim",
     "mm": "write matmul",
     "permute": "write transpose",
+    "rand": "write random_uniform",
+    "randn": "write random_normal",
     "unsqueeze": "write expand_dims",
     "view": "write reshape",
 }

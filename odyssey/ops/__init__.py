@@ -24,8 +24,11 @@ def __getattr__(name: str) -> Callable[..., Any]:
         raise AttributeError(name)
     import difflib
 
+    from odyssey.vocabulary import MISSING_OPS
+
     near = difflib.get_close_matches(name, _published.listed())
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    guess = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; {MISSING_OPS[name]}" if name in MISSING_OPS else guess
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")
 
 

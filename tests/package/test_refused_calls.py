@@ -296,6 +296,10 @@ def test_what_is_no_tape_is_refused_as_one(operand, tape):
 def test_an_op_that_is_none_suggests_its_neighbour():
     with pytest.raises(AttributeError, match="no op 'tanhh'; did you mean tanh"):
         _ = ops.tanhh
+    with pytest.raises(AttributeError, match=r"no op 'zeros'; write np\.zeros: ops take NumPy's"):
+        _ = ops.zeros
+    with pytest.raises(AttributeError, match="no op 'cat'; write concatenate"):
+        _ = ops.cat
 
 
 @pytest.mark.parametrize(
