@@ -30,7 +30,7 @@ from odyssey.compiler.watching.arguments import (
     taken_by,
     why_shown,
 )
-from odyssey.compiler.watching.trial import Trial, forget, tried
+from odyssey.compiler.watching.trial import Trial, told, tried
 from odyssey.table.choosing import briefly
 from odyssey.table.row import is_profiled, noted
 from odyssey.table.scope import scopes
@@ -246,8 +246,7 @@ class Compiled(Inspected):
         case = Case()
         trial = tried(self._fn, args, named, case.asked)
         if trial.error is not None:
-            forget(trial.error)
-            case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
+            case.why = told(trial.error)
         else:
             if self._limit is not None or self._budget is not None:
                 refuse_larger(self._limit, self._budget, trial)
@@ -317,8 +316,7 @@ class Compiled(Inspected):
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = tried(self._fn, args, named, case.asked)
             if trial.error is not None:
-                forget(trial.error)
-                case.why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
+                case.why = told(trial.error)
                 return self._look(case, args, named)
             self._keep(case, trial, args, named)
             kept, case.trial = case.trial, None

@@ -11,7 +11,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
-from odyssey.ops.elementwise.choice import clip, equal, greater, less, logical_not, where
+from odyssey.ops.elementwise.choice import equal, greater, less, logical_not, where
+from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import conj, imag, real
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.elementwise.rounding import rint

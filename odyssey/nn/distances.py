@@ -11,7 +11,8 @@ from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square, sub
-from odyssey.ops.elementwise.choice import clip, equal, greater, isfinite, logical_and, where
+from odyssey.ops.elementwise.choice import equal, greater, isfinite, logical_and, where
+from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp2, log2, power, sqrt
 from odyssey.ops.elementwise.rounding import floor

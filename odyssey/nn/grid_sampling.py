@@ -17,7 +17,6 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import (
-    clip,
     greater_equal,
     isnan,
     less_equal,
@@ -25,6 +24,7 @@ from odyssey.ops.elementwise.choice import (
     logical_or,
     where,
 )
+from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.rounding import floor, mod, rint
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.indexing import getitem

@@ -11,7 +11,6 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul
 from odyssey.ops.elementwise.choice import (
-    clip,
     greater,
     greater_equal,
     keep_where,
@@ -21,6 +20,7 @@ from odyssey.ops.elementwise.choice import (
     logical_not,
     where,
 )
+from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.elementary import exp, expm1
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.shape import reshape, shape_of

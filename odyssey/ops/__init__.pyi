@@ -306,6 +306,16 @@ def average(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
+
+@overload
+def bin_numbers(x: V, bins: Operand, /, *, right: bool = False, tape: Tape | None = None) -> V:
+    """``digitize``, of arrays alone."""
+@overload
+def bin_numbers(x: Plain, bins: V, /, *, right: bool = False, tape: Tape | None = None) -> V: ...
+@overload
+def bin_numbers(
+    x: Plain, bins: Plain, /, *, right: bool = False, tape: Tape | None = None
+) -> Array: ...
 binary_entropy: Binary
 """Elementwise ``-(y log p + (1 - y) log(1 - p))`` for probabilities ``p``."""
 binary_entropy_with_logits: Binary
@@ -382,7 +392,7 @@ def clip(
     max: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Elementwise ``x``, but ``a_min`` below it and ``a_max`` above it; bounds are static."""
+    """Elementwise ``x``, but ``a_min`` below it and ``a_max`` above it."""
 @overload
 def clip(
     x: Scalar,

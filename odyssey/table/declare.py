@@ -72,6 +72,7 @@ __all__ = [
     "Row",
     "asked",
     "composite",
+    "dressed",
     "op",
     "operator_of",
     "publish",
@@ -237,7 +238,7 @@ def _read_members(
     members = Members(make)
     row = members.head
     row.of = members
-    call: Any = _dressed(of_any_number(layout, members, given["bunches"]), row)
+    call: Any = dressed(of_any_number(layout, members, given["bunches"]), row)
     call.__wrapped__ = reference
     members.called_by(call)
     return row
@@ -356,10 +357,10 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
     make = make or (caller if row.cotangents else fast_calls.with_options)
     call: Any = make(row, general)
-    return _dressed(call, row)
+    return dressed(call, row)
 
 
-def _dressed(call: Any, row: Row) -> Callable[..., Any]:
+def dressed(call: Any, row: Row) -> Callable[..., Any]:
     """A callable with the name and the signature of its op."""
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module

@@ -60,8 +60,9 @@ ROWS = {
     "odyssey.ops.elementwise.choice": """
         where keep_where equal not_equal greater greater_equal less less_equal logical_and
         logical_or logical_not logical_xor isfinite isnan isinf bitwise_and bitwise_or
-        bitwise_xor invert clip
+        bitwise_xor invert
     """,
+    "odyssey.ops.elementwise.clipping": "clip",
     "odyssey.ops.elementwise.complex_numbers": "absolute=abs fabs sign conj real imag angle",
     "odyssey.ops.elementwise.elementary": """
         power=pow power_slope power_log exp log exp2 expm1 log2 log10 log1p sqrt rsqrt cbrt
@@ -78,6 +79,7 @@ ROWS = {
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
     """,
     "odyssey.ops.folds.convolution": "convolve",
+    "odyssey.ops.folds.counting": "bin_numbers",
     "odyssey.ops.folds.interpolation": "searchsorted piecewise_linear",
     "odyssey.ops.folds.order_statistics": "median",
     "odyssey.ops.folds.quantiles": "quantile percentile",

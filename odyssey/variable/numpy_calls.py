@@ -222,7 +222,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
         return _on_data(ufunc, inputs, named)
     if row is not None and method == "__call__":
         if not named:
-            function = UFUNC_CALLS[ufunc] = operator_of(row.call)
+            # That of ``array.clip`` takes bounds of all kinds, as the op does.
+            function = row.call if meant == "clip" else operator_of(row.call)
+            UFUNC_CALLS[ufunc] = function
             return function(*inputs)
         if named.keys() == {"dtype"}:
             return _with_dtype(row, inputs, named["dtype"])

@@ -209,7 +209,7 @@ class Operators:
         """The value, but ``min`` below it and ``max`` above it; see ``ops.clip``."""
         if named:
             return _as_numpy(self, "clip", named, a_min=min, a_max=max)
-        return choice.clip(self, min, max)
+        return ops.clip(self, min, max)
 
     def var(
         self, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **named: Any

@@ -302,14 +302,6 @@ def test_clip_with_array_bounds_sums_the_gradient_back_to_its_operand():
     assert tape.gradient(y, x, np.ones((3, 2))).tolist() == [1.0, 3.0]
 
 
-def test_clip_takes_constant_bounds_and_points_to_minimum_and_maximum_for_others():
-    x = np.array([-2.0, 3.0])
-    low = Variable(-1.0, requires_grad=True)
-    assert ops.clip(x, low.detach(), 1.0).tolist() == [-1.0, 1.0]
-    with pytest.raises(DTypeError, match=r"^clip: a_min is .*use minimum and maximum"):
-        ops.clip(x, low, 1.0)
-
-
 def test_bounds_that_their_owner_changes_later_do_not_change_the_gradient():
     x, bound = Variable([0.0, 2.0], requires_grad=True), np.array([1.0, 3.0])
     with GradientTape() as tape:

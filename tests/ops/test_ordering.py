@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import DTypeError
+from odyssey.errors import DTypeError, ShapeError
 
 NAN = np.nan
 TIES = np.array([2.0, 3.0, 3.0, 1.0, 3.0, 2.0])
@@ -120,7 +120,25 @@ def test_bins_of_what_a_graph_does_not_know_are_refused_by_name():
     for call in (
         lambda x: ops.bincount(ops.astype(x, int)),
         lambda x: ops.histogram(x)[0],
-        lambda x: ops.digitize(x, x),
     ):
+        compiled = od.compile(call)
         with pytest.raises(DTypeError, match="while a graph is traced"):
-            od.compile(call).lower(np.arange(3.0))
+            compiled.lower(np.arange(3.0))
+        np.testing.assert_array_equal(compiled(np.arange(3.0)), call(np.arange(3.0)))
+        assert f"({__file__}:{call.__code__.co_firstlineno})" in compiled.explain(np.arange(3.0))
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("call", [ops.digitize, np.digitize])
+def test_one_program_numbers_bins_that_are_arguments(call, right):
+    x = np.array([[-2.0, -1.0, 0.0, 1.0], [2.0, NAN, 3.0, np.inf]])
+    compiled = od.compile(lambda x, bins: call(od.ops.add(x, 0.0), bins, right))
+    for bins in (
+        [-1.0, 0.0, 1.0], [1.0, 0.0, -1.0], [1.0, 1.0, 1.0], [-1.0, -1.0, np.inf],
+        [2.0, 1.0, -np.inf],
+    ):  # fmt: skip
+        np.testing.assert_array_equal(compiled(x, np.array(bins)), np.digitize(x, bins, right))
+    assert compiled.statistics() == (1, 4, 1)
+    for bins in ([0.0, 1.0, 0.0], [0.0, NAN, 1.0]):
+        with pytest.raises(ShapeError, match="must rise or fall"):
+            od.compile(ops.digitize)(x, np.array(bins))

@@ -23,7 +23,7 @@ from odyssey.compiler.watching.arguments import (
     taken_by,
     why_shown,
 )
-from odyssey.compiler.watching.trial import Trial, forget, tried
+from odyssey.compiler.watching.trial import Trial, forget, told, tried
 from odyssey.errors import OdysseyError
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
@@ -303,8 +303,7 @@ class Dynamic:
         trial = tried(self._fn, args, named, family.asked)
         why: str | None
         if trial.error is not None:
-            forget(trial.error)
-            why = f"tracing raised {type(trial.error).__name__}: {trial.error}"
+            why = told(trial.error)
         else:
             why = foreign(args, named) or trial.effects or trial.graph.eager
         if why is None:

@@ -20,7 +20,7 @@ from odyssey.compiler.watching.surroundings import Surroundings
 from odyssey.errors import OdysseyError, TapeError
 from odyssey.graph.trace import Trace
 
-__all__ = ["Trial", "forget", "tried"]
+__all__ = ["Trial", "forget", "told", "tried"]
 
 _TRIALS = RLock()
 _PATIENCE = 1.0  # seconds that a trial waits for that of another thread
@@ -201,6 +201,17 @@ def _line() -> str:
     while frame.f_back is not None and is_ours(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def told(error: BaseException) -> str:
+    """What tracing raised, in which line of the user's; its frames are let go."""
+    line, found = "", error.__traceback__
+    while found is not None:
+        if not is_ours(str(found.tb_frame.f_globals.get("__name__", ""))):
+            line = f" ({found.tb_frame.f_code.co_filename}:{found.tb_lineno})"
+        found = found.tb_next
+    forget(error)
+    return f"tracing raised {type(error).__name__}: {error}{line}"
 
 
 def forget(error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Choosing, clipping and comparing, element by element."""
+"""Choosing and comparing, element by element."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
-from odyssey.devices.arrays import native, refuse
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
-from odyssey.table.store import numbers_of
-from odyssey.table.value import NUMBERS, Symbol, is_tracked
 
 
 @op(
@@ -284,116 +279,6 @@ def bitwise_xor(x: Any, y: Any, /) -> Any:
 def invert(x: Any, /) -> Any:
     """Elementwise ``~x``: not of booleans, or of the bits of integers; a constant."""
     return np.invert(x)
-
-
-# ------------------------------------------------------------------ clip
-
-
-def _bound(name: str, bound: Any) -> Any:
-    """A bound as a number or an array of its own."""
-    if isinstance(bound, Symbol) or (is_tracked(bound)):
-        raise DTypeError(
-            f"clip: {name} is {shown(bound)}, but bounds are static; use minimum and maximum, "
-            "which differentiate both operands, or pass detach() of it where that is not meant"
-        )
-    bound = numbers_of("clip", bound)
-    if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
-        return bound
-    refuse("clip", name, bound)
-    array = native(np.array(bound))
-    if array.dtype.kind not in "biuf":
-        raise DTypeError(f"clip: {name} is {shown(bound)}; pass a real number, or an array of them")
-    return array
-
-
-def _bounds(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[Any, Any, None, None]:
-    """Put NumPy's two spellings of the bounds into one."""
-    for name, one, other in (("min", a_min, min), ("max", a_max, max)):
-        if one is not None and other is not None:
-            raise DTypeError(f"clip: both a_{name} and {name} are given; they mean the same")
-    lower = _bound("a_min", min if a_min is None else a_min)
-    upper = _bound("a_max", max if a_max is None else a_max)
-    return lower, upper, None, None
-
-
-def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
-    bounds = [bound for bound in (a_min, a_max) if bound is not None]
-    try:
-        shape = np.broadcast_shapes(x.shape, *map(np.shape, bounds))
-    except ValueError:
-        raise ShapeError(
-            f"clip: shapes do not broadcast, x {x.shape}, a_min {np.shape(a_min)}, "
-            f"a_max {np.shape(a_max)}"
-        ) from None
-    return Spec(shape, np.result_type(x.dtype, *bounds))
-
-
-def _spelled_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> tuple[Any, ...]:
-    """One spelling for bounds that are Python's numbers.
-
-    Those of floating numbers are floating too, which changes no value. One that no whole number of
-    the dtype can pass is none, as NumPy has it: the dtype may lack it.
-    """
-    if x.dtype.kind in "iu":
-        limits = np.iinfo(x.dtype)
-        a_min = None if type(a_min) is int and a_min <= limits.min else a_min
-        a_max = None if type(a_max) is int and a_max >= limits.max else a_max
-    whole = x.dtype.kind != "f"
-    bounds = (b if whole or type(b) is not int else float(b) for b in (a_min, a_max))
-    return (*bounds, None, None)
-
-
-def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
-    if a_min is not None:
-        g = keep_where(g, greater_equal(x, a_min))
-    if a_max is not None:
-        g = keep_where(g, less_equal(x, a_max))
-    return g
-
-
-def _clip_in_ops(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
-    if a_min is not None:
-        x = where(less(x, a_min), a_min, x)
-    return x if a_max is None else where(greater(x, a_max), a_max, x)
-
-
-def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
-    # For bounds that are numbers; NaN makes all NaN, a lower bound above the upper gives way.
-    if a_min is not None:
-        x = select((x >= T(a_min)) | (x != x), x, T(a_min))
-    if a_max is not None:
-        x = select((x <= T(a_max)) | (x != x), x, T(a_max))
-    return x
-
-
-@op(
-    real=True,
-    elementwise=True,
-    masks=True,
-    numpy=[np.clip],
-    prepare=_bounds,
-    canonical=_spelled_bounds,
-    infer=_clip_spec,
-    scalar=_clip_scalar,
-    equals=_clip_in_ops,
-    vjp={"x": _clip_rule},
-    kinks="1 inside and at the bounds, 0 outside",
-    samples=[
-        *singles(a_min=-1.0, a_max=1.5),
-        sample((2, 3), a_min=None, a_max=0.5),
-        sample((3,), a_min=np.array([[-1.0], [0.25]], np.float16), a_max=1),
-    ],
-    rejects=[
-        reject((2, 3), a_min=np.zeros(4), a_max=None, match="do not broadcast"),
-        reject((2, 3), a_min=0, min=0, error=DTypeError, match="both a_min and min"),
-        reject((2, 3), a_min="0", a_max=1, error=DTypeError, match="pass a real number"),
-    ],
-)
-def clip(
-    x: Any, /, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
-) -> Any:
-    """Elementwise ``x``, but ``a_min`` below it and ``a_max`` above it; bounds are static."""
-    return np.array(x)[()] if a_min is None and a_max is None else np.clip(x, a_min, a_max)
 
 
 publish(globals())

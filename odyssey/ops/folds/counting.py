@@ -9,15 +9,17 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.elementwise.arithmetic import div
+from odyssey.ops.elementwise.arithmetic import div, sub
+from odyssey.ops.elementwise.choice import greater_equal, less_equal, logical_or, where
 from odyssey.ops.folds.interpolation import searchsorted
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.folds.reductions import all, sum
+from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import add_taken, check_indices
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.placing import operand
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
-from odyssey.table.declare import composite, publish
+from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.scope import follower
 from odyssey.table.store import numbers_of
@@ -194,7 +196,64 @@ def histogram(
 
 
 def _plain(x: Any) -> Any:
-    return numbers_of("digitize", x)
+    return numbers_of("histogram", x)
+
+
+# ------------------------------------------------------------------ the number of a bin
+
+
+def _bins_spec(x: Spec, bins: Spec, right: bool) -> Spec:
+    if bins.ndim != 1:
+        raise ShapeError(f"digitize: bins have shape {bins.shape}; pass them on one axis")
+    if "c" in (x.dtype.kind, bins.dtype.kind):
+        raise DTypeError(f"digitize: x is {x.dtype} and bins {bins.dtype}; they are real numbers")
+    return Spec(x.shape, _WHOLE)
+
+
+def _digitize(x: Any, bins: Any, right: bool) -> Any:
+    x, bins = np.asarray(x), np.asarray(bins)
+    _bins_spec(Spec(x.shape, x.dtype), Spec(bins.shape, bins.dtype), right)
+    side = "left" if right else "right"
+    if (bins[1:] >= bins[:-1]).all():
+        return np.searchsorted(bins, x, side)
+    if not (bins[1:] <= bins[:-1]).all():
+        raise ShapeError(f"digitize: bins {bins.tolist()} must rise or fall")
+    return len(bins) - np.searchsorted(bins[::-1], x, side)
+
+
+def _both_ways(bins: Any) -> tuple[Any, Any]:
+    """Whether bins rise, and whether they fall."""
+    ends, starts = getitem(bins, slice(1, None)), getitem(bins, slice(None, -1))
+    return all(greater_equal(ends, starts)), all(less_equal(ends, starts))
+
+
+def _digitize_in_ops(x: Any, bins: Any, right: bool) -> Any:
+    side = "left" if right else "right"
+    rising, _ = _both_ways(bins)
+    fallen = sub(bins.shape[0], searchsorted(flip(bins), x, side))
+    return where(rising, searchsorted(bins, x, side), fallen)
+
+
+@op(
+    kernel=_digitize,
+    equals=_digitize_in_ops,
+    requires=lambda x, bins, right: [logical_or(*_both_ways(bins))],
+    infer=_bins_spec,
+    samples=[
+        sample(_SPREAD.reshape(2, 3), np.array([-1.0, 0.0, 1.0])),
+        sample(np.array([0.0, 1.0, 5.0]), np.array([0.0, 1.0]), right=True),
+        sample(np.array([0.0, 1.0, 5.0]), np.array([4.0, 1.0, 0.0])),
+        sample(np.array([0.0, 1.0]), np.array([4.0, 1.0]), right=True),
+        sample(np.array(1.0), np.zeros(0)),
+    ],
+    rejects=[
+        reject((2,), np.array([0.0, 2.0, 1.0]), match="rise or fall"),
+        reject((2,), np.zeros((2, 2)), match="on one axis"),
+    ],
+)
+def bin_numbers(x: Any, bins: Any, /, *, right: bool = False) -> Any:
+    """``digitize``, of arrays alone."""
+    return _digitize(x, bins, right)
 
 
 @composite(
@@ -226,18 +285,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, tape: Any = None) -> Any
     >>> digitize(np.array([0.5, 2.5]), np.array([0.0, 1.0, 2.0]))
     array([1, 3])
     """
-    edges = _known("digitize", "bins", bins)
-    x = operand("digitize", "x", x)
-    if edges.ndim != 1:
-        raise ShapeError(f"digitize: bins have shape {edges.shape}; pass them on one axis")
-    if "c" in (x.dtype.kind, edges.dtype.kind):
-        raise DTypeError(f"digitize: x is {x.dtype} and bins {edges.dtype}; they are real numbers")
-    side = "left" if right else "right"
-    if (edges[1:] >= edges[:-1]).all():
-        return searchsorted(edges, x, side, tape=tape)
-    if not (edges[1:] <= edges[:-1]).all():
-        raise ShapeError(f"digitize: bins {edges.tolist()} must rise or fall")
-    return len(edges) - searchsorted(edges[::-1], x, side, tape=tape)
+    return bin_numbers(x, bins, right=right, tape=tape)
 
 
 publish(globals())

@@ -27,10 +27,11 @@ from odyssey.ops.elementwise.rounding import mod
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype
+from odyssey.ops.structure.sorting import argsort
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.store import numbers_of
+from odyssey.table.store import numbers_of, operand_of
 from odyssey.table.value import NUMBERS, Symbol
 
 # ------------------------------------------------------------------ places
@@ -302,13 +303,8 @@ def interp(
 
 
 def _sorting(xp: Any) -> Any:
-    data = numbers_of("interp", xp)
-    if isinstance(data, Symbol):
-        raise DTypeError(
-            "interp: period= sorts xp, which has no values while a graph is traced; pass xp as an "
-            "array"
-        )
-    return np.argsort(data)
+    data = operand_of(xp)
+    return argsort(data) if isinstance(data, Symbol) else np.argsort(numbers_of("interp", xp))
 
 
 def _double(v: Any, tape: Any) -> Any:

@@ -11,7 +11,8 @@ from odyssey.checks import flag, number
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.elementwise.choice import clip, equal, greater, isfinite, where
+from odyssey.ops.elementwise.choice import equal, greater, isfinite, where
+from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp, exp2, log, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
@@ -21,7 +22,7 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import dressed, op, publish
 from odyssey.table.published import COMPOSITES
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import reduced, reduced_shape
@@ -351,12 +352,9 @@ def _or_weighted(plain: Any) -> Any:
             raise DTypeError(f"logsumexp: {error}") from None
         return weighted(*bound.args, **bound.kwargs)
 
-    call.__name__ = call.__qualname__ = row.name
-    call.__module__, call.__doc__ = row.module, row.doc
-    call.__wrapped__ = _signature  # type: ignore[attr-defined]
-    call.row = row  # type: ignore[attr-defined]
-    row.call = call
-    return call
+    row.call = dressed(call, row)
+    row.call.__wrapped__ = _signature
+    return row.call
 
 
 @_or_weighted
