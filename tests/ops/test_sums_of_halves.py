@@ -117,8 +117,15 @@ def test_a_mean_of_large_halves_is_one_of_them_compiled():
         lambda v: ops.min(v),
         lambda v: ops.nanmax(v, 0),
         lambda v: ops.segment_max(v, np.zeros(len(v), int), 1),
+        lambda v: ops.median(v, 0),
+        lambda v: ops.median(v),
+        lambda v: ops.quantile(v, 0.3, 0),
+        lambda v: ops.percentile(v, 30.0, method="lower"),
     ],
-    ids=["max", "min of all", "nanmax", "segment_max"],
+    ids=[
+        *("max", "min of all", "nanmax", "segment_max"),
+        *("median", "median of all", "quantile", "percentile of all"),
+    ],
 )
 @pytest.mark.parametrize("count", [5000, MANY])
 def test_as_many_equal_halves_as_there_are_share_the_gradient_of_an_extreme(call, count):

@@ -21,6 +21,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.folds.reductions import sum
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.precision import halved, wide
 from odyssey.ops.structure.shape import astype, reshape, transpose
 from odyssey.ops.structure.sorting import sort
 from odyssey.spec import Shape, Spec
@@ -80,12 +81,14 @@ def standing_at(line: Any, places: list[int]) -> list[Any]:
 
 def _hits(line: Any, value: Any) -> tuple[Any, Any]:
     """Which elements are a number, a NaN where it is one, and how many those are."""
+    # A count of halves, and the sums of which it makes a mean, may be beyond 65,504.
+    dtype = np.dtype(np.float32) if line.dtype == np.float16 else line.dtype
     if type(line) is np.ndarray and not np.isnan(value).any():
         found = line == value
-        return found, np.count_nonzero(found, -1, keepdims=True).astype(line.dtype)
+        return found, np.count_nonzero(found, -1, keepdims=True).astype(dtype)
     both_nan = logical_and(not_equal(line, line), not_equal(value, value))
     found = logical_or(equal(line, value), both_nan)
-    return found, sum(astype(found, line.dtype), -1, keepdims=True)
+    return found, sum(astype(found, dtype), -1, keepdims=True)
 
 
 def _shares(
@@ -112,19 +115,20 @@ def pulled(
         for hits, count, weight in shares:
             own = keep_where(div(part if weight == 1 else mul(part, weight), count), hits)
             total = own if total is None else add(total, own)
-    return _from_lines(mul(line, 0) if total is None else total, x_spec, axis)
+    total = mul(line, 0) if total is None else halved(total, line.dtype)
+    return _from_lines(total, x_spec, axis)
 
 
 def pushed(t: Any, x: Any, axis: Any, spots: list[Between], values: Any = None) -> Any:
     """The tangents at all spots, on a first axis."""
-    line, moving, parts = as_lines(x, axis), as_lines(t, axis), []
+    line, moving, parts = as_lines(x, axis), as_lines(wide(t), axis), []
     for shares in _shares(line, spots, values):
         total = None
         for hits, count, weight in shares:
             own = div(sum(keep_where(moving, hits), -1, keepdims=True), count)
             own = own if weight == 1 else mul(own, weight)
             total = own if total is None else add(total, own)
-        parts.append(reshape(total, line.shape[:-1]))
+        parts.append(reshape(halved(total, t.dtype), line.shape[:-1]))
     return stack(parts) if parts else np.zeros((0, *line.shape[:-1]), t.dtype)
 
 
