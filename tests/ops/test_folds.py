@@ -134,6 +134,32 @@ def test_without_a_degree_of_freedom_numpy_warns_and_neither_value_nor_slope_is_
     assert np.isnan(tape.gradient(out, leaf)).all()
 
 
+LARGE = {
+    "of one sign": [1.0, 0.5, 0.25, 0.75, 0.9],
+    "far from their mean": [1.0, 1.0, 1.0, -1.0, 1.0],
+    "of both signs": [1.0, -1.0, 0.5, -0.25, 0.125],
+    "almost equal": [1.0, 1.0, 1.0, 1.0, 0.999],
+}
+
+
+@pytest.mark.parametrize("shares", LARGE.values(), ids=list(LARGE))
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_deviations_of_numbers_near_the_largest_are_those_of_smaller_ones(shares, dtype):
+    def both(x):
+        return ops.std(x, 0), od.grad(lambda v: ops.sum(ops.std(v, 0)))(x)
+
+    x = np.stack([np.array(shares) * np.finfo(dtype).max, shares], 1).astype(dtype)
+    power = np.array([2.0 ** (2 - np.finfo(dtype).maxexp), 1.0], dtype)
+    deviation, slopes = both(x * power)
+    wanted = deviation / power.real, slopes
+    compiled = od.compile(both)
+    with np.errstate(all="ignore"):
+        for found in (both(x), *[compiled(x) for _ in range(3)]):
+            for got, want in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=16 * np.finfo(dtype).eps, atol=1e-7)
+    assert compiled.statistics().native
+
+
 @pytest.mark.parametrize("ddof", [3, 3.5, 7])
 @pytest.mark.parametrize("fold", [np.var, np.std])
 def test_what_has_no_degree_of_freedom_is_numpys_compiled_too(fold, ddof):

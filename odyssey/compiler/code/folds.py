@@ -29,8 +29,12 @@ def neutral(code: Code, how: str, type: str) -> Word:
 def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Word:
     """Two elements of a fold as one; sums and products in any order, unless strictly in theirs."""
     if how in ("sum", "prod") and a.type in FLOATING:
-        flags = "" if strictly else " reassoc nsz"
         word = "fadd" if how == "sum" else "fmul"
+        # Not nsz beside it: with both LLVM takes apart the elements as well, where a loop is short,
+        # and makes c * (x + y) of c * x + c * y, and 0 of ((x + c) - c) + ((y + c) - c).
+        flags = "" if strictly else " reassoc"
+        if how == "prod" and not strictly:
+            b = _whole(code, b)
         return code.op(a.type, f"{word}{flags} {LLVM[a.type]} {a.text}, {b.text}")
     if how in ("sum", "prod"):
         return a + b if how == "sum" else a * b
@@ -43,3 +47,11 @@ def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Wo
         return a | b if how == "max" else a & b
     sign = "u" if a.type[0] == "u" else "s"
     return code.intrinsic(f"{sign}{how}", a, b)
+
+
+def _whole(code: Code, x: Word) -> Word:
+    """An element whose factors LLVM does not see: of c * x and c * y it makes c**2 * (x * y).
+
+    A fence around each would keep loops from being vectorized; this one stands before the loop.
+    """
+    return x * code.call(x.type, f"llvm.arithmetic.fence.{SUFFIXES[x.type]}", code.const(x.type, 1))

@@ -9,13 +9,10 @@ import numpy as np
 
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError
-from odyssey.kernels import T, select
-from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
-from odyssey.ops.elementwise.choice import equal, greater, isfinite, where
-from odyssey.ops.elementwise.clipping import clip
-from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
-from odyssey.ops.elementwise.elementary import exp, exp2, log, log2, sqrt
-from odyssey.ops.elementwise.rounding import floor
+from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
+from odyssey.ops.elementwise.choice import equal, isfinite, where
+from odyssey.ops.elementwise.complex_numbers import conj, real
+from odyssey.ops.elementwise.elementary import exp, log, sqrt
 from odyssey.ops.folds.reductions import count, max, mean, spread, sum
 from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, reshape
@@ -24,7 +21,7 @@ from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import dressed, op, publish
 from odyssey.table.published import COMPOSITES
-from odyssey.table.samples import APART, PAIRS, reject, sample
+from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import reduced, reduced_shape
 
 _FOLDS = (
@@ -33,13 +30,13 @@ _FOLDS = (
     sample((2, 3, 4), axis=(0, -1), keepdims=True),
     sample((4, 1), axis=0),
 )
-_NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
-_NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j is not a number")
+NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j is not a number")
 
 # ------------------------------------------------------------------ variance and deviation
 
 
-def _freedom(who: str) -> Any:
+def freedom(who: str) -> Any:
     """A ``prepare``: ``correction`` is NumPy's second name of ``ddof``."""
 
     def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
@@ -53,7 +50,8 @@ def _freedom(who: str) -> Any:
     return prepare
 
 
-def _spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
+def spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
+    """One spelling for the axes, and for a whole number of ``ddof``."""
     ddof = int(ddof) if float(ddof).is_integer() else ddof
     return *folded(x, axis), ddof, keepdims, None
 
@@ -62,14 +60,15 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64) if dtype.kind in "biu" else np.zeros((), dtype).real.dtype
 
 
-def _moment_infer(name: str) -> Any:
+def moment_infer(name: str) -> Any:
+    """The shape rule of a variance or a deviation."""
     infer = reduced(name, _real, lone=False)
     return lambda x, axis, ddof, keepdims, correction: infer(x, axis, keepdims)
 
 
 def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
     """The derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
-    return mul(_away(x, axis), 2.0 * _share(x, axis, ddof))
+    return mul(_away(x, axis), 2.0 * share_of(x, axis, ddof))
 
 
 def _away(x: Any, axis: Any) -> Any:
@@ -77,7 +76,7 @@ def _away(x: Any, axis: Any) -> Any:
     return conj(away) if x.dtype.kind == "c" else away
 
 
-def _share(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
+def share_of(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
     """One over the count less ``ddof``; ``without`` a degree of freedom there is no derivative."""
     left = count(x, axis) - ddof
     return 1.0 / left if left > 0 else without
@@ -92,21 +91,23 @@ def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
 
 
-_MOMENTS = (
+MOMENTS = (
     *_FOLDS[:3],
     sample((2, 3), axis=1, ddof=1),
     sample((3, 2), axis=0, correction=0.5),
 )
 
 
-def _var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    return _mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
+def var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """The variance, in other ops."""
+    return mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
 
 
-def _mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+def mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """The sum of squares over the count less ``ddof``."""
     squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
     # NumPy divides by 0 then, which gives NaN for a sum of 0 alone.
-    share = _share(away, axis, ddof, np.inf)
+    share = share_of(away, axis, ddof, np.inf)
     return mul(sum(squares, axis, keepdims=keepdims), share)
 
 
@@ -119,16 +120,16 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 @op(
     kernel=_var,
     equals=in_single(
-        lambda x, axis, ddof, keepdims, correction: _var_in_ops(x, axis, ddof, keepdims)
+        lambda x, axis, ddof, keepdims, correction: var_in_ops(x, axis, ddof, keepdims)
     ),
     numpy=[np.var],
-    prepare=_freedom("var"),
-    canonical=_spelled_moment,
-    infer=_moment_infer("var"),
+    prepare=freedom("var"),
+    canonical=spelled_moment,
+    infer=moment_infer("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
-    samples=[*_MOMENTS, sample(())],
-    rejects=[_NO_AXIS, _NO_NUMBER],
+    samples=[*MOMENTS, sample(())],
+    rejects=[NO_AXIS, NO_NUMBER],
 )
 def var(
     x: Any,
@@ -143,122 +144,10 @@ def var(
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
-_divide = unwarned("invalid")(np.divide)
-
-
-def _over_length(x: Any, length: Any) -> Any:
-    if np.all(length):
-        return np.divide(x, length)
-    out = _divide(x, length)
-    return np.where(np.equal(x, 0) & np.equal(length, 0), out.dtype.type(0), out)[()]
-
-
-@op(
-    elementwise=True,
-    kernel=_over_length,
-    equals=lambda x, length: div(x, length),
-    scalar=lambda x, length: select((x == T(0)) & (length == T(0)), T(0), x / length),
-    vjp={
-        "x": lambda g, length: div(g, length),
-        "length": lambda g, length, out: neg(div(mul(g, out), length)),
-    },
-    kinks="at (0, 0) inf in x, NaN in length",
-    samples=[sample(*s.operands, low=0.5) for s in PAIRS],
-    rejects=[APART],
-)
-def over_length(x: Any, length: Any, /) -> Any:
-    """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
-    return _over_length(x, length)
-
-
-def _pull_of_std(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
-    """The derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
-    length = spread(out, x_spec, axis, keepdims)
-    return mul(over_length(_away(x, axis), length), _share(x, axis, ddof))
-
-
-def _std_rule(
-    g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
-) -> Any:
-    slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
-    return mul(spread(g, x_spec, axis, keepdims), slope)
-
-
-def _std_forward(
-    t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
-) -> Any:
-    slope = _pull_of_std(wide(x), out, x_spec, axis, ddof, keepdims)
-    moved = sum(mul(t, slope), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
-
-
 def root_of_variance(variance: Any, tape: Any = None) -> Any:
     """The deviation that belongs to a variance; its slope is 0 at 0, as in the row."""
     none = equal(variance, 0, tape=tape)
     return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
-
-
-def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
-    if getattr(x, "dtype", None) == np.float16:
-        return np.std(x, axis, np.float32, ddof=ddof, keepdims=keepdims).astype(np.float16)
-    out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
-    limits = np.finfo(out.dtype)
-    low = (limits.tiny / limits.eps) ** 0.5
-    # Without a degree of freedom it is infinite or NaN.
-    if not out.size or count(x, axis) <= ddof or (out.min() > low and out.max() <= limits.max):
-        return out
-    # The squares of numbers so small or so large are 0 or infinite.
-    size = np.abs(x)
-    peak = np.max(size, axis, keepdims=True, initial=0)
-    scale = np.where((peak > 0) & np.isfinite(peak), peak, peak.dtype.type(1))
-    scaled = _std_scaled(x, scale, axis, ddof)
-    return scaled.reshape(np.shape(out)).astype(out.dtype)[()]
-
-
-def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    if x.dtype.kind in "biu" or not count(x, axis):
-        return sqrt(_var_in_ops(x, axis, ddof, keepdims))
-    # A power of two changes no digit, and then squares are neither 0 nor infinite.
-    size = sum(absolute(x), axis, keepdims=True)  # in the pass that finds the mean
-    most = np.finfo(x.dtype).maxexp - 4.0  # of a power whose reciprocal is a number, too
-    power = clip(floor(log2(where(greater(size, 0), size, 1))), -most, most)
-    away = mul(sub(x, mean(x, axis, keepdims=True)), exp2(neg(power)))
-    root = sqrt(_mean_square(away, axis, ddof, True))
-    shape = reduced_shape("std", x.shape, axis, keepdims)
-    return reshape(mul(root, exp2(power)), shape)
-
-
-@unwarned("invalid")
-def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
-    return np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
-
-
-@op(
-    kernel=_std,
-    equals=in_single(
-        lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
-    ),
-    numpy=[np.std],
-    prepare=_freedom("std"),
-    canonical=_spelled_moment,
-    infer=_moment_infer("std"),
-    vjp={"x": _std_rule},
-    jvp={"x": _std_forward},
-    kinks="0 where all elements are equal, the second derivatives there NaN",
-    samples=_MOMENTS,
-    rejects=[_NO_AXIS, _NO_NUMBER],
-)
-def std(
-    x: Any,
-    /,
-    axis: Any = None,
-    *,
-    ddof: float = 0,
-    keepdims: bool = False,
-    correction: float | None = None,
-) -> Any:
-    """Standard deviation over ``axis``, the root of the variance."""
-    return np.std(x, axis, ddof=ddof, keepdims=keepdims)
 
 
 # ------------------------------------------------------------------ logsumexp
@@ -371,7 +260,7 @@ def _or_weighted(plain: Any) -> Any:
     jvp={"x": _logsumexp_forward},
     kinks="0 where all elements are -inf; NaN where one is inf",
     samples=[*_FOLDS, sample((0, 3), axis=1)],
-    rejects=[_NO_AXIS],
+    rejects=[NO_AXIS],
 )
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing.
