@@ -13,7 +13,10 @@ from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.folds.reductions import max, sum, sum_to
 from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
+from odyssey.spec import Shape
 from odyssey.table.shape_rules import floating
 
 __all__ = [
@@ -80,6 +83,7 @@ def weights_of(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> 
 def in_ops(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> Any:
     """What ``scaled_dot_product_attention`` equals."""
     q, k, v = map(_real, (q, k, v))
+    k, v, mask = _reached(q, k, v, mask, causal)
     return matmul(weights_of(q, k, mask, causal, scale), per_head(v, q))
 
 
@@ -94,7 +98,43 @@ def pullback_in_ops(
     operand: str,
 ) -> Any:
     """What ``attention_pullback`` equals."""
+    whole = {"k": k, "v": v, "mask": mask}.get(operand)
     q, k, v = map(_real, (q, k, v))
+    k, v, mask = _reached(q, k, v, mask, causal)
+    made = _pulled(cotangent, q, k, v, mask, causal, scale, operand)
+    return made if whole is None else _with_unreached(made, shape_of(whole))
+
+
+def _reached(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> tuple[Any, Any, Any]:
+    """Keys, values and mask without the keys behind the last query, which may be of any value."""
+    count, keys = q.shape[-2], k.shape[-2]
+    if not causal or keys <= count:
+        return k, v, mask
+    if shape_of(mask)[-1:] == (keys,):
+        mask = getitem(mask, (..., slice(count)))
+    return (*(getitem(x, (..., slice(count), slice(None))) for x in (k, v)), mask)
+
+
+def _with_unreached(made: Any, shape: Shape) -> Any:
+    """A cotangent of what ``_reached`` left, with 0 for what it left out."""
+    for axis in (-2, -1):
+        if made.shape != shape and made.shape[axis] != shape[axis]:
+            rest = list(made.shape)
+            rest[axis] = shape[axis] - made.shape[axis]
+            made = concatenate([made, np.zeros(rest, made.dtype)], axis)
+    return made
+
+
+def _pulled(
+    cotangent: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    causal: bool,
+    scale: float | None,
+    operand: str,
+) -> Any:
     weights = weights_of(q, k, mask, causal, scale)
     if operand == "v":
         return _onto(matmul(matrix_transpose(weights), cotangent), v)

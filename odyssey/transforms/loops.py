@@ -25,6 +25,7 @@ from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.transforms.carries import Carry, Rows, own, spec_of_leaf
+from odyssey.transforms.segments import tape_apart
 from odyssey.transforms.traced_loops import branch, repeat, walk
 from odyssey.transforms.traced_parts import Body, in_graph, kinds_of, trace_part
 from odyssey.tree import leaves, paths, same_tree, unflatten
@@ -221,9 +222,8 @@ def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
     trace = Trace()
     start = [v.detach() if isinstance(v, Variable) else v for v in leaves(init)]
     start = [np.asarray(v) if isinstance(v, np.generic) else v for v in start]
-    asked = no_grad()(f)  # else what it closes over would be recorded
     try:
-        _, y = _pair(trace.run(asked, (unflatten(init, start), unflatten(xs, given)), {}))
+        _, y = _pair(trace.run(_apart(f), (unflatten(init, start), unflatten(xs, given)), {}))
         made = [_empty_of(leaf) for leaf in leaves(y)]
     except TapeError as error:
         raise ShapeError(
@@ -233,6 +233,19 @@ def _of_no_steps(f: Callable[..., Any], init: Any, xs: Any) -> Any:
     finally:
         trace.close()
     return unflatten(y, made)
+
+
+def _apart(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A step on a tape of its own, which takes what ``f`` closes over from other tapes.
+
+    Else that would be recorded there, or refused by the tapes of derivatives in the step.
+    """
+
+    def run(*given: Any) -> Any:
+        with tape_apart():
+            return f(*given)
+
+    return run
 
 
 def _empty_of(leaf: Any) -> Any:
@@ -262,7 +275,9 @@ def _scan_in_graph(
     if not steps:
         with no_grad():
             rows = [c if c is None else intern(c.shape[1:], c.dtype) for c in columns]
-            made = trace_part(step, [*flat, *rows], kinds_of(None, [*flat, *columns]), None)
+            made = trace_part(
+                step_of(_apart(f)), [*flat, *rows], kinds_of(None, [*flat, *columns]), None
+            )
         init = unflatten(init, list(map(in_graph, flat)))
         return own(init), unflatten(trees[0], [_empty_of(leaf) for leaf in made.outputs[count:]])
     carry, ys = walk(step, flat, columns, steps, reverse, again)

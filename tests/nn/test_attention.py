@@ -226,3 +226,26 @@ def test_weights_are_kept_only_where_they_take_no_more_than_the_operands():
     assert 3 * size < total <= 8 * size
     total, size = held(64, 4)
     assert total == 3 * size
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("masked", [False, True])
+def test_keys_behind_the_last_query_may_be_of_any_value_compiled_too(bad, masked):
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, n, 4)) for n in (3, 7, 7))
+    mask = rng.normal(size=(3, 7)) if masked else np.zeros((1, 1))
+
+    def both(q, k, v, mask):
+        def call(*given):
+            return ops.scaled_dot_product_attention(*given, causal=True)
+
+        slopes = od.grad(lambda *given: (call(*given) ** 2).sum(), argnums=(0, 1, 2, 3))
+        return call(q, k, v, mask), *slopes(q, k, v, mask)
+
+    wanted = both(q, k, v, mask)
+    k[:, 3:] = v[:, 3:] = bad
+    compiled = od.compile(both)
+    for found in (both(q, k, v, mask), *[compiled(q, k, v, mask) for _ in range(3)]):
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+    assert compiled.statistics().native

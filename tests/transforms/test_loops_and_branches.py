@@ -301,3 +301,30 @@ def test_results_that_differ_between_steps_are_refused(second, text):
 def test_of_no_steps_a_question_for_a_value_is_refused_by_name():
     with pytest.raises(ShapeError, match="there are no steps"):
         od.scan(lambda c, x: (c, float(x)), 0.0, np.zeros(0))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_the_derivative_of_no_steps_that_differentiate_is_zero(compiled):
+    start = np.array([1.0, 2.0])
+
+    def cost(w, c):
+        def step(c, x):
+            return c - od.grad(lambda a: (a * a * w).sum())(c), (c * w).sum()
+
+        c, ys = od.scan(step, c, length=0)
+        return (c * c).sum() + ys.sum()
+
+    def slopes(w):
+        return od.grad(cost, argnums=(0, 1))(w, start)
+
+    def all_of_it(w):
+        second = od.grad(lambda w: (slopes(w)[1] * w).sum())(w)
+        return *slopes(w), second, od.jvp(cost, (w, start), (w, start))[1]
+
+    run = od.compile(all_of_it) if compiled else all_of_it
+    for _ in range(3):
+        of_w, of_start, second, moved = run(np.array([0.5, 0.7]))
+        assert of_w.tolist() == [0.0, 0.0]
+        assert of_start.tolist() == [2.0, 4.0]
+        assert second.tolist() == [2.0, 4.0]
+        assert float(moved) == 10.0
