@@ -412,3 +412,13 @@ def test_splitting_and_joining_is_the_identity():
         assert_same(ops.concatenate(pieces, axis), x)
         assert all(piece.base is None for piece in pieces)
         assert_same(ops.stack(ops.unstack(x, axis=axis), axis), x)
+
+
+@pytest.mark.parametrize("number", [1, 1.5, True, np.float64(1.5)], ids=repr)
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "c8"])
+def test_numbers_among_choices_are_as_weak_as_in_numpy(number, dtype):
+    places, x = np.array([0, 1]), np.array([2, 3], dtype)
+    wanted = np.choose(places, [x, number])
+    found = np.choose(places, [Variable(x), number])
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.numpy(), wanted)

@@ -215,11 +215,13 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
         a = astype(a, np.intp, tape=tape)
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"choose: mode is {shown(mode)}, not one of raise, wrap, clip")
-    parts = [operand("choose", "a choice", part) for part in choices]
+    given = list(choices)
+    parts = [operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)
     count = np.arange(len(parts))
     places = _checked(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
-    dtype = np.result_type(*[part.dtype for part in parts])
+    kinds = [c if type(c) in NUMBERS else p.dtype for c, p in zip(given, parts, strict=True)]
+    dtype = np.result_type(*kinds)
     wide = [broadcast_to(astype(part, dtype, tape=tape), shape, tape=tape) for part in parts]
     row = expand_dims(broadcast_to(places, shape, tape=tape), 0, tape=tape)
     return reshape(take_along_axis(stack(wide, tape=tape), row, 0, tape=tape), shape, tape=tape)
