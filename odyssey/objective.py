@@ -109,7 +109,9 @@ def scipy_objective(fn: Callable[[Any], Any], params: Any) -> Objective:
     """Make ``fn`` an objective for ``scipy.optimize.minimize``, with exact derivatives.
 
     Args:
-        fn: From a tree like ``params`` to a real scalar, written with ops.
+        fn: From a tree like ``params`` to a real scalar, written with ops. One of ``od.compile``
+            runs as it was written here, since what it is given is on a tape; what takes the
+            derivative can be compiled, as ``od.compile(od.value_and_grad(fn))``.
         params: Where to start: floating or complex arrays or Variables in any tree. They stay
             as they are; ``unflatten(result.x)`` gives the solution in their form.
 
