@@ -23,7 +23,8 @@ from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import power, sqrt
 from odyssey.ops.folds.deviations import over_length
 from odyssey.ops.folds.reductions import any as any_of
-from odyssey.ops.folds.reductions import max, min, spread, sum
+from odyssey.ops.folds.reductions import max, min, sum
+from odyssey.ops.folds.spreading import spread
 from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
 from odyssey.quiet import unwarned

@@ -33,7 +33,8 @@ from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.folds import reductions
-from odyssey.ops.folds.reductions import mean_of, over, spread, sum
+from odyssey.ops.folds.reductions import mean_of, over, sum
+from odyssey.ops.folds.spreading import spread
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.precision import in_single
 from odyssey.ops.structure.shape import expand_dims, reshape

@@ -10,7 +10,8 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.nn.average_windows import MEAN, averages, divisors, plan_over, spread_back
 from odyssey.nn.pool_windows import pooled_shape, prepared, shapes_fit
 from odyssey.ops.elementwise.arithmetic import add, div
-from odyssey.ops.folds.reductions import mean, over, spread
+from odyssey.ops.folds.reductions import mean, over
+from odyssey.ops.folds.spreading import spread
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.precision import in_single
 from odyssey.spec import Array, Shape, Spec

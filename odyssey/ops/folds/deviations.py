@@ -13,7 +13,8 @@ from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp2, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
-from odyssey.ops.folds.reductions import count, mean, spread, sum
+from odyssey.ops.folds.reductions import mean, sum
+from odyssey.ops.folds.spreading import count, spread
 from odyssey.ops.folds.statistics import (
     MOMENTS,
     NO_AXIS,

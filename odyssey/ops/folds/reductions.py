@@ -18,13 +18,14 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
 )
 from odyssey.ops.folds.places import place_natively
+from odyssey.ops.folds.spreading import count, spread
 from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import folded_axes, made_by, reduced, reduced_shape
+from odyssey.table.shape_rules import made_by, reduced, reduced_shape
 
 _FOLDS = (
     sample((2, 3)),
@@ -36,39 +37,6 @@ _FOLDS = (
 _LONE = (sample((), axis=0), sample((), axis=-1, keepdims=True))
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 _SUMMED = made_by(np.add.reduce)
-
-
-def count(spec: Spec, axis: Any) -> int:
-    """How many elements of ``spec`` a reduction over ``axis`` folds into one."""
-    length = 1
-    for k in folded_axes("mean", axis, spec.ndim):
-        length *= spec.shape[k]
-    return length
-
-
-def _unfolded(shape: Shape, axis: Any) -> Shape:
-    """The shape of a reduction that keeps the axes which it folds."""
-    if type(axis) is int and shape:  # a third of the time
-        k = axis % len(shape)
-        return (*shape[:k], 1, *shape[k + 1 :])
-    return reduced_shape("spread", shape, axis, True, lone=True)
-
-
-# Up to so many elements a copy takes a quarter of the time in which NumPy makes a view.
-_FEW = 2048
-
-
-def spread(g: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    """Give a reduced value the shape that it was reduced from, repeating it."""
-    if (type(g) is np.ndarray or isinstance(g, np.number)) and x_spec.size <= _FEW:
-        out = np.empty(x_spec.shape, g.dtype)
-        out[...] = g.reshape(_unfolded(x_spec.shape, axis)) if g.ndim and not keepdims else g
-        return out
-    if not keepdims and axis is not None:
-        g = reshape(g, _unfolded(x_spec.shape, axis))
-    elif not keepdims and g.ndim:
-        g = reshape(g, (1,) * x_spec.ndim)
-    return broadcast_to(g, x_spec.shape)
 
 
 @op(

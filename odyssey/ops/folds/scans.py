@@ -13,7 +13,8 @@ from odyssey.kernels.product import others, products
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import keep_where
-from odyssey.ops.folds.reductions import count, spread, sum
+from odyssey.ops.folds.reductions import sum
+from odyssey.ops.folds.spreading import count, spread
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, reshape, transpose

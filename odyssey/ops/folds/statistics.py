@@ -13,7 +13,8 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.elementwise.elementary import exp, log, sqrt
-from odyssey.ops.folds.reductions import count, max, mean, spread, sum
+from odyssey.ops.folds.reductions import max, mean, sum
+from odyssey.ops.folds.spreading import count, spread
 from odyssey.ops.structure.precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned

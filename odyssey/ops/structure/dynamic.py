@@ -17,8 +17,8 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, maximum, minimum
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.structure.gathering import check_indices
-from odyssey.ops.structure.indexing import zeros
 from odyssey.ops.structure.placing import check_kind
+from odyssey.ops.structure.scatter import zeros
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

@@ -19,6 +19,7 @@ from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import keep_where
 from odyssey.ops.structure import placed
 from odyssey.ops.structure.gathering import add_at_key, add_where_taken
+from odyssey.ops.structure.scatter import zeros
 from odyssey.ops.structure.shape import broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -42,9 +43,6 @@ _KEYS = (
 )
 
 _INDICES = (int, np.integer, np.bool_, type(None), type(...))
-
-
-# What arrays of indices mostly are made of.
 _PLACES, _TRUTHS = np.dtype(np.intp), np.dtype(np.bool_)
 
 
@@ -396,11 +394,6 @@ def setitem(x: Any, v: Any, /, key: Any) -> Any:
         raise DTypeError(f"setitem: a value of {np.result_type(v)} would lose in x of {out.dtype}")
     out[key] = v
     return out
-
-
-def zeros(spec: Spec | None, like: Any) -> Any:
-    """Zeros of the shape of ``spec`` and the dtype of ``like``; a plain array."""
-    return np.zeros(() if spec is None else spec.shape, like.dtype)  # None is a number's
 
 
 publish(globals())

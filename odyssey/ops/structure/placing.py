@@ -22,7 +22,8 @@ from odyssey.ops.structure.gathering import (
     check_indices,
     take_along_axis,
 )
-from odyssey.ops.structure.indexing import getitem, setitem, zeros
+from odyssey.ops.structure.indexing import getitem, setitem
+from odyssey.ops.structure.scatter import zeros
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical import one_axis

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from odyssey.spec import Array, Shape
+from odyssey.spec import Array, Shape, Spec
 
-__all__ = ["added_rows", "in_range", "put_under"]
+__all__ = ["added_rows", "in_range", "put_under", "zeros"]
 
 # From so many numbers in a row on, whole rows are added; below, numbers are counted one by one.
 _LONG = 16
@@ -47,6 +47,11 @@ def put_under(array: Array, shape: Shape) -> Array:
     """
     array.resize(shape, refcheck=False)
     return array
+
+
+def zeros(spec: Spec | None, like: Array) -> Array:
+    """Zeros of the shape of ``spec`` and the dtype of ``like``; a plain array."""
+    return np.zeros(() if spec is None else spec.shape, like.dtype)  # None is a number's
 
 
 def added_rows(x: Array, places: Array, count: int) -> Array:

@@ -203,7 +203,7 @@ def _broadcast_spec(x: Spec, shape: Any) -> Spec:
     raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {shape}")
 
 
-def _repeated(x: Any, shape: Any) -> Any:
+def repeated(x: Any, shape: Any) -> Any:
     """``np.broadcast_to``, of one of NumPy's numbers in a fifth of the time."""
     if isinstance(x, np.number) and type(shape) is tuple and min(shape, default=-1) >= 0:
         return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
@@ -212,7 +212,7 @@ def _repeated(x: Any, shape: Any) -> Any:
 
 @op(
     linear=True,
-    kernel=_repeated,
+    kernel=repeated,
     primitive="view",
     native=lambda build, x, shape: build.broadcast(x, shape),
     numpy=[np.broadcast_to],
@@ -390,11 +390,10 @@ def expand_dims(a: Any, axis: int | tuple[int, ...], *, tape: Any = None) -> Any
     (1, 3, 1)
     """
     lengths = shape_of(a)
-    if type(axis) is int and 0 <= axis <= len(lengths):
+    if type(axis) is int and 0 <= axis <= len(lengths):  # half the time
         return reshape(a, (*lengths[:axis], 1, *lengths[axis:]), tape=tape)
-    old = iter(lengths)
-    ndim = len(lengths) + (len(axis) if isinstance(axis, (tuple, list)) else 1)
-    new = normalize_axes("expand_dims", axis, ndim)
+    old, more = iter(lengths), len(axis) if isinstance(axis, (tuple, list)) else 1
+    new = normalize_axes("expand_dims", axis, ndim := len(lengths) + more)
     return reshape(a, tuple(1 if k in new else next(old) for k in range(ndim)), tape=tape)
 
 
