@@ -81,7 +81,6 @@ ARRAYS = {
     "vectorize": lambda v: np.vectorize(lambda a: a * v)(np.zeros(3)),
     "frompyfunc": lambda v: np.frompyfunc(lambda a: a * v, 1, 1)(np.ones(3)).astype(float),
     "arange": lambda v: np.arange(0, v),
-    "clip": lambda v: np.ones(3).clip(0, v),
     "searchsorted": lambda v: np.arange(3.0).searchsorted(v),
     "interp": lambda v: np.interp(0.5, [0, 1], [0, v]),
     "polyval": lambda v: np.polyval([1.0, v], 2.0),

@@ -419,8 +419,10 @@ def test_numpy_does_not_take_a_recorded_initial_value_for_a_number(call):
     assert call(np.ones(3), w.detach()) == call(np.ones(3), 3.0)
 
 
-def test_the_method_of_an_array_refuses_a_variable_for_a_bound_as_numpys_function_does():
-    w = Variable(np.ones(3), requires_grad=True)
-    for clip in (lambda: np.ones(3).clip(w, 2.0), lambda: np.clip(np.ones(3), w, 2.0)):
-        with pytest.raises(DTypeError, match="use minimum and maximum, which differentiate"):
-            clip()
+def test_the_method_of_an_array_gives_a_variable_for_a_bound_its_gradient_as_numpys_function_does():
+    w, x = Variable([0.0, 2.0, 2.0], requires_grad=True), np.ones(3)
+    for clip in (lambda: x.clip(w, 5.0), lambda: np.clip(x, w, 5.0), lambda: x.clip(w)):
+        with GradientTape() as tape:
+            out = clip()
+        assert out.numpy().tolist() == [1.0, 2.0, 2.0]
+        assert tape.gradient(out, w, np.array([1.0, 10.0, 100.0])).tolist() == [0.0, 10.0, 100.0]

@@ -33,6 +33,7 @@ from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, sample
 from odyssey.table.shape_rules import reduced_shape
+from odyssey.table.store import operand_of
 from odyssey.table.value import Value
 
 _divide = unwarned("invalid")(np.divide)
@@ -77,7 +78,7 @@ def _middle(x: Any, axis: Any) -> Any:
 
 def _all_known(x: Any, holds: Any) -> bool:
     """Whether something holds of all numbers, which are known: in a graph they are not."""
-    known = x._array if isinstance(x, Value) else x
+    known = operand_of(x) if isinstance(x, Value) else x
     return isinstance(known, (np.ndarray, np.generic)) and bool(holds(known).all())
 
 
