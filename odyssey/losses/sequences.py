@@ -115,7 +115,7 @@ def ctc(
     losses = _negative_logarithms(x, labels, counts, lasting, blank)
     if zero_infinity:
         losses = ops.where(ops.isinf(losses), 0, losses)
-    if reduction == "mean":
+    if isinstance(reduction, str) and reduction == "mean":
         most = labels.shape[1] if counts is None else counts
         losses = ops.divide(losses, ops.astype(ops.maximum(most, 1), x.dtype))
     return reduced("ctc", ops.reshape(losses, ()) if lone else losses, reduction, weights)

@@ -82,3 +82,9 @@ def test_in_a_graph_labels_and_lengths_are_inputs_and_looked_at_when_it_runs():
     for bad, n in ((labels - 1, lengths), (labels + 1, lengths), (labels, np.array([4, 1]))):
         with pytest.raises(OdysseyError, match=r"ctc: (a label is the blank|target_lengths)"):
             graph.evaluate(x, bad, n)
+
+
+@pytest.mark.parametrize("word", [np.zeros((3, 0)), np.zeros(2), "median", 1], ids=str)
+def test_what_is_no_way_to_reduce_is_refused_by_name(word):
+    with pytest.raises(OdysseyError, match=r"ctc: reduction=.*choose 'mean', 'sum' or 'none'"):
+        losses.ctc(RNG.normal(size=(7, 2, 4)), LABELS, reduction=word)

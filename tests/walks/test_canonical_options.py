@@ -253,6 +253,10 @@ SPELLINGS |= {
     "attention_pullback": [
         ([(2, 4), (2, 4), (3, 4), (3, 4), None], [{**more, "operand": "q"} for more in SCALES])
     ],
+    "bin_numbers": [
+        ([(3,), np.array([0.0, 1.0])], [{}, *({"right": r} for r in (False, 0, np.False_))]),
+        ([(3,), np.array([0.0, 1.0])], [{"right": r} for r in (True, 1, np.True_)]),
+    ],
     "rope": [([(3, 4), np.arange(3)], [{}, *({"base": b} for b in (10000, 1e4, F(1e4)))])],
     "recurrent_states": [([(2, 3), (1, 3), (3, 3), None], [{"cell": "tanh"}])],
     "recurrent_pullback": [
