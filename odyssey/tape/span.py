@@ -262,7 +262,11 @@ class Span(Left):
 
     def __del__(self) -> None:
         recording = self._recording
-        if recording is not None and not recording.dead:
+        if recording is None or recording.dead:
+            return
+        # A tape that was swept gave up its share then. One that sweeps has its recording alone, and
+        # the collector may come in between.
+        if id(self) in recording.open or self._undelivered or not self._consumed:
             self._enabled = False
             self._part("dropped")
             if not recording.dead:

@@ -403,3 +403,16 @@ def test_no_reference_cycles_are_left(work):
     gc.collect()
     work()
     assert gc.collect() == 0
+
+
+def test_a_tape_that_was_swept_inside_another_may_be_collected_while_that_one_sweeps():
+    x = Variable(2.0, requires_grad=True)
+    with GradientTape() as tape:
+        with GradientTape() as inner:
+            y = x * x * x
+        slope = inner.gradient(y, x)
+    recording = tape._recording
+    mine = recording.open.pop(id(tape))  # so a sweep begins that takes the nodes off
+    inner.__del__()  # as the collector would, of a ring that holds the tape
+    recording.open[id(tape)] = mine
+    assert float(tape.gradient(slope, x)) == 12.0
