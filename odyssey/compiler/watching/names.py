@@ -18,7 +18,7 @@ _MADE = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__del__"}
 _SET = {"__setattr__", "__delattr__", "__set__", "__delete__"}
 _COPIED = {
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__"),
-    *("__getnewargs__", "__getnewargs_ex__", "__sizeof__", "__dir__"),
+    *("__getnewargs__", "__getnewargs_ex__", "__sizeof__", "__dir__", "__replace__"),
 }
 # What says something of a class that no code does with.
 TOLD = {

@@ -15,6 +15,13 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SU
 _LOCALS = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 _STEPS = {"LOAD_ATTR", "LOAD_METHOD"}
 _FILLERS = {"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL"}
+# Two steps that Pythons from 3.13 on write as one.
+_PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST_BORROW", "LOAD_FAST_BORROW"),
+}
 _FORMATS = {"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"}
 
 # By these a function reads attributes whose names are nowhere in its code.
@@ -98,12 +105,9 @@ def _first_argument(code: CodeType) -> str | None:
 
 
 def _read(code: CodeType, reads: Reads, first: str | None) -> None:
-    import dis  # when first needed: it is not among what the package loads
-
-    named = {dis.opname[k] for k in dis.hasname}
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _FILLERS]
+    named, steps = _steps(code)
     handlers, led = 0, -1  # up to where names lead
-    rebound = any("STORE_FAST" in s.opname and first in _names(s.argval) for s in steps)
+    rebound = any("STORE_FAST" in s.opname and s.argval == first for s in steps)
     for k, step in enumerate(steps):
         name, what = step.opname, step.argval
         if name == "PUSH_EXC_INFO":
@@ -151,8 +155,18 @@ def _read(code: CodeType, reads: Reads, first: str | None) -> None:
     reads.caught |= handlers > 0
 
 
-def _names(argval: Any) -> tuple[Any, ...]:
-    return argval if isinstance(argval, tuple) else (argval,)
+def _steps(code: CodeType) -> tuple[set[str], list[Any]]:
+    """The steps that are named by names, and those of a code object, each of one thing."""
+    import dis  # when first needed: it is not among what the package loads
+
+    steps: list[Any] = []
+    for step in dis.get_instructions(code):
+        if pair := _PAIRS.get(step.opname):
+            parts = zip(pair, step.argval, strict=True)
+            steps += [step._replace(opname=name, argval=what) for name, what in parts]
+        elif step.opname not in _FILLERS:
+            steps.append(step)
+    return {dis.opname[k] for k in dis.hasname}, steps
 
 
 def _is_quiet(chain: tuple[str, ...], steps: list[Any]) -> bool:
@@ -189,7 +203,7 @@ def _is_no_number(step: Any) -> bool:
     """Whether a step takes up ``self``, a class, or None or its like, which no number is."""
     if step.opname in _STEPS and step.argval == "__class__":
         return True
-    if "FAST" in step.opname and "self" in _names(step.argval):
+    if "FAST" in step.opname and step.argval == "self":
         return True
     singles = (None, True, False, ...)
     return step.opname == "LOAD_CONST" and any(step.argval is one for one in singles)
