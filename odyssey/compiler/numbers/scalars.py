@@ -94,7 +94,9 @@ def _taken(code: Code, kind: str, word: Word) -> Word:
     if word.type in FLOATING and kind not in FLOATING:
         return word
     if kind not in FLOATING or word.type in FLOATING:
-        kind = code_of(np.result_type(word.type, kind))
+        wide = code_of(np.result_type(word.type, kind))
+        # What holds uint64 and signed numbers is floating, and rounds them: their bits stay.
+        kind = wide if (wide in FLOATING) == (kind in FLOATING) else kind
     return code.cast(word, kind)
 
 
