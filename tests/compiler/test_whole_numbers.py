@@ -58,3 +58,31 @@ def test_numbers_that_are_written_into_others_of_the_other_sign_keep_their_bits(
         return ops.setitem(made, ops.astype(x, np.int64), slice(None))
 
     agree(fn, x)
+
+
+@pytest.mark.parametrize("decimals", [0, 1, -1, -2, -3, -5, -19, -20, 45, -45, 310, -310])
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_whole_numbers_are_rounded_to_tens_as_numpy_rounds_them(dtype, decimals):
+    limits = np.iinfo(dtype)
+    near = [5, 14, 15, 16, 25, 35, 45, 50, 105, 115, 149, 150, 151, 250]
+    near += [-n for n in near]
+    x = np.array([n for n in near if limits.min <= n <= limits.max], dtype)
+    x = np.concatenate([x, numbers(dtype)])
+    # What is rounded beyond the dtype is undefined: NumPy warns, and its loops differ.
+    with np.errstate(all="ignore"):
+        power = np.float64(10.0) ** -decimals
+        made = np.rint(x / power) * power
+    x = x[(made >= limits.min) & (made < 2.0 ** (limits.max.bit_length()))] if decimals < 0 else x
+    agree(lambda x: np.round(x, decimals), x)
+    agree(lambda x: ops.round(x, decimals), x)
+    if x.size:
+        agree(lambda x: np.around(x, decimals), x[0])
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 2, 3, 5, 20, -1, -2, -5, -20, 310, -310])
+def test_half_precision_is_rounded_to_digits_as_numpy_rounds_it(decimals):
+    x = [15, 25, 0.15, 0.25, 1.05, 1.005, 0.1234, 1000.5, 2049, 65504, 6e-8, 0.0, 0.5, np.inf]
+    x = np.array([*x, *(-n for n in x), np.nan], np.float16)
+    agree(lambda x: np.round(x, decimals), x)
+    agree(lambda x: np.signbit(np.round(x, decimals)), x[:-1])
+    agree(lambda x: ops.round(x, decimals), x[4])

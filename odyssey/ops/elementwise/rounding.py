@@ -18,18 +18,21 @@ from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import APART, PAIRS, sample, singles
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
+# Ten to a power beyond this one is infinite.
+_MOST_DIGITS = 308
 _STEPS = "0 everywhere, at the steps too"
 # Not g times 0, which is NaN where g is infinite.
 _FLAT = {"x": lambda g: zeros_like(g)}
 
 
 def _nearest(x: Any) -> Any:
-    """The nearest whole number, ties to even: added to a number without fractions, it has none."""
-    if T.kind in "bi":
-        return x
-    size = abs(x)
-    whole = T(1 / T.eps)
-    return math.copysign(select(size < whole, (size + whole) - whole, size), x)
+    """The nearest whole number, ties to even."""
+    return x if T.kind in "bi" else math.copysign(_without_fraction(abs(x), T(1 / T.eps)), x)
+
+
+def _without_fraction(size: Any, whole: Any) -> Any:
+    """A size rounded: added to a number that has no digits for fractions, it has none."""
+    return select(size < whole, (size + whole) - whole, size)
 
 
 def _below(x: Any) -> Any:
@@ -53,15 +56,20 @@ def _whole_part(x: Any) -> Any:
 def _rounded(x: Any, decimals: int) -> Any:
     if decimals == 0 or (T.kind in "bi" and decimals > 0):
         return _nearest(x)
+    # As NumPy does: times a power of ten, which may overflow, and back; of integers, in float64.
+    power = 10.0 ** abs(decimals) if abs(decimals) <= _MOST_DIGITS else math.inf
     if T.kind in "bi":
-        power = T(10**-decimals)
-        whole = x // power
-        twice = T(2) * (x - whole * power)
-        up = (twice > power) | ((twice == power) & (whole % T(2) != T(0)))
-        return (whole + select(up, T(1), T(0))) * power
-    # As NumPy does: times a power of ten, which may overflow, and back.
-    power = T(10.0 ** abs(decimals))
-    return _nearest(x * power) / power if decimals > 0 else _nearest(x / power) * power
+        return T(_signed_nearest(x / power, 2.0**52) * power)
+    power, whole = T(power), T(1 / T.eps)
+    if decimals > 0:
+        return _signed_nearest(x * power, whole) / power
+    return _signed_nearest(x / power, whole) * power
+
+
+def _signed_nearest(x: Any, whole: Any) -> Any:
+    """``_nearest`` without functions, beside which half precision does not round each step."""
+    near = _without_fraction(abs(x), whole)
+    return select(x < 0.0, -near, select(x > 0.0, near, x))
 
 
 @op(
