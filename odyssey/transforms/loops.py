@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, function, shown, whole
-from odyssey.devices.arrays import ARRAY_LIKE
+from odyssey.devices.arrays import ARRAY_LIKE, refuse
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.trace import Trace
 from odyssey.spec import intern
@@ -75,10 +75,10 @@ def scan(
     steps = _length(xs, length)
     if store() is not MEMORY:
         return _scan_in_graph(f, init, xs, steps, reverse)
+    carry = Carry("scan", init)
     if not steps:
         return own(init), _of_no_steps(f, init, xs)
-    columns = leaves(xs)
-    carry, ys = Carry("scan", init), Rows(steps)
+    columns, ys = leaves(xs), Rows(steps)
     for k in range(steps - 1, -1, -1) if reverse else range(steps):
         x = unflatten(xs, [None if column is None else column[k] for column in columns])
         after, y = _pair(f(carry.tree, x))
@@ -167,6 +167,7 @@ def _length(xs: Any, length: Any) -> int:
     for path, leaf in paths(xs, "xs"):
         if leaf is None:
             continue
+        refuse("scan", path, leaf)
         if not isinstance(leaf, (Value, Symbol, *ARRAY_LIKE)):
             raise DTypeError(
                 f"scan: {path} is a {type(leaf).__name__}; pass an array whose first axis goes "

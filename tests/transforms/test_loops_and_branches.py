@@ -328,3 +328,48 @@ def test_the_derivative_of_no_steps_that_differentiate_is_zero(compiled):
         assert of_start.tolist() == [2.0, 4.0]
         assert second.tolist() == [2.0, 4.0]
         assert float(moved) == 10.0
+
+
+class Metres(np.ndarray):
+    """An array with arithmetic of its own, as those with units have."""
+
+    def __mul__(self, other):
+        return np.ndarray.__mul__(self, other).view(Metres)
+
+
+CONTAINERS = {
+    "masked": (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "a masked array, whose mask would"),
+    "with units": (np.array([1.0, 2.0, 3.0]).view(Metres), "arithmetic of its own, such as units"),
+}
+STEPS = np.arange(3.0)
+PLACES = {
+    "scan: xs is": lambda v: od.scan(lambda c, x: (c + x, c * x), 0.0, v),
+    r"scan: xs\['a'\] is": lambda v: od.scan(lambda c, x: (c, x["a"]), 0.0, {"a": v}),
+    "scan: the carry is": lambda v: od.scan(lambda c, x: (c + x, c * x), v, STEPS),
+    "scan: the carry  is": lambda v: od.scan(lambda c, x: (v, c * x), STEPS, STEPS),
+    "scan: the carry   is": lambda v: od.scan(lambda c, x: (c, x), v, np.zeros(0)),
+    "scan: y is": lambda v: od.scan(lambda c, x: (c + x, v), 0.0, STEPS),
+    "while_loop: the carry is": lambda v: od.while_loop(lambda n: False, lambda n: n, v),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("compiled", [False, True], ids=["run", "compiled"])
+def test_a_loop_refuses_by_name_what_would_lose_its_mask_or_its_unit(kind, place, compiled):
+    value, words = CONTAINERS[kind]
+    call = od.compile(PLACES[place]) if compiled else PLACES[place]
+    for _ in range(2):
+        with pytest.raises(DTypeError, match=f"{' '.join(place.split())} .*{words}"):
+            call(value)
+
+
+def test_compiled_functions_run_as_written_on_masked_arrays_and_follow_their_masks():
+    masked, y = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), np.ones(3)
+    of_argument, closed = od.compile(lambda a: a * 2.0), od.compile(lambda a: a * masked)
+    for _ in range(3):
+        for got in (of_argument(masked), closed(2.0 * y)):
+            assert got.mask.tolist() == [False, True, False]
+            assert got.filled(0.0).tolist() == [2.0, 0.0, 6.0]
+    masked.mask = [True, False, False]
+    assert closed(2.0 * y).filled(0.0).tolist() == [0.0, 4.0, 6.0]
