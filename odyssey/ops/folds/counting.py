@@ -132,6 +132,8 @@ _SPREAD = np.array([0.1, -1.5, 0.7, 0.7, 2.0, 1.2])
         reject((3,), bins=0, match="bins"),
         reject((3,), bins=[1.0, 0.0], match="bins"),
         reject((3,), range=(1.0, 0.0), match="range"),
+        reject(np.zeros(3, complex), error=DTypeError, match="real numbers"),
+        reject((3,), bins=[0.0, 1.0j], error=DTypeError, match="real numbers"),
     ],
 )
 def histogram(
@@ -159,7 +161,8 @@ def histogram(
 
     Raises:
         ShapeError: for bins that do not rise, and too few or many weights.
-        DTypeError: for bins that a tape follows, whose gradient would be lost.
+        DTypeError: for complex numbers and bins, which have no order, and for bins that a tape
+            follows, whose gradient would be lost.
 
     >>> histogram(np.array([0.0, 1.0, 1.0, 3.0]), 3).hist
     array([1, 2, 1])
@@ -169,6 +172,8 @@ def histogram(
         raise DTypeError(
             f"histogram: bins is {shown(bins)}, but bins are constants; pass bins.detach()"
         )
+    bins = _plain(bins)
+    _check_real(numbers, bins)
     plain = None
     if weights is not None:
         weighing = operand("histogram", "weights", weights)
@@ -177,7 +182,7 @@ def histogram(
                 f"histogram: weights {weighing.shape} for a {numbers.shape}; pass as many weights"
             )
         plain = None if isinstance(weighing, Symbol) else _plain(weighing)
-    edges = np.histogram_bin_edges(numbers, _plain(bins), range, plain)
+    edges = np.histogram_bin_edges(numbers, bins, range, plain)
     flat = numbers.reshape(-1)
     places = np.searchsorted(edges, flat, "right") - 1
     places[flat == edges[-1]] = len(edges) - 2
@@ -193,6 +198,15 @@ def histogram(
         shares = div(hist, np.diff(edges), tape=tape)
         hist = div(shares, sum(hist, tape=tape), tape=tape)
     return Histogram(hist, edges)
+
+
+def _check_real(numbers: Any, bins: Any) -> None:
+    for what, came in (("a", numbers), ("bins", np.asarray(bins))):
+        if came.dtype.kind == "c":
+            raise DTypeError(
+                f"histogram: {what} is {came.dtype}; bins hold real numbers, such as the real "
+                "part or the absolute value"
+            )
 
 
 def _plain(x: Any) -> Any:

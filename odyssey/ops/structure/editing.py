@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import flag, shown
 from odyssey.devices.ownership import apart
-from odyssey.errors import ShapeError
+from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import plain_key
@@ -94,6 +94,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, tape: Any = None) -> 
     rejects=[
         reject((3,), 5, 0.0, match="out of bounds"),
         reject((2, 3), 0, np.zeros(4), axis=0, match="do not fit"),
+        reject((3,), 1, 1.0 + 2.0j, error=DTypeError, match="imaginary parts"),
+        reject((3,), [1], np.array([1.0 + 2.0j]), error=DTypeError, match="imaginary parts"),
     ],
 )
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: Any = None) -> Any:
@@ -108,12 +110,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
 
     Raises:
         ShapeError: for a place that the axis does not have, and values of another shape.
+        DTypeError: for complex values put into real ones.
 
     >>> insert(np.array([1, 2, 3]), 1, 9)
     array([1, 9, 2, 3])
     """
     line, k = _line("insert", arr, axis, tape)
     values = operand("insert", "values", values)
+    _check_parts("insert", values.dtype, line.dtype)
     places = plain_key(obj)
     n, ndim = line.shape[k], len(line.shape)
     if isinstance(places, slice):
@@ -133,6 +137,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     new = np.arange(n, n + count)
     order = _arranged("insert", np.insert, np.arange(n), places, new)
     return take(concatenate([line, values], k, tape=tape), order, k, tape=tape)
+
+
+def _check_parts(who: str, values: np.dtype[Any], arr: np.dtype[Any]) -> None:
+    if values.kind == "c" and arr.kind != "c":
+        raise DTypeError(
+            f"{who}: values are {values}, whose imaginary parts an array of {arr} would lose; pass "
+            "their real part, or cast arr to a complex dtype"
+        )
 
 
 @composite(
