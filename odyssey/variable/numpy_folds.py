@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown
-from odyssey.devices.arrays import as_array
+from odyssey.checks import STUMBLES, article, shown
+from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.folds import reductions
@@ -55,8 +55,7 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         return _made_in(dtype, who, func, op, {**given, "a": x})
     mask, initial = given.pop("where", None), given.pop("initial", None)
     if mask is not None:
-        mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
-        _check_mask(who, mask, x)
+        mask = _mask_of(who, mask, x)
     if func in (np.var, np.std) and (mask is not None or "mean" in given):
         return _moment(who, func, x, True if mask is None else mask, **given)
     if x.dtype == np.float16 and func is np.mean and mask is not None:
@@ -125,14 +124,20 @@ def _no_number(who: str, initial: Any) -> ShapeError:
     return ShapeError(f"{who}: initial= has shape {came}; pass one number")
 
 
-def _check_mask(who: str, mask: Any, x: Any) -> None:
-    came = shape.shape_of(mask)
+def _mask_of(who: str, mask: Any, x: Any) -> Any:
+    """What ``where=`` says of each element; of arrays only truths, as NumPy asks."""
+    if isinstance(mask, (Value, Symbol, *ARRAYS)) and mask.dtype.kind != "b":
+        came = f"{who}: where= is {article(type(mask).__name__)} of {mask.dtype}"
+        raise DTypeError(f"{came}; pass truths, where=mask != 0 for example")
+    mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
+    given = shape.shape_of(mask)
     try:
-        fits = np.broadcast_shapes(came, x.shape) == x.shape
+        fits = np.broadcast_shapes(given, x.shape) == x.shape
     except ValueError:
         fits = False
     if not fits:
-        raise ShapeError(f"{who}: where= has shape {came}, which does not broadcast to {x.shape}")
+        raise ShapeError(f"{who}: where= has shape {given}, which does not broadcast to {x.shape}")
+    return mask
 
 
 def _counted(mask: Any, lengths: Any, axis: Any, keepdims: bool) -> Any:

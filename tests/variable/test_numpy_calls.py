@@ -180,7 +180,7 @@ def test_masked_moments_have_the_derivatives_of_the_elements_that_are_left(fold)
 )
 def test_a_mask_may_be_an_argument_of_a_compiled_function(fold):
     step = od.compile(od.value_and_grad(lambda x, mask: fold(x, 1, where=mask).sum()))
-    for mask in (MASK, MASK[::-1].astype(float), X.mean(1, keepdims=True) - 0.5 < X):
+    for mask in (MASK, MASK[::-1], X.mean(1, keepdims=True) - 0.5 < X):
         w = Variable(X, requires_grad=True)
         with GradientTape() as tape:
             y = fold(w, 1, where=mask).sum()
@@ -426,3 +426,29 @@ def test_the_method_of_an_array_gives_a_variable_for_a_bound_its_gradient_as_num
             out = clip()
         assert out.numpy().tolist() == [1.0, 2.0, 2.0]
         assert tape.gradient(out, w, np.array([1.0, 10.0, 100.0])).tolist() == [0.0, 10.0, 100.0]
+
+
+MASKS = {
+    "whole numbers": np.array([[1], [0], [1]]),
+    "floats": np.array([1.0, 0.0, 1.0, 1.0]),
+    "a 0-d array": np.array(1),
+    "a Variable": Variable(np.array([1, 0, 1, 1])),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=list(MASKS))
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "any", "all", "max", "min"])
+def test_an_array_that_is_not_of_truths_is_refused_as_where_as_numpy_refuses_it(name, mask):
+    call, named = getattr(np, name), {"initial": 0.0} if name in ("max", "min") else {}
+    with pytest.raises(TypeError, match="according to the rule 'safe'"):
+        call(X, where=mask.numpy() if isinstance(mask, Variable) else mask, **named)
+    words = rf"np\.{name}: where= is a.* of (int|float)64; pass truths, where=mask != 0"
+    with pytest.raises(DTypeError, match=words):
+        call(Variable(X), where=mask, **named)
+    with pytest.raises(DTypeError, match=words):
+        od.grad(lambda x: call(x, where=mask, **named) * 1.0)(X)
+
+
+def test_a_list_of_ones_and_zeros_is_a_where_as_in_numpy():
+    got = np.sum(Variable(X), 1, where=[1, 0, 1, 1])
+    np.testing.assert_array_equal(got, np.sum(X, 1, where=[1, 0, 1, 1]))
