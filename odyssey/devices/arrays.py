@@ -20,9 +20,11 @@ __all__ = [
     "ARRAY_LIKE",
     "NATIVE",
     "NUMPY_SCALARS",
+    "PRIORITY",
     "ForeignContainerError",
     "aligned_zeros",
     "as_array",
+    "comes_first",
     "complaint",
     "gives_array",
     "leads",
@@ -56,6 +58,9 @@ _ARITHMETIC = (
     "__pow__",
     "__eq__",
 )
+PRIORITY = 1000
+"""The ``__array_priority__`` of Variables: NumPy's operators give way instead of looping."""
+
 _NUMBERS = frozenset({bool, int, float, complex})
 
 # What NumPy asks a value for that is an array of another library.
@@ -227,6 +232,21 @@ def leads(value: Any) -> bool:
     if theirs is None or theirs is np.ndarray.__array_ufunc__:
         return False
     return not issubclass(kind, np.generic)
+
+
+def comes_first(value: Any) -> bool:
+    """Whether Python's operators leave the answer to a value, as NumPy's arrays would in our place.
+
+    That has arithmetic of its own, or asks by ``__array_ufunc__ = None`` to be left alone, or says
+    nothing of that and has a higher ``__array_priority__``.
+    """
+    kind = type(value)
+    if leads(value) or issubclass(kind, ARRAY_LIKE):
+        return leads(value)
+    if hasattr(kind, "__array_ufunc__"):
+        return True  # it is None
+    above: bool = getattr(kind, "__array_priority__", PRIORITY) > PRIORITY
+    return above
 
 
 def _has_gradient(value: Any) -> bool:

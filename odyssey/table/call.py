@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES
-from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, leads
+from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, comes_first
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
@@ -239,7 +239,7 @@ def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
         return operand
     if operand is None and row.arrays[k] in row.optional:
         return None
-    if gives_way and leads(operand):
+    if gives_way and comes_first(operand):
         raise ForeignContainerError(row.name)
     if type(operand) in (list, tuple) and store() is not MEMORY:
         operand = store().joined(operand)

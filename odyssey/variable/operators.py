@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from odyssey import ops
+from odyssey.devices.arrays import PRIORITY, comes_first
 from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
@@ -89,19 +90,25 @@ class Operators:
         __invert__ = choice.invert
 
     # Let NumPy's operators give way to ours instead of looping over elements.
-    __array_priority__ = 1000
+    __array_priority__ = PRIORITY
 
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
             return NotImplemented  # which ends in False, as for any object that is not a number
-        return _equal(self, other)
+        return self._compared(_equal(self, other), other, choice.equal)
 
     def __ne__(self, other: object) -> Any:
         if other is None or isinstance(other, str):
             return NotImplemented
-        return _not_equal(self, other)
+        return self._compared(_not_equal(self, other), other, choice.not_equal)
+
+    def _compared(self, found: Any, other: Any, refuse: Any) -> Any:
+        """What a comparison gave; where ``other`` has none of its own, identity would answer."""
+        kind: Any = type(other)
+        silent = found is NotImplemented and kind.__eq__ is object.__eq__
+        return refuse(self, other) if silent else found
 
     def __rsub__(self, other: Any) -> Self:
         result: Self = arithmetic.subtract(other, self)
@@ -128,6 +135,8 @@ class Operators:
         return result
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        if comes_first(other):
+            return NotImplemented
         return rounding.floor_divide(self, other), rounding.mod(self, other)
 
     def __rdivmod__(self, other: Any) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
 """What is more than an array is refused by name, or keeps the lead: nothing is stripped."""
 
+import operator
 import warnings
 from itertools import product
 
@@ -317,6 +318,58 @@ def test_in_place_operators_give_way_too():
         y = w * 1.0
         y *= Labelled(np.array([3.0, 4.0]))
     assert type(y) is Labelled
+
+
+def answering(name, **named):
+    """A class that answers every operator with the name of its method."""
+    signs = "eq ne lt le gt ge radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror rxor"
+    methods = [f"__{sign}__" for sign in [*signs.split(), "rdivmod"]]
+    answers = {m: lambda self, other, m=m: m for m in methods}
+    return type(name, (), {**answers, "__hash__": None, **named})
+
+
+def as_numbers(self, dtype=None, copy=None):
+    return np.array([3.0, 4.0], dtype)
+
+
+OPTING_OUT = {
+    "no ufuncs": answering("Opted", __array_ufunc__=None),
+    "no ufuncs, array": answering("Opted", __array_ufunc__=None, __array__=as_numbers),
+    "priority": answering("First", __array_priority__=1e6),
+    "priority, array": answering("First", __array_priority__=1e6, __array__=as_numbers),
+}
+SIGNS = ["eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod"]
+SIGNS += ["pow", "matmul", "and_", "or_", "xor"]
+TURNED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__"}
+
+
+@pytest.mark.parametrize("kind", OPTING_OUT)
+@pytest.mark.parametrize("sign", [*SIGNS, "divmod"])
+def test_what_asks_numpy_for_its_turn_has_it_beside_variables_too(kind, sign):
+    other, apply = OPTING_OUT[kind](), getattr(operator, sign, divmod)
+    same = sign in ("eq", "ne")
+    wanted = TURNED.get(sign, f"__{'' if same else 'r'}{sign.rstrip('_')}__")
+    assert apply(np.ones(2), other) == wanted
+    w = leaf()
+    with GradientTape() as tape:
+        assert apply(w, other) == wanted
+        assert apply(Variable([1, 2]), other) == wanted
+        assert not len(tape)
+    compiled = od.compile(lambda x: apply(x, other))
+    assert [compiled(np.ones(2)) for _ in range(3)] == [wanted] * 3
+
+
+def test_an_object_of_no_higher_priority_is_taken_as_the_array_that_it_gives():
+    other = answering("Last", __array_priority__=1, __array__=as_numbers)()
+    np.testing.assert_array_equal((Variable([1.0, 2.0]) + other).numpy(), [4.0, 6.0])
+
+
+@pytest.mark.parametrize("named", [{"__array_ufunc__": None}, {"__array_priority__": 1e6}])
+def test_equality_with_what_has_none_of_its_own_is_refused_and_not_answered_by_identity(named):
+    other = type("Silent", (), named)()
+    for apply in (operator.eq, operator.ne):
+        with pytest.raises(DTypeError, match="equal: y is a Silent"):
+            apply(Variable([1.0, 2.0]), other)
 
 
 def test_a_container_that_answers_no_operator_is_refused_and_not_stripped():
