@@ -90,11 +90,13 @@ def poisson_nll(
         sample((2, 3), (2, 3), (2, 1), low=0.2, full=True, reduction="sum"),
         sample((2, 3), (2, 3), (), low=0.2, reduction="none", weights=_WEIGHTS),
         sample((3,), (3,), np.array([0, 1, 2]), eps=0.25),
-        sample((0, 3), (0, 3), (3,), low=0.2, reduction="sum"),
+        sample((2, 3), (2, 3), (2,), low=0.2, reduction="none"),
+        sample((0, 3), (0, 3), (1, 3), low=0.2, reduction="sum"),
     ],
     rejects=[
         reject((2, 3), (3,), (2, 3), match="differ"),
-        reject((2, 3), (2, 3), (2,), match="variances"),
+        reject((2, 3), (2, 3), (3,), match="variances"),
+        reject((2, 3), (2, 3), (4, 1), match="variances"),
         reject((2,), (2,), -np.ones(2), error=OdysseyError, match="negative"),
         reject((2,), (2,), np.ones(2), eps=0.0, error=SettingError, match="eps"),
     ],
@@ -114,7 +116,8 @@ def gaussian_nll(
     Args:
         predictions: Means, a real array or Variable of any shape.
         targets: What was seen, of the same shape.
-        variances: Not negative, and such that they broadcast to that shape.
+        variances: Not negative; one number, or of the same shape, where axes may have length 1, or
+            one for each row, without the last axis.
         full: Add the constant ``log(2 pi) / 2``.
         eps: The least variance; smaller ones count as it, and their derivative is 0.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -143,13 +146,15 @@ def gaussian_nll(
 
 def _variances(who: str, variances: Any, x: Any) -> Any:
     v = alike(who, variances, x)
-    try:
-        fits = np.broadcast_shapes(v.shape, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if x.shape and v.shape == x.shape[:-1] and v.shape:
+        v = ops.expand_dims(v, -1)
+    fits = len(v.shape) == len(x.shape) and all(
+        a in (1, b) for a, b in zip(v.shape, x.shape, strict=True)
+    )
+    if v.shape and not fits:
         raise ShapeError(
-            f"{who}: variances {v.shape} do not broadcast to the predictions, {x.shape}"
+            f"{who}: variances {v.shape} for predictions {x.shape}; pass as many, one for each row "
+            f"{x.shape[:-1]}, one for all, or axes of length 1 where they repeat"
         )
     found = known(v)
     if found is None:

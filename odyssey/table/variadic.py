@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.row import Row
 from odyssey.table.signature import Layout
-from odyssey.table.value import NUMBERS
+from odyssey.table.value import NUMBERS, Traced, Value
 
 __all__ = ["Members", "of_any_number", "on_sequence"]
 
@@ -101,7 +102,21 @@ def _taken_apart(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[A
         raise DTypeError(f"{name}: {shown(args[0])} came; pass a list of arrays") from None
     if not parts:
         raise ShapeError(f"{name}: no arrays came; pass one or more")
-    return [np.asarray(part) if type(part) in NUMBERS else part for part in parts], options
+    return _with_arrays_for_numbers(name, parts), options
+
+
+def _with_arrays_for_numbers(name: str, parts: list[Any]) -> list[Any]:
+    """Operands, of which Python's numbers become arrays of the dtype that all have together."""
+    if not any(type(part) in NUMBERS for part in parts):
+        return parts
+    known = (*NUMBERS, Value, Traced)
+    parts = [p if isinstance(p, known) else as_array(name, "an operand", p) for p in parts]
+    kinds = [part if type(part) in NUMBERS else part.dtype for part in parts]
+    dtype = np.result_type(*kinds) if any(type(kind) not in NUMBERS for kind in kinds) else None
+    try:
+        return [np.array(p, dtype) if type(p) in NUMBERS else p for p in parts]
+    except OverflowError as error:
+        raise DTypeError(f"{name}: {error}, the dtype of the arrays beside it") from None
 
 
 def _is_option(value: Any) -> bool:

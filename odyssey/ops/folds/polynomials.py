@@ -198,7 +198,8 @@ def unwrap(
     first = getitem(p, (*before, slice(0, 1)), tape=tape)
     rest = getitem(p, (*before, slice(1, None)), tape=tape)
     rest = add(rest, cumsum(added, k, tape=tape), tape=tape)
-    return concatenate([astype(first, rest.dtype, tape=tape), rest], axis=k, tape=tape)
+    parts = [astype(part, dtype, tape=tape) for part in (first, rest)]
+    return concatenate(parts, axis=k, tape=tape)
 
 
 publish(globals())

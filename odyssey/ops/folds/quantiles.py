@@ -60,16 +60,21 @@ def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
     def prepare(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
         if method not in METHODS:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
-        if isinstance(q, Symbol) or is_tracked(q):
-            raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
-        given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
-        if given.dtype.kind not in "iuf":
-            raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")
-        if not ((given >= 0) & (given <= most)).all():
-            raise SettingError(f"{who}: q={shown(q)}; it must lie between 0 and {most:g}")
-        return _nested(given.astype(np.float64).tolist()), axis, method, keepdims
+        return _nested(asked(who, q, most).tolist()), axis, method, keepdims
 
     return prepare
+
+
+def asked(who: str, q: Any, most: float) -> Any:
+    """Which quantiles are asked for, as an array of float64 from 0 to ``most``."""
+    if isinstance(q, Symbol) or is_tracked(q):
+        raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
+    given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
+    if given.dtype.kind not in "iuf":
+        raise DTypeError(f"{who}: q has dtype {given.dtype}; pass real numbers")
+    if not ((given >= 0) & (given <= most)).all():
+        raise SettingError(f"{who}: q={shown(q)}; it must lie between 0 and {most:g}")
+    return given.astype(np.float64)
 
 
 def _nested(numbers: Any) -> Any:

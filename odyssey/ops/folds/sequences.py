@@ -70,7 +70,7 @@ def linspace(
     count = operator.index(num)
     if count < 0:
         raise ShapeError(f"linspace: num is {count}; there cannot be fewer than none")
-    first, last = (_floating(v, tape) for v in (start, stop))
+    first, last = _of_one_dtype(start, stop, tape)
     gaps = count - 1 if endpoint else count
     delta = sub(last, first, tape=tape)
     step = div(delta, gaps, tape=tape) if gaps > 0 else np.float64(np.nan)
@@ -89,11 +89,14 @@ def linspace(
     return (numbers, step) if retstep else numbers
 
 
-def _floating(v: Any, tape: Any) -> Any:
-    if type(v) in NUMBERS:
-        return v
-    v = v if isinstance(v, (Value, Symbol)) else as_array("linspace", "an end", v)
-    return v if v.dtype.kind in "fc" else astype(v, np.float64, tape=tape)
+def _of_one_dtype(start: Any, stop: Any, tape: Any) -> list[Any]:
+    """Both ends in their common dtype, which is floating; Python's numbers stay as they are."""
+    known = (*NUMBERS, Value, Symbol)
+    ends: list[Any] = [
+        v if isinstance(v, known) else as_array("linspace", "an end", v) for v in (start, stop)
+    ]
+    dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in ends], 0.0)
+    return [v if type(v) in NUMBERS else astype(v, dtype, tape=tape) for v in ends]
 
 
 publish(globals())

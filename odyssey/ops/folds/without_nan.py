@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown, word
-from odyssey.devices.arrays import as_array
+from odyssey.checks import word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, square, sub
 from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.elementwise.rounding import floor, floor_divide
 from odyssey.ops.folds.order_statistics import as_lines
+from odyssey.ops.folds.quantiles import asked
 from odyssey.ops.folds.recurrences import cumprod
 from odyssey.ops.folds.reductions import any, max, min, sum
 from odyssey.ops.folds.scans import cumsum, prod
@@ -301,11 +301,10 @@ def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = N
     return reshape(found, reduced_shape("nanmedian", np.shape(a), axis, keepdims), tape=tape)
 
 
-def _quantile(who: str, a: Any, q: Any, axis: Any, method: Any, keepdims: bool, tape: Any) -> Any:
+def _quantile(
+    who: str, a: Any, shares: Any, axis: Any, method: Any, keepdims: bool, tape: Any
+) -> Any:
     word(who, "method", method, ("linear",))
-    shares = as_array(who, "q", q)
-    if shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
-        raise SettingError(f"{who}: q={shown(q)}; pass numbers from 0 to 1, or to 100 in percent")
     line, last = _ordered(who, a, axis, tape)
     parts = []
     for share in shares.reshape(-1).tolist():
@@ -333,7 +332,7 @@ def _quantile(who: str, a: Any, q: Any, axis: Any, method: Any, keepdims: bool, 
     ],
     rejects=[
         reject((2, 3), q=0.5, axis=2, match="does not fit an array of 2 axes"),
-        reject((2,), q=1.5, error=SettingError, match="from 0 to 1"),
+        reject((2,), q=1.5, error=SettingError, match="between 0 and 1"),
     ],
 )
 def nanquantile(
@@ -349,7 +348,7 @@ def nanquantile(
 
     Args:
         a: Array of real numbers.
-        q: A number from 0 to 1, or several, whose axes come first in the result.
+        q: A number from 0 to 1, or several, whose axes come first in the result; static.
         axis: An axis, or several; by default all.
         method: ``"linear"``; ``quantile`` has the others.
         keepdims: Whether the folded axes stay, with length 1.
@@ -361,13 +360,13 @@ def nanquantile(
     >>> float(nanquantile(np.array([1.0, np.nan, 2.0, 4.0]), 0.75))
     3.0
     """
-    return _quantile("nanquantile", a, q, axis, method, keepdims, tape)
+    return _quantile("nanquantile", a, asked("nanquantile", q, 1), axis, method, keepdims, tape)
 
 
 @composite(
     numpy=[np.nanpercentile],
     samples=[sample((2, 3), q=30, spread=True), sample((4, 3), q=80.0, axis=0, spread=True)],
-    rejects=[reject((2,), q=150, error=SettingError, match="to 100 in percent")],
+    rejects=[reject((2,), q=150, error=SettingError, match="between 0 and 100")],
 )
 def nanpercentile(
     a: Any,
@@ -382,7 +381,7 @@ def nanpercentile(
 
     Args:
         a: Array of real numbers.
-        q: A number from 0 to 100, or several, whose axes come first in the result.
+        q: A number from 0 to 100, or several, whose axes come first in the result; static.
         axis: An axis, or several; by default all.
         method: ``"linear"``; ``percentile`` has the others.
         keepdims: Whether the folded axes stay, with length 1.
@@ -391,7 +390,7 @@ def nanpercentile(
     >>> float(nanpercentile(np.array([1.0, np.nan, 2.0, 4.0]), 75))
     3.0
     """
-    shares = as_array("nanpercentile", "q", q) / 100
+    shares = asked("nanpercentile", q, 100) / 100
     return _quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
 
 

@@ -13,11 +13,20 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
-__all__ = ["full_like", "ones_like", "zeros_like"]
+__all__ = ["check_parts", "full_like", "ones_like", "zeros_like"]
 
 
 _LIKE = (sample((2, 3)), sample(()), sample((0,), dtype=np.float32), sample((2,), shape=(3, 1)))
 _UNLIKE = (reject((2,), dtype="text", error=DTypeError, match="text"),)
+
+
+def check_parts(who: str, what: str, came: np.dtype[Any], dtype: np.dtype[Any]) -> None:
+    """Refuse complex numbers where real ones are wanted, which would lose their imaginary parts."""
+    if came.kind == "c" and dtype.kind != "c":
+        raise DTypeError(
+            f"{who}: {what} {came}, whose imaginary parts an array of {dtype} would lose; pass "
+            "the real part, or ask for a complex dtype"
+        )
 
 
 def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
@@ -27,7 +36,9 @@ def _constant(x: Any, fill: Any, dtype: Any, shape: Any) -> Any:
     lengths = shape_of(x) if shape is None else shape
     if not isinstance(fill, (int, float, complex)):
         fill = as_array("full_like", "fill_value", fill)
-    data = np.full(lengths, fill, x.dtype if dtype is None else native_dtype(dtype))
+    kind = x.dtype if dtype is None else native_dtype(dtype)
+    check_parts("full_like", "fill_value is", np.result_type(fill), kind)
+    data = np.full(lengths, fill, kind)
     return make_value(type(x), data, CONSTANT, free_id()) if isinstance(x, Value) else data
 
 
@@ -86,7 +97,11 @@ def ones_like(a: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None)
         sample((2,), (), shape=(3, 2)),
         sample((0, 2), ()),
     ],
-    rejects=[reject((2,), (3,), match="broadcast")],
+    rejects=[
+        reject((2,), (3,), match="broadcast"),
+        reject((2,), 1.0 + 2.0j, error=DTypeError, match="imaginary parts"),
+        reject((2,), np.array(2.0j), error=DTypeError, match="imaginary parts"),
+    ],
 )
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, tape: Any = None
@@ -104,12 +119,16 @@ def full_like(
     Returns:
         A Variable for a Variable, else an array; a constant where ``fill_value`` is one.
 
+    Raises:
+        DTypeError: for complex numbers in a real dtype.
+
     >>> full_like(np.zeros(2), 7)
     array([7., 7.])
     """
     if not isinstance(fill_value, (Value, Symbol)):
         return _constant(a, fill_value, dtype, shape)
     kind = dtype or (a if hasattr(a, "dtype") else as_array("full_like", "a", a)).dtype
+    check_parts("full_like", "fill_value is", fill_value.dtype, native_dtype(kind))
     number = astype(fill_value, kind, tape=tape)
     return broadcast_to(number, shape_of(a) if shape is None else shape, tape=tape)
 

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import flag, shown
 from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.creation import zeros_like
+from odyssey.ops.structure.creation import check_parts, zeros_like
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import plain_key
 from odyssey.ops.structure.joining import concatenate
@@ -117,7 +117,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     """
     line, k = _line("insert", arr, axis, tape)
     values = operand("insert", "values", values)
-    _check_parts("insert", values.dtype, line.dtype)
+    check_parts("insert", "values are", values.dtype, line.dtype)
     places = plain_key(obj)
     n, ndim = line.shape[k], len(line.shape)
     if isinstance(places, slice):
@@ -137,14 +137,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     new = np.arange(n, n + count)
     order = _arranged("insert", np.insert, np.arange(n), places, new)
     return take(concatenate([line, values], k, tape=tape), order, k, tape=tape)
-
-
-def _check_parts(who: str, values: np.dtype[Any], arr: np.dtype[Any]) -> None:
-    if values.kind == "c" and arr.kind != "c":
-        raise DTypeError(
-            f"{who}: values are {values}, whose imaginary parts an array of {arr} would lose; pass "
-            "their real part, or cast arr to a complex dtype"
-        )
 
 
 @composite(

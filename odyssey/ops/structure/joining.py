@@ -123,7 +123,7 @@ def concatenate(arrays: Any, /, axis: int | None = 0) -> Any:
 
     Args:
         arrays: A sequence of arrays that differ in length on ``axis`` only. They may also come one
-            by one, as ``concatenate(x, y)``.
+            by one, as ``concatenate(x, y)``. Python's numbers take the dtype of the others.
         axis: Along which; None puts the elements of all on one axis.
 
     Returns:
@@ -163,7 +163,7 @@ def stack(arrays: Any, axis: int = 0, *, tape: Any = None) -> Any:
     array([[1, 3],
            [2, 4]])
     """
-    parts = list(arrays)
+    parts = [np.asarray(part) if type(part) in NUMBERS else part for part in list(arrays)]
     shapes = {shape_of(part) for part in parts}
     if len(shapes) != 1:
         raise ShapeError(f"stack: needs arrays of one shape, came {sorted(shapes)}")

@@ -290,10 +290,20 @@ def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None
     with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
     shape = _common_shape("select", *with_shape)
     dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])
-    out = astype(out, dtype, tape=tape)
+    out = _cast("select", out, dtype, tape)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = where(condition, astype(choice, dtype, tape=tape), out, tape=tape)
+        out = where(condition, _cast("select", choice, dtype, tape), out, tape=tape)
     return out if out.shape == shape else broadcast_to(out, shape, tape=tape)
+
+
+def _cast(who: str, v: Any, dtype: np.dtype[Any], tape: Any) -> Any:
+    """A choice in the dtype of all; numbers too, of which two would agree on another."""
+    if type(v) not in NUMBERS:
+        return astype(v, dtype, tape=tape)
+    try:
+        return dtype.type(v)
+    except OverflowError:
+        raise DTypeError(f"{who}: {v} does not fit into the choices' dtype, {dtype}") from None
 
 
 publish(globals())

@@ -12,6 +12,7 @@ from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
+from odyssey.table.value import NUMBERS
 
 # ------------------------------------------------------------------ at least so many axes
 
@@ -124,7 +125,8 @@ def append(arr: Any, values: Any, axis: int | None = None, *, tape: Any = None) 
     >>> append(np.array([1, 2]), [[3], [4]])
     array([1, 2, 3, 4])
     """
-    return concatenate([arr, values], axis=axis, tape=tape)
+    parts = [np.asarray(part) if type(part) in NUMBERS else part for part in (arr, values)]
+    return concatenate(parts, axis=axis, tape=tape)
 
 
 @composite(
