@@ -87,6 +87,8 @@ def poisson(x, t, log_input=True, full=False, eps=1e-8):
 
 def gaussian(x, t, v, full=False, eps=1e-6):
     v = np.maximum(v, eps)
+    if v.shape and v.shape == x.shape[:-1]:
+        v = v[..., None]  # those of rows
     return (np.log(v) + squared(x - t) / v + full * np.log(2 * np.pi)) / 2
 
 
