@@ -16,7 +16,7 @@ import tempfile
 from harness.machine import pin_to_one_cpu
 from harness.processes import measured_environment
 
-BAR_MILLISECONDS = 60.0
+BAR_MILLISECONDS = 35.0
 
 _CHILD = """
 import json, sys, time

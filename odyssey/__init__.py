@@ -8,40 +8,38 @@
 4.0
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from odyssey import backward, errors, fft, linalg, losses, nn, objective, ops, optim, special
-from odyssey.compiler import Dim, compile, get_threads, set_threads
+from odyssey import backward, errors, fft, linalg, losses, nn, ops, special
 from odyssey.devices.heap import keep_freed_memory
 from odyssey.ops import no_grad, op
-from odyssey.ops.draws.generator import Generator
-from odyssey.saving import load, save
-from odyssey.table.published import no_attribute
+from odyssey.table import published
 from odyssey.tape import Gradients, GradientTape, TapeNode
-from odyssey.transforms import (
-    checkpoint,
-    cond,
-    custom_vjp,
-    grad,
-    hessian,
-    hvp,
-    jacobian,
-    jvp,
-    scan,
-    stop_gradient,
-    value_and_grad,
-    vjp,
-    while_loop,
-)
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
+    from odyssey import optim, testing
+    from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.losses import *  # noqa: F403
+    from odyssey.ops.draws.generator import Generator
+    from odyssey.saving import load, save
+    from odyssey.transforms import (
+        checkpoint,
+        cond,
+        custom_vjp,
+        grad,
+        hessian,
+        hvp,
+        jacobian,
+        jvp,
+        scan,
+        stop_gradient,
+        value_and_grad,
+        vjp,
+        while_loop,
+    )
 
 __version__ = "0.1.0"
-
-optim.scipy_objective = objective.scipy_objective
 
 keep_freed_memory()
 del keep_freed_memory
@@ -79,22 +77,41 @@ __all__ = [
     "set_threads",
     "special",
     "stop_gradient",
-    "testing",  # noqa: F405  (see __getattr__)
+    "testing",
     "value_and_grad",
     "vjp",
     "while_loop",
 ]
 __all__ += losses.__all__
 
+# Rooms that load when they, or what is taken from them, are first asked for: half of the import.
+_ROOMS = {
+    "compiler": "Dim compile get_threads set_threads",
+    "objective": "",
+    "ops.draws.generator": "Generator",
+    "optim": "",
+    "saving": "load save",
+    "testing": "",
+    "transforms": """
+        checkpoint cond custom_vjp grad hessian hvp jacobian jvp scan stop_gradient value_and_grad
+        vjp while_loop
+    """,
+}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
 
 def __getattr__(name: str) -> Any:
-    """Import losses and ``odyssey.testing`` when they are first asked for."""
-    if name == "testing":
-        return import_module("odyssey.testing")
-    if name in losses.__all__:
-        value = globals()[name] = getattr(losses, name)
-        return value
-    raise no_attribute(__name__, name)
+    """Load what a name stands for when it is first asked for."""
+    if name in _ROOMS:
+        return published.load(f"odyssey.{name}")  # Python binds it
+    if name in _HOMES:
+        home: Any = published.load(f"odyssey.{_HOMES[name]}")
+    elif name in losses.__all__:
+        home = losses
+    else:
+        raise published.no_attribute(__name__, name)
+    value = globals()[name] = getattr(home, name)
+    return value
 
 
 def __dir__() -> list[str]:

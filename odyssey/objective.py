@@ -1,7 +1,7 @@
 """An objective for ``scipy.optimize``: one flat vector in, a value and its gradient out.
 
-It is ``od.optim.scipy_objective`` to users, and put there by the package. It differentiates, which
-optimizers do not, so it lives above the tape; SciPy itself is not needed.
+It is ``od.optim.scipy_objective`` to users, who find it there when they ask for it. It
+differentiates, which optimizers do not, so it lives above the tape; SciPy itself is not needed.
 """
 
 from __future__ import annotations

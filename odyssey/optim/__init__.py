@@ -6,7 +6,7 @@ Beside them are schedules of the learning rate and the clipping of gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odyssey.optim.adadelta import Adadelta, adadelta
 from odyssey.optim.adagrad import AdaGrad, adagrad
@@ -32,6 +32,7 @@ from odyssey.optim.schedules import (
     WarmupLR,
 )
 from odyssey.optim.sgd import SGD, sgd
+from odyssey.table.published import load, no_attribute
 
 __all__ = [
     "SGD",
@@ -72,5 +73,17 @@ __all__ = [
     "scipy_objective",
 ]
 
-# The package sets it: it needs the tape, which optimizers do without.
-scipy_objective: Callable[[Callable[[Any], Any], Any], Any]
+if TYPE_CHECKING:
+    scipy_objective: Callable[[Callable[[Any], Any], Any], Any]
+
+
+def __getattr__(name: str) -> Any:
+    """``scipy_objective`` stands above the tape, which optimizers do without."""
+    if name != "scipy_objective":
+        raise no_attribute(__name__, name)
+    value = globals()[name] = load("odyssey.objective").scipy_objective
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from functools import wraps
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -148,13 +149,13 @@ def load_all() -> None:
         load(family)
 
 
-def load(module: str) -> None:
-    """Import a module of the package, whatever goes on around its first use.
+def load(module: str) -> ModuleType:
+    """Import a module of the package, whatever goes on around its first use, and return it.
 
     It is run in a context of its own: no tape records what it computes, no graph holds it, and
     floating-point errors are not raised. Python lets one thread import a module while others wait.
     """
-    Context().run(import_module, module)
+    return Context().run(import_module, module)
 
 
 def handed_on(room: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:

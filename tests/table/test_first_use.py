@@ -70,6 +70,18 @@ DOORS = {
     "a loss": ("od.losses.huber", "losses.regression"),
     "a loss of the package": ("od.cross_entropy", "losses.classification"),
     "what is said of an op": ("__import__('odyssey.describe').describe.find('gelu')", "nn.layers"),
+    "a transform": ("od.grad", "transforms.reverse"),
+    "an import of a transform": ("exec('from odyssey import grad')", "transforms.reverse"),
+    "all of the package": ("exec('from odyssey import *')", "transforms.reverse"),
+    "compile": ("od.compile", "compiler.compiled"),
+    "the room of the compiler": ("od.compiler", "compiler.compiled"),
+    "a size of the compiler": ("od.Dim", "compiler.compiled"),
+    "saving": ("od.save", "saving"),
+    "a generator": ("od.Generator", "ops.draws.generator"),
+    "an optimizer": ("od.optim.SGD", "optim.sgd"),
+    "an import of an optimizer": ("exec('from odyssey.optim import SGD')", "optim.sgd"),
+    "an objective": ("od.optim.scipy_objective", "objective"),
+    "an import of it": ("exec('from odyssey.optim import scipy_objective')", "objective"),
     "a pickle": ("__import__('pickle').loads(PICKLE)", "nn.activations"),
 }
 
@@ -98,6 +110,26 @@ for name, (door, family) in DOORS.items():
 @pytest.mark.parametrize("door", DOORS)
 def test_a_family_is_loaded_by_its_first_use_and_not_before(doors, door):
     assert doors[door] == (False, True)
+
+
+def test_the_import_loads_neither_compiler_nor_optimizers_nor_transforms():
+    rooms = "compiler", "graph", "objective", "optim", "saving", "testing", "transforms"
+    run(f"assert not any(map(loaded, {rooms}))")
+
+
+def test_each_name_of_the_package_is_what_its_room_has():
+    run("""
+assert set(od.__all__) <= set(dir(od))
+for name in od.__all__:
+    assert getattr(od, name) is vars(od)[name], name
+from odyssey import compiler, objective, optim, saving, transforms
+for room in (compiler, saving, transforms):
+    for name in set(room.__all__) & set(od.__all__):
+        assert getattr(od, name) is getattr(room, name), name
+    assert room is compiler or set(room.__all__) <= set(od.__all__)
+assert optim.scipy_objective is objective.scipy_objective
+assert "scipy_objective" in dir(optim)
+""")
 
 
 def test_a_ufunc_of_scipy_loads_its_op():
@@ -266,6 +298,71 @@ from odyssey.special.error_function import erf
 
 def test_an_interrupt_at_any_line_of_a_first_use_enters_all_or_nothing():
     assert int(run(INTERRUPTED)) > 200
+
+
+INTERRUPTED_ROOMS = """
+import itertools
+
+class Late(KeyboardInterrupt):
+    pass
+
+def interrupted_at(k, ask):
+    left = itertools.count(k, -1)
+
+    def watch(frame, event, argument):
+        code = frame.f_code
+        if "odyssey" in code.co_filename and code.co_name in ("<module>", "__getattr__"):
+            if event == "line" and next(left) == 0:
+                sys.settrace(None)
+                raise Late
+            return watch
+
+    sys.settrace(watch)
+    try:
+        return ask()
+    except Late:
+        return None
+    finally:
+        sys.settrace(None)
+
+def asked(ask):
+    return next(k for k in itertools.count(0) if interrupted_at(k, ask) is not None)
+
+stops = [
+    asked(ask)
+    for ask in (
+        lambda: od.optim,
+        lambda: od.optim.scipy_objective,
+        lambda: od.value_and_grad,
+        lambda: od.compile,
+        lambda: od.Generator,
+        lambda: od.save,
+    )
+]
+assert od.optim.SGD is sys.modules["odyssey.optim.sgd"].SGD
+optimizer = od.optim.SGD([v], learning_rate=0.5)
+
+@od.compile
+def step(x):
+    with od.GradientTape() as tape:
+        loss = (v * x).sum()
+    tape.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+for _ in range(3):
+    step(np.ones(2))
+assert v.numpy().tolist() == [-1.0, 0.5] and step.statistics().native == 2
+assert od.value_and_grad(lambda x: x * x)(3.0) == (9.0, 6.0)
+print(stops)
+"""
+
+
+def test_an_interrupt_at_any_line_of_a_first_use_of_a_room_leaves_it_to_the_next():
+    stops = ast.literal_eval(run(INTERRUPTED_ROOMS))
+    assert min(stops) > 0
+    assert sum(stops) > 400
 
 
 def test_the_index_has_what_the_families_have():
