@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.nn.average_windows import MEAN, averages, divisors, plan_over, spread_back
+from odyssey.nn.average_windows import MEAN, averages, spread_back
 from odyssey.nn.pool_windows import pooled_shape, prepared, shapes_fit
-from odyssey.ops.elementwise.arithmetic import add, div
+from odyssey.nn.windows_in_ops import averages_in_ops, spread_in_ops
 from odyssey.ops.folds.reductions import mean, over
 from odyssey.ops.folds.spreading import spread
-from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.precision import in_single
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.operands import real_dtype
 from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ compiled
@@ -45,47 +43,6 @@ def _spread_over_four(g: Array, *options: Any) -> Array:
     from odyssey.kernels.pooling import to_fours
 
     return to_fours(g, options[-2])
-
-
-# ------------------------------------------------------------------ in ops
-
-
-def _averages_in_ops(
-    x: Any,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    ceil_mode: bool,
-) -> Any:
-    plan = plan_over("avg_pool", x, window, stride, padding, ceil_mode)
-    counts = divisors(plan, window, count_include_pad)
-    total: Any = None
-    shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
-    dtype = MEAN(np.dtype(x.dtype))
-    for windows, elements in plan.keys:
-        part = add_at(div(getitem(x, elements), 1), windows, spec=Spec(shape, dtype))
-        total = part if total is None else add(total, part)
-    return div(total, np.asarray(counts, real_dtype(dtype)))
-
-
-def _spread_in_ops(
-    g: Any,
-    window: Shape,
-    stride: Shape,
-    padding: Shape,
-    count_include_pad: bool,
-    spec: Spec,
-    ceil_mode: bool,
-) -> Any:
-    plan = plan_over("avg_pool", spec, window, stride, padding, ceil_mode)
-    dtype = MEAN(np.dtype(g.dtype))
-    counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
-    share, total = div(g, counts), None
-    for windows, elements in plan.keys:
-        part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
-        total = part if total is None else add(total, part)
-    return total
 
 
 # ------------------------------------------------------------------ rows
@@ -121,7 +78,7 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
 
 @op(
     linear=True,
-    equals=in_single(lambda cotangent, *options: _spread_in_ops(cotangent, *options)),
+    equals=in_single(lambda cotangent, *options: spread_in_ops(cotangent, *options)),
     kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
@@ -170,6 +127,22 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
             count_include_pad=True,
             spec=Spec((6,), np.dtype(np.float64)),
             ceil_mode=True,
+        ),
+        sample(
+            (2, 1, 2),
+            window=(5, 5),
+            stride=(5, 5),
+            padding=(0, 0),
+            count_include_pad=True,
+            spec=Spec((2, 5, 10), np.dtype(np.float64)),
+        ),
+        sample(
+            (3, 3),
+            window=(5, 4),
+            stride=(2, 2),
+            padding=(2, 1),
+            count_include_pad=False,
+            spec=Spec((6, 7), np.dtype(np.float64)),
         ),
         sample(
             (0, 3),
@@ -231,7 +204,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "linear": True,
         "prepare": prepare,
         "kernel": lambda x, *options: averages(who, x, *options),
-        "equals": in_single(_averages_in_ops),
+        "equals": in_single(averages_in_ops),
         "infer": infer,
         "vjp": {
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
@@ -258,6 +231,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         sample((2, 7), window=3, stride=2, padding=1, count_include_pad=False),
         sample((5,), window=2, stride=1),
         sample((6,), window=3, stride=2, padding=1, ceil_mode=True),
+        sample((2, 36), window=18),
         small=(2, 4),
     )
 )
@@ -290,6 +264,8 @@ def avg_pool1d(
         sample((1, 5, 5), window=2),
         sample((6, 5), window=(3, 2), stride=2, padding=(1, 0), ceil_mode=True),
         sample((6, 5), window=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True),
+        sample((2, 5, 10), window=5),
+        sample((6, 7), window=(5, 4), stride=(2, 1), padding=2, count_include_pad=False),
         small=(2, 4, 4),
     ),
 )

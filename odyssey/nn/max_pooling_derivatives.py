@@ -10,7 +10,8 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.nn.max_windows import first_places, lowest, pull, push
-from odyssey.nn.pool_windows import Plan, plan_for, pooled_shape, shapes_fit
+from odyssey.nn.pool_windows import FEW, Plan, plan_for, pooled_shape, shapes_fit
+from odyssey.nn.windows_in_ops import in_windows
 from odyssey.ops.elementwise.arithmetic import add, div, maximum
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -22,7 +23,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.folds.reductions import max, sum
 from odyssey.ops.structure.creation import zeros_like
-from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.gathering import add_taken
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec, spec_of
@@ -32,27 +33,9 @@ from odyssey.table.samples import reject, sample
 # ------------------------------------------------------------------ in ops
 
 
-def _in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
-    """The elements of each window along axis -2; their numbers, and where there are any."""
-    dims = len(plan.out)
-    head, sizes = x.shape[: len(x.shape) - dims], x.shape[len(x.shape) - dims :]
-    numbers = np.arange(math.prod(sizes)).reshape(sizes)
-    places = np.zeros((len(plan.keys), *plan.out), np.intp)
-    known = np.zeros(places.shape, bool)
-    for k, (windows, elements) in enumerate(plan.keys):
-        places[k][windows] = numbers[elements]
-        known[k][windows] = True
-    places, known = places.reshape(len(places), -1), known.reshape(len(places), -1)
-    return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
-
-
-# As parts of an image, elements of windows are read without their numbers.
-_FEW = 16
-
-
 def _as_parts(x: Any, plan: Plan) -> list[Any] | None:
     """For each place within a window the elements of all windows; None where some have none."""
-    if len(plan.keys) > _FEW or not all(step.full for step in plan.steps):
+    if len(plan.keys) > FEW or not all(step.full for step in plan.steps):
         return None
     return [getitem(x, elements) for _, elements in plan.keys]
 
@@ -72,14 +55,14 @@ def max_pool_in_ops(
     parts = _as_parts(x, plan)
     if parts is not None:
         return reduce(maximum, parts)
-    found, _, known = _in_windows(x, plan)
+    found, _, known = in_windows(x, plan)
     out = max(where(known, found, lowest(x.dtype)), -2)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
 
 
 def _hits_in_ops(x: Any, plan: Plan, dtype: Any) -> tuple[Any, Any, Array]:
     """Which elements of the windows are the largest, how many of each, and all numbers."""
-    found, places, known = _in_windows(x, plan)
+    found, places, known = in_windows(x, plan)
     peak = max(where(known, found, lowest(x.dtype)), -2, keepdims=True)
     both_nan = logical_and(not_equal(found, found), not_equal(peak, peak))
     hits = logical_and(logical_or(equal(found, peak), both_nan), known)
@@ -123,7 +106,7 @@ def _push_in_ops(
         kept = [keep_where(part, hit) for part, hit in zip(moved, found, strict=True)]
         return div(reduce(add, kept), count)
     hits, count, _ = _hits_in_ops(x, plan, dtype)
-    out = div(sum(keep_where(_in_windows(t, plan)[0], hits), -2, keepdims=True), count)
+    out = div(sum(keep_where(in_windows(t, plan)[0], hits), -2, keepdims=True), count)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
 
 

@@ -15,7 +15,11 @@ from odyssey.spec import Array, Shape
 
 Key = tuple[Any, ...]
 
-__all__ = ["Plan", "plan_for", "pooled_shape", "prepared", "shapes_fit"]
+__all__ = ["FEW", "Plan", "plan_for", "pooled_shape", "prepared", "shapes_fit"]
+
+# In a graph, windows of more elements are read by the numbers of these, and not place by place:
+# each place is a kernel of its own there.
+FEW = 16
 
 
 def prepared(

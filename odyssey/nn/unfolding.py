@@ -10,8 +10,12 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import ShapeError
 from odyssey.nn.convolving import all_of, padded, scattered, windows
+from odyssey.nn.pool_windows import FEW
 from odyssey.nn.sliding import Slide, images, ints, slide_of, spelled
 from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.structure.gathering import add_taken
+from odyssey.ops.structure.shape import transpose
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -90,6 +94,8 @@ def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
     """The sum of the elements of windows, each shown where it belongs, with zeros around it."""
     shape, slide = _folding(x, size, *options)
     columns = build.reshape(x, (*shape[:2], *slide.window, *slide.counts))
+    if math.prod(slide.window) > FEW:
+        return _folded_by_axes(columns, slide)
     inside, full = [], []
     for k, d, s, c, n, (before, behind) in zip(
         slide.window,
@@ -116,6 +122,24 @@ def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
         seen = build.part(wide, (slice(None), slice(None), *offsets, *key))
         total = seen if total is None else add(total, seen)
     return total
+
+
+def _folded_by_axes(columns: Any, slide: Slide) -> Any:
+    """The same, added up along one axis after another."""
+    dims = len(slide.size)
+    pairs = [axis for k in range(dims) for axis in (2 + k, 2 + dims + k)]
+    parts = transpose(columns, (0, 1, *pairs))
+    for k in reversed(range(dims)):
+        axis, length = 2 + 2 * k, slide.size[k]
+        starts = np.arange(slide.counts[k]) * slide.stride[k] - slide.pads[k][0]
+        places = np.add.outer(np.arange(slide.window[k]) * slide.dilation[k], starts)
+        within = (places >= 0) & (places < length)
+        if not within.all():
+            behind = (1,) * (len(parts.shape) - axis - 2)
+            parts = where(within.reshape(*places.shape, *behind), parts, 0)
+        spec = Spec((*parts.shape[:axis], length, *parts.shape[axis + 2 :]), parts.dtype)
+        parts = add_taken(parts, np.where(within, places, 0), axis=axis, spec=spec)
+    return parts
 
 
 # ------------------------------------------------------------------ rows
@@ -194,6 +218,7 @@ def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilatio
         sample((2, 12, 9), size=(4, 4), window=2),
         sample((1, 8, 9), size=(5, 4), window=2, stride=(2, 1), padding=1, dilation=(2, 3)),
         sample((2, 3, 4), size=(6,), window=3, padding=((2, 1),), stride=2),
+        sample((1, 40, 6), size=(7, 6), window=(5, 4), stride=2, padding=(1, 0)),
         sample((0, 4, 4), size=(3, 3), window=2),
     ],
     rejects=[

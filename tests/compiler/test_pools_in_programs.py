@@ -1,0 +1,50 @@
+"""Windows in native programs: however large they are, the program is as short."""
+
+import numpy as np
+import pytest
+
+import odyssey as od
+from odyssey import ops
+from odyssey.compiler.code.entry import RAN
+from support.executables import run
+
+RNG = np.random.default_rng(0)
+
+# The shape of x, and a function of it and of the window's size.
+CALLS = {
+    "side by side": ((2, 3, 60), lambda x, n: ops.avg_pool1d(x, window=n)),
+    "side by side on images": ((2, 60, 60), lambda x, n: ops.avg_pool2d(x, window=n)),
+    "close together": ((2, 60, 60), lambda x, n: ops.avg_pool2d(x, window=n, stride=2, padding=1)),
+    "without padding": (
+        (60, 61),
+        lambda x, n: ops.avg_pool2d(x, window=n, stride=3, padding=2, count_include_pad=False),
+    ),
+    "beyond": ((60, 61), lambda x, n: ops.avg_pool2d(x, window=n, stride=7, ceil_mode=True)),
+    "in space": ((20, 20, 20), lambda x, n: ops.avg_pool3d(x, window=n // 2, stride=4)),
+    "powers": ((2, 3, 60), lambda x, n: ops.lp_pool1d(x, p=2, window=n)),
+    "largest": ((2, 60, 60), lambda x, n: ops.max_pool2d(x, window=n)),
+    "folded": (
+        (2, 3 * 60, 60),
+        lambda x, n: ops.fold(x[:, : 3 * n, : 120 // n], size=(120,), window=n, stride=n),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_larger_window_takes_no_more_kernels_and_gives_what_the_op_gives(call):
+    shape, pooled = CALLS[call]
+    x = RNG.uniform(0.5, 1.5, shape)
+    kernels = []
+    for n in (20, 12):
+        weight = RNG.normal(size=pooled(x, n).shape)
+
+        def both(x, weight, n=n):
+            return od.value_and_grad(lambda x: (pooled(x, n) * weight).sum())(x)
+
+        answer, (value, gradient), made = run(both, x, weight)
+        assert answer == RAN
+        wanted_value, wanted = both(x, weight)
+        np.testing.assert_allclose(value, wanted_value, rtol=1e-12)
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-12, atol=1e-15)
+        kernels.append(len(made.plan.fused.kernels))
+    assert kernels[0] == kernels[1] < 12
