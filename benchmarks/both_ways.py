@@ -41,6 +41,32 @@ BLOCK_SECONDS = 0.03
 FIRST = 4
 STEPS = ("W1", "W2", "W3", "W4", "W4m", "W6", "W7", "digits", "small")
 
+# Masks, and options of a size that a program must not have a kernel for each unit of.
+SIZED: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "softmax of what a mask leaves": (
+        (64, 1000),
+        lambda x: ops.softmax(ops.where(np.tri(64, 1000, 900, bool), x, -np.inf), -1),
+    ),
+    "causal attention": (
+        (3, 4, 128, 32),
+        lambda x: ops.scaled_dot_product_attention(x[0], x[1], x[2], causal=True),
+    ),
+    "avg_pool2d 14": ((8, 16, 28, 28), lambda x: ops.avg_pool2d(x, window=14)),
+    "avg_pool2d 7 by 1": ((8, 16, 28, 28), lambda x: ops.avg_pool2d(x, window=7, stride=1)),
+    "avg_pool1d 100": ((8, 16, 1000), lambda x: ops.avg_pool1d(x, window=100)),
+    "lp_pool1d 100": ((8, 16, 1000), lambda x: ops.lp_pool1d(x, p=2, window=100)),
+    "fold 14 by 14": (
+        (2, 588, 16),
+        lambda x: ops.fold(x, size=(56, 56), window=14, stride=14),
+    ),
+    "conv_transpose2d 7 by 2": (
+        (8, 16, 14, 14),
+        lambda x: ops.conv_transpose2d(x, np.ones((16, 8, 7, 7), x.dtype), stride=2),
+    ),
+    "quantiles": ((200, 50), lambda x: ops.quantile(x, np.linspace(0, 1, 20), axis=0)),
+    "differences": ((1000,), lambda x: ops.diff(x, n=20)),
+}
+
 Run = Callable[..., Any]
 Workload = tuple[str, Run, tuple[Any, ...]]
 
@@ -107,6 +133,9 @@ def of_the_others(rng: Any) -> Iterator[Workload]:
         for case in kernels.cases():
             arrays = [rng.normal(size=shape).astype(dtype) for shape in case.shapes]
             yield f"kernel {case.name} {dtype}", differentiated(case.ours, arrays), ()
+        for name, (shape, call) in SIZED.items():
+            x = rng.normal(size=shape).astype(dtype)
+            yield f"sized {name} {dtype}", pulled(call, [x]), ()
         for shape in pooling.SHAPES:
             x = rng.normal(size=shape).astype(dtype)
             for case in pooling.CASES:

@@ -57,3 +57,42 @@ def test_a_factor_of_all_elements_stays_within_the_product(count, dtype):
         lambda x: ops.prod(large / x),
     ):
         np.testing.assert_allclose(compiled(call, x), 1.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@DTYPES
+def test_extremes_of_what_a_mask_leaves_take_several_elements_at_a_time(name, dtype):
+    rng = np.random.default_rng(0)
+    x, mask = rng.normal(size=(64, 1000)).astype(dtype), rng.random((64, 1000)) < 0.5
+    x[0, :3], x[1, 999] = (np.nan, np.inf, -np.inf), np.nan
+    mask[2], mask[0, 0], mask[1, 999], mask[3], x[3] = False, False, True, True, -0.0
+    nothing = -np.inf if name == "max" else np.inf
+    for call in (
+        lambda x: getattr(np.where(mask, x, nothing), name)(-1),
+        lambda x: getattr(np.where(mask, x, nothing) * 2, name)(),
+        lambda x: getattr(np.where(x > 0, x, nothing), name)(-1),
+    ):
+        run = od.compile(call)
+        for _ in range(3):
+            np.testing.assert_array_equal(run(x), call(x))
+            np.testing.assert_array_equal(np.signbit(run(x)), np.signbit(call(x)))
+        assembly, packed = run.code(x, assembly=True), "ps" if dtype == np.float32 else "pd"
+        assert f"{name}{packed}" in assembly
+
+
+def test_what_is_masked_by_position_takes_as_much_work_as_what_is_not():
+    q, k, v = np.random.default_rng(0).normal(size=(3, 2, 40, 8))
+
+    def work(causal):
+        def loss(q, k, v):
+            return (ops.scaled_dot_product_attention(q, k, v, causal=causal) ** 2).sum()
+
+        run = od.compile(od.grad(loss, argnums=(0, 1, 2)))
+        for _ in range(3):
+            run(q, k, v)
+        kernels = run.profile(q, k, v).kernels
+        return len(kernels), sum(kernel.flops for kernel in kernels)
+
+    (free, most), (causal, found) = work(False), work(True)
+    assert causal == free
+    assert found < 1.1 * most  # it was 1.6: weights were computed again for each gradient

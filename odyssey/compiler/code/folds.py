@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -26,8 +27,13 @@ def neutral(code: Code, how: str, type: str) -> Word:
     return code.const(type, limits.min if how == "max" else limits.max)
 
 
-def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Word:
-    """Two elements of a fold as one; sums and products in any order, unless strictly in theirs."""
+def folded(
+    code: Code, how: str, a: Word, b: Word, strictly: bool = False, hidden: bool = False
+) -> Word:
+    """Two elements of a fold as one; sums and products in any order, unless strictly in theirs.
+
+    With ``hidden``, LLVM is not to see how the second, of an extreme, was computed.
+    """
     if how in ("sum", "prod") and a.type in FLOATING:
         word = "fadd" if how == "sum" else "fmul"
         # Not nsz beside it: with both LLVM takes apart the elements as well, where a loop is short,
@@ -41,8 +47,9 @@ def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Wo
     if how in ("any", "all"):
         return a | b if how == "any" else a & b
     if a.type in FLOATING:
-        name = f"llvm.{'maximum' if how == 'max' else 'minimum'}.{SUFFIXES[a.type]}"
-        return code.call(a.type, name, a, b)  # of half precision too, there is nothing to round
+        # Of half precision too, there is nothing to round.
+        fold = partial(code.call, a.type, f"llvm.{how}imum.{SUFFIXES[a.type]}")
+        return fold(a, fold(b, _unseen(code, neutral(code, how, a.type))) if hidden else b)
     if a.type == "b1":
         return a | b if how == "max" else a & b
     sign = "u" if a.type[0] == "u" else "s"
@@ -50,8 +57,15 @@ def folded(code: Code, how: str, a: Word, b: Word, strictly: bool = False) -> Wo
 
 
 def _whole(code: Code, x: Word) -> Word:
-    """An element whose factors LLVM does not see: of c * x and c * y it makes c**2 * (x * y).
+    """An element whose factors LLVM does not see: of c * x and c * y it makes c**2 * (x * y)."""
+    return x * _unseen(code, code.const(x.type, 1))
 
-    A fence around each would keep loops from being vectorized; this one stands before the loop.
+
+def _unseen(code: Code, x: Word) -> Word:
+    """A number that LLVM does not see, to combine elements with, which so are not taken apart.
+
+    A fence around each of them would keep loops from being vectorized; this one stands before the
+    loop. So would ``where(mask, x, -inf)`` in a maximum: LLVM leaves the total where there is no
+    mask, and takes the elements one by one, in a hundred times the time.
     """
-    return x * code.call(x.type, f"llvm.arithmetic.fence.{SUFFIXES[x.type]}", code.const(x.type, 1))
+    return code.call(x.type, f"llvm.arithmetic.fence.{SUFFIXES[x.type]}", x)

@@ -310,12 +310,12 @@ class Loops(Blocks):
                     continue
                 value = self._get(n.inputs[n.kind == "scatter"], j, level, known)
                 if n.kind == "scatter":
-                    places = [self._get(i, j, level, known) for i in n.inputs[2:]]
-                    at = self.at(n, n, places)
+                    at = self.at(n, n, [self._get(i, j, level, known) for i in n.inputs[2:]])
                     stores.append((self.put(n, value, at), at))
                 elif n.id in sums:
                     old = self.kept(n.type, sums[n.id])
-                    self.keep(folded(code, n.detail[0], old, value), sums[n.id])
+                    hidden = n.inputs[0].kind == "map"
+                    self.keep(folded(code, n.detail[0], old, value, hidden=hidden), sums[n.id])
                 else:
                     at = self.address(n.type, self.bases[n.id], [(j, self.inner[n.id])], 0)
                     stores.append((folded(code, n.detail[0], code.load(n.type, at), value), at))

@@ -75,7 +75,7 @@ class Lowering(Placing, Seeing, Folding):
         self.calls: dict[str, str] = {}
         self.given: dict[tuple[Any, str], int] = {}
         self.called: list[Any] = []
-        self._constants = 0
+        self._constants: dict[Any, int] = {}
 
     # -------------------------------------------------------------- symbols
 
@@ -93,8 +93,10 @@ class Lowering(Placing, Seeing, Folding):
         if type in SIZES and is_uniform(array) and array.size:
             first = self.nodes.number(array[(0,) * array.ndim], type)
             return self.nodes.broadcast(first, array.shape)
-        self._constants -= 1  # those of the graph have numbers from 0
-        return self.nodes.leaf("constant", self._constants, array.shape, type, np.array(array))
+        # Equal ones are one, as is what is computed of them. The graph's have numbers from 0 on.
+        place = type, array.shape, array.tobytes()
+        number = self._constants.setdefault(place, -1 - len(self._constants))
+        return self.nodes.leaf("constant", number, array.shape, type, np.array(array))
 
     # -------------------------------------------------------------- calls of rows
 
