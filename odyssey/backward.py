@@ -31,10 +31,13 @@ import numpy as np
 from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
+from odyssey.ops.elementwise import complex_numbers
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
 from odyssey.table.published import row_of
+from odyssey.table.store import MEMORY, operand_of, store
+from odyssey.table.value import Symbol, Value
 from odyssey.table.wires import Wire, WireSpec
 
 __all__ = ["TABLE"]
@@ -53,7 +56,7 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
         if spec is not None and not isinstance(spec, Spec):
             raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
         if name in given and not (given[name] is None and name in row.optional):
-            values[name] = as_array(who, name, given[name])
+            values[name] = _array(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
     missing = [name for name in names if values.get(name, REQUIRED) is REQUIRED]
     if missing:
@@ -101,8 +104,15 @@ def _seed(who: str, name: str, g: Any, signature: str) -> Any:
         if name == "g":
             raise DTypeError(f"{who}: needs g; the signature is ({signature})")
         return None
-    seed = as_array(who, name, g)
-    return np.conj(seed) if seed.dtype.kind == "c" else seed
+    seed = _array(who, name, g)
+    return complex_numbers.conj(seed) if seed.dtype.kind == "c" else seed
+
+
+def _array(who: str, name: str, value: Any) -> Any:
+    """What came, as an array; of what is traced, a Symbol."""
+    if isinstance(value, Value) and store() is not MEMORY:
+        value = operand_of(value)
+    return value if isinstance(value, Symbol) else as_array(who, name, value)
 
 
 def _wire(row: Row, seeds: list[Any]) -> Wire:
@@ -142,9 +152,11 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     pull = row.pulls[row.arrays.index(name)]
     assert pull is not None
     g = seed if pull is PASS else pull(seed, kept, specs)
+    g = g if isinstance(g, Symbol) else np.asarray(g)
     if values.get(f"{name}_spec") is not None:
-        g = fit(np.asarray(g), values[f"{name}_spec"])
-    return np.array(np.conj(g) if np.iscomplexobj(g) else g)
+        g = fit(g, values[f"{name}_spec"])
+    g = complex_numbers.conj(g) if g.dtype.kind == "c" else g
+    return g if isinstance(g, Symbol) else np.array(g)
 
 
 class _Table(Mapping[str, Callable[..., Any]]):

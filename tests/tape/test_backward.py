@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, ShapeError, TapeError
 
 RNG = np.random.default_rng(0)
 G, X, W, B = (RNG.normal(size=shape) for shape in [(2, 4), (2, 3), (4, 3), (4,)])
@@ -154,3 +154,48 @@ def test_the_sum_of_gradients_without_axes_is_an_array_that_can_be_written_to(dt
         assert w.grad == 3 * times
     w.grad[...] = 0
     assert w.grad == 0
+
+
+# ------------------------------------------------------------------ compiled
+
+
+SLOPES = {
+    "arrays": lambda x, y: od.backward.multiply(1.0, x, y),
+    "a cotangent": lambda x, y: od.backward.exp(y, out=x),
+    "complex": lambda x, y: od.backward.multiply(1j * y, x + 1j, y),
+    "constants": lambda x, y: od.backward.multiply(y, FROZEN, x),
+    "the same by name": lambda x, y: od.backward.TABLE["tanh"](x, out=y),
+    "a parameter": lambda x, y: od.backward.multiply(y, TRAINED, x),
+    "several results": lambda x, y: od.backward.qr_factors(None, y.T @ y, x, y.T @ x),
+}
+FROZEN = Variable(np.arange(12.0).reshape(4, 3))
+TRAINED = Variable(np.arange(12.0).reshape(4, 3), requires_grad=True)
+
+
+@pytest.mark.parametrize("fn", SLOPES.values(), ids=SLOPES)
+def test_backward_functions_are_parts_of_programs(fn):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
+    compiled = od.compile(fn)
+    for _ in range(3):
+        found, wanted = compiled(x, y), fn(x, y)
+        assert type(found) is type(wanted)
+        for one, other in zip(np.atleast_1d(found), np.atleast_1d(wanted), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+            assert one.dtype == other.dtype
+    assert compiled.statistics().native == 2
+
+
+def test_backward_functions_compiled_refuse_what_a_tape_follows_as_they_do_eagerly():
+    leaf = Variable(np.ones(2), requires_grad=True)
+
+    def followed(x):
+        with GradientTape() as tape:
+            found = od.backward.exp(x, out=leaf * x)
+        tape.clear()
+        return found
+
+    compiled = od.compile(followed)
+    for one in (followed, compiled, compiled, compiled):
+        with pytest.raises(TapeError):
+            one(np.ones(2))

@@ -215,6 +215,13 @@ def test_the_backward_function_gives_the_gradient_of_the_tape(row, sample):
     by_position = dict(zip(differentiable, results, strict=True))
     for k, gradient in zip(positions, d.gradients, strict=True):
         assert_same(by_position[k], gradient)
+    options = {name: values[name] for name in row.options if name in row.asks}
+    given = {name: values[name] for name in row.asks if name not in options} | others
+    traced = od.compile(lambda g, given: function(g, **given, **options))
+    found, _ = traced.lower(d.cotangent, given).evaluate(d.cotangent, given)
+    found = found if isinstance(found, tuple) else (found,)
+    for one, other in zip(found, results, strict=True):
+        assert one is other is None or assert_same(one, other) is None
 
 
 @every_row
