@@ -75,10 +75,10 @@ def compile(
     writes to files, it prints and writes once more. The latest 256 combinations are remembered.
 
     The first call runs ``fn`` itself; the second makes a program, in some tenths of a second. A
-    function is run as it was written where it changes Python objects, prints, draws random numbers,
+    function is run as it was written where it changes Python objects or learning rates, prints,
     calls an op that is ``ordered`` or reads what cannot be watched, within an open tape or pause,
     and where NumPy was told to raise floating-point errors: a program raises none, and warns of
-    none.
+    none. A schedule is best stepped outside.
 
     Args:
         fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it
@@ -115,7 +115,8 @@ def compile(
         SettingError: ``static`` names no parameter; ``threads`` is below 1, or above 256.
         OutOfRangeError: ``static`` has a position that no parameter has.
         TapeError: where Python asks for a value of an array argument or a captured Variable, as
-            in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where random numbers are drawn.
+            in ``if x > 0``, ``float(loss)`` and ``f"{loss:.3f}"``; where NumPy's or
+            Python's random numbers are drawn.
     """
     settings: dict[str, Any] = {"check": check, "memory_limit": memory_limit, "threads": threads}
     settings |= {"memory_budget": memory_budget, "dynamic": dynamic}

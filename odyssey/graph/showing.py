@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odyssey.devices.ownership import is_kept
+from odyssey.devices.ownership import duplicate, is_kept
+from odyssey.graph.traced import TracedArray
 from odyssey.table.value import Symbol
 
 __all__ = ["VIEWS", "Showing"]
@@ -27,6 +28,7 @@ class Showing:
     """The part of a trace that knows whose array a value is, or a view of."""
 
     only_eagerly: Callable[[str], None]
+    read: Callable[[Any], Any]
     _current: dict[int, Any]
     _constants: dict[Any, tuple[Any, Any]]
 
@@ -34,6 +36,12 @@ class Showing:
         # By id of a value, itself, the array that it shows, and what was written to that before.
         self._shown: dict[int, tuple[Any, _Array, int]] = {}
         self._held: dict[int, _Array] = {}  # by id of a leaf
+
+    def copied(self, variable: Any) -> Any:
+        """The same value, which nothing says to lie in the Variable's array."""
+        data = self.read(variable)
+        symbol = isinstance(data, Symbol)
+        return TracedArray(data.spec, self, data.id) if symbol else duplicate(data)
 
     def _hold(self, leaf: Any, value: Any, label: str) -> None:
         """Note that a value shows what a leaf holds, if nothing is known of it."""

@@ -11,12 +11,12 @@ import numpy as np
 from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError, OdysseyError, TapeError
 from odyssey.optim.deriving import program_of, spelling
 from odyssey.optim.in_place import Program
 from odyssey.optim.rule import Rule
 from odyssey.table.signature import parameters_of
-from odyssey.table.store import Store, store
+from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import is_trainable
 from odyssey.tree import paths
 from odyssey.variable import Variable
@@ -60,16 +60,15 @@ class Group:
 
         Raises:
             OdysseyError, DTypeError: for a setting that is unknown or out of range.
-            TapeError: while a graph is traced, since the graph could not repeat it.
+            TapeError: while a graph is traced, which could not repeat it; what is compiled then
+                runs as it was written.
         """
         self.adopt(*self.checked(**settings))
 
     def checked(self, **settings: Any) -> tuple[dict[str, Any], Rule]:
         """Return all settings with some replaced, and the rule that they make."""
         if settings:
-            what = f"{', '.join(settings)}: assigned"
-            instead = "assign it, or step the schedule, outside what is compiled"
-            store().refuse_effect(what, instead)
+            _run_as_written(", ".join(settings))
         if unknown := set(settings) - set(self._settings):
             names = ", ".join(sorted(unknown))
             raise OdysseyError(
@@ -139,6 +138,16 @@ class Group:
             return "<Group, unfinished>"
         settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())
         return f"Group({', '.join([counted(self.params, 'parameter'), *settings])})"
+
+
+def _run_as_written(names: str) -> None:
+    """End a trial: it would leave settings that it may not be able to put back."""
+    if (here := store()) is not MEMORY:
+        here.only_eagerly(f"it assigns {names}")
+        raise TapeError(
+            f"{names}: assigned while a graph is traced, which would happen once and not at every "
+            "run; assign it, or step the schedule, outside what is compiled"
+        )
 
 
 def _same_but_rate(new: dict[str, Any], old: dict[str, Any]) -> bool:

@@ -44,7 +44,7 @@ class _First:
     def stand_in(self, state: Value, outer: Any) -> Value:
         found = _standing(state, outer)
         if id(state) not in self._starts:
-            self._starts[id(state)] = (state, _now(found))
+            self._starts[id(state)] = (state, store().copied(found))
         return found
 
 
@@ -60,16 +60,12 @@ class _Again:
     def stand_in(self, state: Value, outer: Any) -> Value:
         if id(state) not in self._others:
             # What drew nothing the first time begins where it stands.
-            _, begin = self._starts.get(id(state)) or (state, _now(_standing(state, outer)))
+            noted = self._starts.get(id(state))
+            begin = store().copied(_standing(state, outer)) if noted is None else noted[1]
             data = begin if isinstance(begin, Symbol) else np.array(begin)
             other = make_value(type(state), data, CONSTANT, free_id())
             self._others[id(state)] = (state, other)
         return self._others[id(state)][1]
-
-
-def _now(state: Value) -> Any:
-    data = store().operand(state)
-    return data if isinstance(data, Symbol) else np.array(data)
 
 
 # The scope of the innermost block, with what is around it.

@@ -54,6 +54,9 @@ class Store(Protocol):
     def operand(self, value: Any) -> Any:
         """What ops compute on in place of a Variable."""
 
+    def copied(self, value: Any) -> Any:
+        """What a Variable's data is now, in nobody's array: later writes do not show in it."""
+
     def joined(self, nest: Any) -> Any:
         """A list or tuple that came for an operand, as one value where arrays cannot be made."""
 
@@ -119,6 +122,10 @@ class Memory:
     def operand(self, value: Value) -> Any:
         """The array itself."""
         return value._array
+
+    def copied(self, value: Value) -> Any:
+        """A copy of the array."""
+        return np.array(value._array)
 
     def joined(self, nest: Any) -> Any:
         """The nest itself: NumPy makes an array of it."""

@@ -311,13 +311,41 @@ def test_compiled_functions_and_their_graphs_draw_what_eager_ones_do():
             np.testing.assert_allclose(slope, wanted[1], rtol=1e-12)
             (words,) = left.values()
             assert words.tolist() == [4, 0, eager.state["state"]["counter"]]
+    assert quick.statistics().native == under.statistics().native == 2
 
 
 def test_the_process_s_own_generator_is_a_state_of_graphs():
     drawn = od.compile(lambda x: x + ops.random_uniform(x.shape))
     first, second = drawn(X), drawn(X)
     assert (first != second).all()
+    assert (drawn(X) != second).all()
+    assert drawn.statistics().native == 2
     assert len(drawn.lower(X).evaluate(X)[1]) == 1
+
+
+DRAWS = {
+    "dropout": lambda x, rng: od.nn.dropout(x, rng=rng),
+    "after dropout": lambda x, rng: od.nn.dropout(od.nn.dropout(x, rng=rng), rng=rng),
+    "uniform": lambda x, rng: x * ops.random_uniform(x.shape, rng=rng),
+    "normal": lambda x, rng: (x, x * ops.random_normal(x.shape, rng=rng, dtype="float32")),
+    "checkpoint": lambda x, rng: od.checkpoint(lambda h: od.nn.dropout(h, rng=rng))(x),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_draws_are_native_beside_eager_ones_and_states_that_are_set(draw):
+    rng, other = Generator(2**64 + 3), Generator(2**64 + 3)
+    compiled = od.compile(lambda x: draw(x, rng))
+    start = rng.state
+    for k in range(6):
+        found, wanted = compiled(X), draw(X, other)
+        np.testing.assert_array_equal(found[-1], wanted[-1])
+        if k == 2:
+            np.testing.assert_array_equal(draw(X, rng)[-1], draw(X, other)[-1])
+        if k == 4:
+            rng.state, other.state = start, start
+        assert rng.state == other.state
+    assert compiled.statistics().native == 5
 
 
 def test_what_a_graph_cannot_repeat_is_refused():

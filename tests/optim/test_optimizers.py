@@ -212,16 +212,48 @@ def test_a_compiled_step_goes_on_from_a_loaded_state():
         np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-12)
 
 
-def test_a_rate_assigned_while_a_graph_is_traced_is_refused():
-    w = wide(1.0)
-    optimizer = Adam([w])
+def test_a_rate_assigned_in_what_is_compiled_is_assigned_once_a_call_and_in_no_graph():
+    optimizer = Adam([wide(1.0)])
 
+    @od.compile
     def train():
-        optimizer.learning_rate = 0.5
+        optimizer.learning_rate *= 0.5
+        return optimizer.learning_rate
 
     with pytest.raises(TapeError, match="learning_rate: assigned while a graph is traced"):
-        od.compile(train)()
-    assert optimizer.learning_rate == 1e-3
+        train.lower()
+    assert [train() for _ in range(4)] == [5e-4, 2.5e-4, 1.25e-4, 6.25e-5]
+    assert optimizer.learning_rate == 6.25e-5
+    assert "step the schedule, outside" in train.explain()
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_schedule_that_is_stepped_in_what_is_compiled_goes_as_it_does_eagerly(caught):
+    def training_with_a_schedule():
+        w = Variable(np.ones(3), requires_grad=True)
+        optimizer = od.optim.SGD([w], learning_rate=0.1, momentum=0.9)
+        schedule = od.optim.StepLR(optimizer, step_size=2, gamma=0.5)
+
+        def step(x):
+            with GradientTape() as tape:
+                loss = (w * w * x).sum()
+            tape.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            try:
+                schedule.step()
+            except TapeError:
+                if not caught:
+                    raise
+            return loss
+
+        return step, lambda: (w.numpy().tolist(), optimizer.learning_rate, schedule.steps)
+
+    (step, stands), (other, wanted) = training_with_a_schedule(), training_with_a_schedule()
+    compiled, x = od.compile(step), np.arange(3.0)
+    for _ in range(5):
+        assert compiled(x).item() == other(x).item()
+        assert stands() == wanted()
 
 
 def test_a_parameter_frozen_when_a_step_is_compiled_stays():

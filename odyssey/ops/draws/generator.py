@@ -144,7 +144,7 @@ def _advanced(rng: Generator, count: int) -> Any:
     place, here, blocks = standing_for(rng._state), store(), -(-count // 4)
     with GUARD:
         if here is not MEMORY:
-            before = here.operand(place)
+            before = here.copied(place)
             here.write(place, add(before, _words_of(0, 0, blocks)))
             return before
         state = place._array
