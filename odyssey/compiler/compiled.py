@@ -97,7 +97,7 @@ class Compiled(Inspected):
         self._check = flag("compile", "check", check)
         self._limit, self._budget = memory_limit, memory_budget
         if memory_limit is not None:
-            self._limit = whole("compile", "memory_limit", memory_limit)
+            self._limit = whole("compile", "memory_limit", memory_limit, 0)
         if memory_budget is not None:
             self._budget = whole("compile", "memory_budget", memory_budget, 0)
         self._threads = 0 if threads is None else number_of_threads("compile", threads)

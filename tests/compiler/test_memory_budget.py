@@ -110,8 +110,9 @@ def test_a_budget_that_cannot_be_met_is_refused_before_anything_runs():
 def test_budgets_that_are_no_bytes_are_refused_by_name():
     with pytest.raises(DTypeError, match="compile: memory_budget='1 MB' is not a whole number"):
         od.compile(np.exp, memory_budget="1 MB")
-    with pytest.raises(SettingError, match="memory_budget=-1; it must be at least 0"):
-        od.compile(np.exp, memory_budget=-1)
+    for name in ("memory_budget", "memory_limit"):
+        with pytest.raises(SettingError, match=f"{name}=-1; it must be at least 0"):
+            od.compile(np.exp, **{name: -1})
 
 
 def test_a_limit_below_the_budget_counts():
