@@ -43,7 +43,7 @@ class Case:
         seen: Whether there was one.
         programs: Each with the fixed arguments it is for, the latest first.
         why: Why no program is made any more; None while one may be.
-        tries: How often one was tried.
+        tries: How often one was tried since the latest.
         trial: One that no program was made of yet, and its guards.
         asked: By path the numbers that programs fix, and what was asked of them.
         making: Whose turn it is to make a program.

@@ -366,6 +366,7 @@ class Compiled(Inspected):
         if take is not None:
             program.doors = doors_of(program, take)
         case.programs.insert(0, (known, program))
+        case.tries = 0
         return program
 
     # -------------------------------------------------------------- to be looked at

@@ -309,3 +309,28 @@ def test_what_is_compiled_under_another_name_is_pickled_with_its_function():
 
 def shown(x):
     return x * 3.0
+
+
+def test_a_function_whose_optimizer_is_made_anew_gets_a_program_for_each():
+    x, now = np.arange(3.0), []
+
+    @od.compile
+    def step(x):
+        w, optimizer = now
+        with GradientTape() as tape:
+            loss = ((w - x) ** 2).sum()
+        tape.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    for fold in range(5):
+        w = Variable(np.full(3, float(fold)), requires_grad=True)
+        now[:] = w, od.optim.SGD([w], 0.25, momentum=0.5)
+        wanted, velocity = np.full(3, float(fold)), 0.0
+        for _ in range(5):
+            assert step(x).item() == pytest.approx(((wanted - x) ** 2).sum(), rel=1e-12)
+            velocity = 0.5 * velocity + 2 * (wanted - x)
+            wanted = wanted - 0.25 * velocity
+        np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-12)
+        assert step.statistics().programs == fold + 1
