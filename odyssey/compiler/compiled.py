@@ -316,8 +316,10 @@ class Compiled(Inspected):
         if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
             trial = tried(self._fn, args, named, case.asked)
             if trial.error is not None:
-                case.why = told(trial.error)
-                return self._look(case, args, named)
+                why = told(trial.error)
+                result = self._look(case, args, named)  # or the same error, and nothing is learnt
+                case.why = why
+                return result
             self._keep(case, trial, args, named)
             kept, case.trial = case.trial, None
         if kept is None:

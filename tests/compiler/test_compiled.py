@@ -334,3 +334,18 @@ def test_a_function_whose_optimizer_is_made_anew_gets_a_program_for_each():
             wanted = wanted - 0.25 * velocity
         np.testing.assert_allclose(w.numpy(), wanted, rtol=1e-12)
         assert step.statistics().programs == fold + 1
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2, 3])
+def test_a_call_that_raises_keeps_no_later_one_from_being_native(bad):
+    w = Variable(np.ones(3), requires_grad=True)
+    step = od.compile(SGD([w], 0.5).step)
+    for k in range(6):
+        if k == bad:
+            with pytest.raises(MissingGradientError):
+                step()
+        w.grad = np.ones(3)
+        step()
+        w.zero_grad()
+    np.testing.assert_array_equal(w.numpy(), np.full(3, 1.0 - 6 * 0.5))
+    assert step.statistics().native >= 3
