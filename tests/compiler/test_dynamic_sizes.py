@@ -359,3 +359,24 @@ def test_dims_are_equal_where_all_of_them_is():
     assert od.Dim("n", 1, 4) == od.Dim("n", 1, 4) != od.Dim("n", 1, 5)
     assert len({od.Dim("n"), od.Dim("n"), od.Dim("m")}) == 2
     assert repr(od.Dim("n", 2)) == "Dim('n', 2)"
+
+
+class Layer:
+    def __init__(self, factor):
+        self.w = od.Variable(np.full(2, factor), requires_grad=True)
+
+    @od.compile(dynamic={"x": {0: od.Dim("n", 1, 64)}})
+    def mass(self, x, n):
+        return (x * self.w).sum() * len(range(n))
+
+
+def test_what_differs_from_call_to_call_has_a_program_each_for_all_sizes():
+    layers = [Layer(2.0), Layer(3.0)]
+    for size in range(3, 11):
+        for layer in layers:
+            for n in (1, 2):
+                wanted = size * 2 * layer.w.numpy()[0] * n
+                assert layer.mass(np.ones((size, 2)), n).item() == wanted
+    statistics = Layer.mass.statistics()
+    assert statistics.programs == 4
+    assert statistics.written == 4

@@ -53,7 +53,11 @@ _NO_PROGRAM = (OdysseyError,)
 
 
 class _UnseenError(OdysseyError):
-    """No run for such arguments has been seen."""
+    """No run for such arguments has been seen; it has the ``standings`` of what a trial returns."""
+
+    def __init__(self, traced: list[Any]) -> None:
+        super().__init__("what it returns may be of other kinds")
+        self.traced = traced
 
 
 class Host(Protocol):
@@ -108,24 +112,23 @@ class _Family:
     """What is known of one combination of arguments, but for sizes that vary.
 
     Attributes:
-        seen: The fixed arguments of a run, and what it returned; None before there was one.
+        seen: Of the latest runs the fixed arguments, what they returned, and the ``standings`` of
+            what trials for the same return.
         made: Programs.
         why: Why sizes do not vary here; None where they do, or may.
         misfits: Sizes with programs of their own, and why.
         asked: The numbers that are fixed, by path, and why.
         unseen: How often a run had to show what is returned for others.
-        traced: The ``standings`` of what a trial returns that is for the same as ``seen``.
         making: Whose turn it is to make a program, or to take up a size.
     """
 
     def __init__(self) -> None:
-        self.seen: tuple[Any, Any] | None = None
+        self.seen: list[tuple[Any, Any, list[Any]]] = []
         self.made: list[_Made] = []
         self.why: str | None = None
         self.misfits: dict[tuple[int, ...], str] = {}
         self.asked: dict[str, str] = {}
         self.unseen = 0
-        self.traced: list[Any] = []
         self.making = Turn()
 
 
@@ -160,7 +163,7 @@ class Dynamic:
         family = self._family(found.key)
         if family.why is not None:
             return MISSED
-        if family.seen is None:
+        if not family.seen:
             result = family.making.take(self._first, compiled, family, args, named)
             return compiled._run_written(args, named) if result is MISSED else result
         known = fixed(args, named)
@@ -173,12 +176,12 @@ class Dynamic:
                 program = family.making.take(self._taken_up, len(family.made), *given)
                 if program is MISSED:  # another thread makes one
                     return compiled._run_written(args, named)
-            except _UnseenError:
+            except _UnseenError as error:
                 family.unseen += 1
                 if family.unseen > _MOST:
                     family.why = f"numbers that are fixed differed {_MOST} times"
                 result = compiled._run_written(args, named)
-                family.seen = known, result
+                family.seen = [*family.seen[1 - _MOST :], (known, result, error.traced)]
                 family.why = family.why or why_shown(result, inputs(args, named))
                 return result
             except Exception as error:
@@ -205,13 +208,13 @@ class Dynamic:
         Returns:
             MISSED where another thread did so meanwhile.
         """
-        if family.seen is not None:
+        if family.seen:
             return MISSED
         result, case = compiled._looked(args, named)
         if case is not None and case.seen:
             family.why = case.why
             if case.result[0] is not None:
-                family.seen = case.result
+                family.seen = [(*case.result, [])]
         return result
 
     def _family(self, key: Any) -> _Family:
@@ -266,15 +269,13 @@ class Dynamic:
         """
         if len(family.made) != looked:
             return MISSED
-        assert family.seen is not None
-        seen_for, seen = family.seen
         trial = self._tried(family, args, named)
         known = {p: k for p, k in fixed(args, named).items() if p not in trial.free}
         traced = standings(trial.result)
-        same = known.items() <= seen_for.items()
-        if not same or traced not in (standings(seen), family.traced):
-            family.traced = traced
-            raise _UnseenError("what it returns may be of other kinds")
+        runs = [run for run in family.seen if known.items() <= run[0].items()]
+        if not runs or traced not in (standings(runs[-1][1]), runs[-1][2]):
+            raise _UnseenError(traced)
+        seen = runs[-1][1]
         bare = is_bare(trial.free.values(), args, named)
         spots = [found.spots[name] for name in found.sizes]
         failed: OdysseyError | None = None
