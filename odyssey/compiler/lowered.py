@@ -20,7 +20,7 @@ class Lowered:
     """A function traced for arguments of certain shapes.
 
     Attributes:
-        graph: What it computes; print it to read it.
+        graph: What it computes; print it to read it. It cannot be changed.
     """
 
     graph: Graph
@@ -30,6 +30,7 @@ class Lowered:
         if trial.error is not None:
             raise trial.error
         self.graph = trial.graph
+        self.graph.seal()
         self._fn = fn
         self._result = trial.result
         self._given = fixed(args, named)

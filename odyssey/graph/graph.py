@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +95,18 @@ def _parts(instruction: Instruction) -> tuple[Graph, ...]:
     return () if loop is None else loop.parts
 
 
-class State:
+class _Sealable:
+    """The part of a thing that nobody changes any more from some time on."""
+
+    __slots__ = ("_sealed",)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, "_sealed"):
+            raise AttributeError(f"{name}: a graph that was lowered is not changed")
+        object.__setattr__(self, name, value)
+
+
+class State(_Sealable):
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
 
     ``field`` says which of its arrays is meant, ``"data"`` or ``"grad"``; ``label`` is what the
@@ -114,8 +126,12 @@ class State:
         self.update: Ref | Filled | None = None
         self.anew = self.kept = False
 
+    def seal(self) -> None:
+        """Let nobody change it any more."""
+        self._sealed = True
 
-class Graph:
+
+class Graph(_Sealable):
     """What a traced function computes; print it to read it.
 
     Attributes:
@@ -161,6 +177,18 @@ class Graph:
         self.made: list[tuple[Variable, Callable[[], Variable]]] = []
         self.shown: dict[int, Variable] = {}
         self.numbers: Any = None
+
+    def seal(self) -> None:
+        """Let nobody change it any more, nor what is in it."""
+        for name in Graph.__slots__:
+            value = getattr(self, name)
+            kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}
+            setattr(self, name, kinds.get(type(value), lambda same: same)(value))
+        for array in self.constants.values():
+            array.flags.writeable = False
+        for one in (*chain.from_iterable(map(_parts, self.instructions)), *self.states):
+            one.seal()
+        self._sealed = True
 
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""

@@ -249,3 +249,33 @@ def test_a_graph_is_drawn_with_its_states_and_what_becomes_of_them():
     assert 'label="the \\"weights\\" <-", shape=box' in text
     arrows = [line for line in text.splitlines() if "->" in line]
     assert len(arrows) == 5  # two operands, the sum, the result, the state
+
+
+def test_a_graph_that_was_lowered_is_not_changed_nor_what_is_in_it():
+    w, k = leaf(), np.arange(2.0)
+
+    def fn(x):
+        total, _ = od.scan(lambda c, a: (c + a * k, None), w * 1.0, x)
+        w.zero_grad()
+        return total.sum() * k
+
+    low = lowered(fn, np.ones((3, 2)))
+    graph, before = low.graph, str(low.graph)
+    (loop,) = [one.row.loop for one in graph.instructions if hasattr(one.row, "loop")]
+    for one in (graph, *loop.parts):
+        for name in ("inputs", "states", "instructions", "outputs", "made", "eager"):
+            with pytest.raises(AttributeError, match=f"{name}: a graph .* is not changed"):
+                setattr(one, name, [])
+        for held in (one.inputs, one.states, one.instructions, one.outputs, one.clears):
+            assert type(held) is tuple
+        with pytest.raises(TypeError, match="mappingproxy"):
+            one.constants[99] = k
+        for array in one.constants.values():
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5.0
+    with pytest.raises(AttributeError, match="update: a graph"):
+        graph.states[0].update = None
+    assert str(graph) == before
+    assert k.flags.writeable
+    k[0] = 7.0  # the graph has the numbers that were there
+    assert low.evaluate(np.ones((3, 2)))[0].tolist() == [0.0, 6.0]
