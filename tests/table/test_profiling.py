@@ -137,6 +137,21 @@ for _ in range(12):
     assert [line["compiled thrice"][0] for line in lines] == [1] * 11
 
 
+def test_a_program_for_all_sizes_is_one_op_too():
+    program = """
+@od.compile(dynamic={"x": {0: od.Dim("n", 1, 100)}})
+def thrice(x):
+    return (x * 3).sum()
+for n in range(2, 14):
+    thrice(np.ones(n))
+print(thrice.statistics().programs)
+"""
+    out, err = _run(program, ODYSSEY_PROFILE="1")
+    lines = [lines for _, lines in _tables(err) if "compiled thrice" in lines]
+    assert [line["compiled thrice"][0] for line in lines] == [1] * 11
+    assert out.split() == ["1"]
+
+
 def test_kernels_of_a_program_have_lines_of_their_own():
     program = """
 @od.compile

@@ -108,7 +108,7 @@ class Program:
         refuse_homes(graph.states)
         refuse_seen(graph.states, guards.arrays())
         try:
-            clocks = is_profiled()
+            clocks = is_profiled() and text is None  # of a text for all sizes the whole is timed
             self.executable = Executable(graph, clocks, threads, budget, text)
         except UnfitError as error:
             raise UnsuitedError(str(error)) from error
