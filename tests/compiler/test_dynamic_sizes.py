@@ -10,7 +10,7 @@ import odyssey as od
 from odyssey import ops
 from odyssey.compiler.code import cutting
 from odyssey.compiler.machine.native import why_not
-from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.errors import DTypeError, MissingGradientError, SettingError, ShapeError
 
 pytestmark = [
     pytest.mark.share(14),
@@ -380,3 +380,24 @@ def test_what_differs_from_call_to_call_has_a_program_each_for_all_sizes():
     statistics = Layer.mass.statistics()
     assert statistics.programs == 4
     assert statistics.written == 4
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_calls_that_raise_keep_no_later_one_from_a_program_for_all_sizes(first):
+    w = od.Variable(np.ones(3), requires_grad=True)
+    optimizer = od.optim.SGD([w], 0.5)
+    step = od.compile(lambda x: (optimizer.step(), x.sum())[1], dynamic={"x": {0: BATCH}})
+    for size in range(first):
+        w.grad = np.ones(3)
+        assert step(np.ones(7 + size)) == 7 + size
+    w.zero_grad()
+    for size in range(5, 11):
+        with pytest.raises(MissingGradientError) as info:
+            step(np.ones(size))
+        assert info.value.__context__ is None
+    for size in range(5, 11):
+        w.grad = np.ones(3)
+        assert step(np.ones(size)) == size
+    np.testing.assert_array_equal(w.numpy(), np.full(3, 1.0 - (6 + first) * 0.5))
+    assert step.statistics().programs == 1
+    assert step.statistics().native >= 5

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from odyssey.compiler.calls.missed import MISSED
 from odyssey.compiler.cases import Turn
 from odyssey.compiler.dynamic.declared import Declared, Found, Spot
+from odyssey.compiler.dynamic.probing import NEAR, probes
 from odyssey.compiler.dynamic.templates import UnlikeError
 from odyssey.compiler.watching.arguments import (
     fixed,
@@ -38,12 +39,6 @@ _LIMIT = 256
 # How many programs one combination may have for what else differs; and how many sizes may have
 # programs of their own.
 _MOST = 8
-# Programs are planned at sizes near this: large enough that none is a special case, and small
-# enough for functions that go through them in Python.
-_NEAR = 101
-_PROBES = 3
-# Sizes that lie beside each other often have equal shares, as of eights.
-_APART = 37
 # After so many sizes that no program is for none is sought any more.
 _TRIES = 3
 # What sizes may have to be multiples of.
@@ -58,6 +53,10 @@ class _UnseenError(OdysseyError):
     def __init__(self, traced: list[Any]) -> None:
         super().__init__("what it returns may be of other kinds")
         self.traced = traced
+
+
+class _FailedError(OdysseyError):
+    """A trial failed, as the run may: what no program is for is not known then."""
 
 
 class Host(Protocol):
@@ -170,27 +169,28 @@ class Dynamic:
         sizes = tuple(found.sizes.values())
         fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
         program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
+        lacking: _UnseenError | _FailedError | None = None
         if program is None and sizes not in family.misfits:
             try:
                 given = compiled, family, fitting, found, args, named
                 program = family.making.take(self._taken_up, len(family.made), *given)
                 if program is MISSED:  # another thread makes one
                     return compiled._run_written(args, named)
-            except _UnseenError as error:
-                family.unseen += 1
-                if family.unseen > _MOST:
-                    family.why = f"numbers that are fixed differed {_MOST} times"
-                result = compiled._run_written(args, named)
-                family.seen = [*family.seen[1 - _MOST :], (known, result, error.traced)]
-                family.why = family.why or why_shown(result, inputs(args, named))
-                return result
+            except (_UnseenError, _FailedError) as error:
+                forget(error)
+                lacking = error
             except Exception as error:
                 if compiled._check and not isinstance(error, _NO_PROGRAM):
                     raise
                 forget(error)
-                family.misfits[sizes] = str(error)
-                if not fitting and len(family.misfits) >= _TRIES:
-                    family.why = str(error)
+                self._note(family, sizes, str(error), fitting)
+        if lacking is not None:
+            result = compiled._run_written(args, named)  # where it raises, nothing is learnt
+            if isinstance(lacking, _UnseenError):
+                self._see(family, known, result, lacking.traced, inputs(args, named))
+            else:
+                self._note(family, sizes, str(lacking), fitting)
+            return result
         if program is None:
             few = list(family.misfits).index(sizes) < _MOST
             return MISSED if few else compiled._run_written(args, named)
@@ -199,6 +199,24 @@ class Dynamic:
             return compiled._ran_sized(program, result)
         # A program that fits, and refuses, leaves an error to the function.
         return compiled._run_written(args, named) if _holds(program) else MISSED
+
+    def _see(
+        self, family: _Family, known: Any, result: Any, traced: list[Any], given: list[Any]
+    ) -> None:
+        """Remember what a run returned of such arguments."""
+        family.unseen += 1
+        if family.unseen > _MOST:
+            family.why = f"numbers that are fixed differed {_MOST} times"
+        family.seen = [*family.seen[1 - _MOST :], (known, result, traced)]
+        family.why = family.why or why_shown(result, given)
+
+    def _note(
+        self, family: _Family, sizes: tuple[int, ...], why: str, fitting: Sequence[_Made]
+    ) -> None:
+        """Note that no program for other sizes is for these."""
+        family.misfits[sizes] = why
+        if not fitting and len(family.misfits) >= _TRIES:
+            family.why = why
 
     def _first(
         self, compiled: Host, family: _Family, args: tuple[Any, ...], named: dict[str, Any]
@@ -285,7 +303,7 @@ class Dynamic:
             except _NO_PROGRAM as error:
                 failed = failed or error
         # Others are planned at sizes that are as this one.
-        nears = [dict.fromkeys(found.sizes, _NEAR), found.sizes]
+        nears = [dict.fromkeys(found.sizes, NEAR), found.sizes]
         for near in nears[bool(fitting) :]:
             if len(family.made) >= _MOST:
                 raise UnlikeError(f"{_MOST} programs were made, and something differs again")
@@ -302,11 +320,9 @@ class Dynamic:
 
     def _tried(self, family: _Family, args: tuple[Any, ...], named: dict[str, Any]) -> Trial:
         trial = tried(self._fn, args, named, family.asked)
-        why: str | None
         if trial.error is not None:
-            why = told(trial.error)
-        else:
-            why = foreign(args, named) or trial.effects or trial.graph.eager
+            raise _FailedError(told(trial.error))
+        why = foreign(args, named) or trial.effects or trial.graph.eager
         if why is None:
             guards = trial.guards
             why = "nothing is known of what it reads" if guards is None else guards.reason
@@ -331,12 +347,13 @@ class Dynamic:
         specs += [spec for one in graph.instructions for spec in one.specs]
         taken = {n for spec in specs for n in spec.shape}
         failed: OdysseyError | None = None
+        dims = self._declared.dims
         # What is divided by 4, say, must be a multiple of it at each size.
         common = min((size & -size for size in found.sizes.values()), default=1)
         for step in dict.fromkeys((1, min(common, _STEPS))):
             try:
-                probes = self._probes(near, taken, step, near is not found.sizes)
-                given = [found.stand_ins(probe, args, named) for probe in probes]
+                sizes = probes(dims, near, taken, step, near is not found.sizes)
+                given = [found.stand_ins(probe, args, named) for probe in sizes]
                 trials = [self._tried(family, *one) for one in given]
                 return Pattern(trials, compiled._check)
             except _NO_PROGRAM as error:
@@ -345,34 +362,6 @@ class Dynamic:
         assert failed is not None
         raise failed
 
-    def _probes(
-        self, nears: Mapping[str, int], taken: set[int], step: int, apart: bool
-    ) -> list[dict[str, int]]:
-        """Sizes at which to plan: primes are equal to few other sizes, and to few products."""
-        used = set(taken)
-        columns = []
-        for name, near in nears.items():
-            dim = self._declared.dims[name]
-            lowest, highest = -(-max(2, dim.low) // step), (dim.high or 1 << 62) // step
-            middle = min(max(near // step if apart else near, lowest), highest)
-            around = range(max(lowest, middle - _NEAR), min(highest, middle + 3 * _NEAR) + 1)
-            ordered = sorted(around, key=lambda n: (not _is_prime(n), abs(n - middle)))
-            free = [n * step for n in ordered if n * step not in used]
-            chosen: list[int] = []
-            for distance in (apart * _APART, 1):
-                for n in free:
-                    if len(chosen) < _PROBES and all(abs(n - m) >= distance for m in chosen):
-                        chosen.append(n)
-            if len(chosen) < 2:
-                raise UnlikeError(f"{dim!r} has too few sizes within its bounds")
-            used.update(chosen)
-            columns.append((chosen * _PROBES)[:_PROBES])
-        return [dict(zip(nears, row, strict=True)) for row in zip(*columns, strict=True)]
-
 
 def _holds(program: SizedProgram) -> bool:
     return program.guards.holds() or program.guards.refresh()
-
-
-def _is_prime(n: int) -> bool:
-    return n > 1 and all(n % k for k in range(2, int(n**0.5) + 1))
