@@ -105,6 +105,10 @@ class _Sealable:
             raise AttributeError(f"{name}: a graph that was lowered is not changed")
         object.__setattr__(self, name, value)
 
+    def seal(self) -> None:
+        """Let nobody change it any more, nor what is in it."""
+        self._sealed = True
+
 
 class State(_Sealable):
     """A Variable that outlives the graph's runs: read as number ``id``, left as ``update``.
@@ -125,10 +129,6 @@ class State(_Sealable):
         self.label = label
         self.update: Ref | Filled | None = None
         self.anew = self.kept = False
-
-    def seal(self) -> None:
-        """Let nobody change it any more."""
-        self._sealed = True
 
 
 class Graph(_Sealable):
@@ -179,16 +179,17 @@ class Graph(_Sealable):
         self.numbers: Any = None
 
     def seal(self) -> None:
-        """Let nobody change it any more, nor what is in it."""
+        """Likewise: lists become tuples."""
         for name in Graph.__slots__:
             value = getattr(self, name)
             kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}
             setattr(self, name, kinds.get(type(value), lambda same: same)(value))
         for array in self.constants.values():
             array.flags.writeable = False
-        for one in (*chain.from_iterable(map(_parts, self.instructions)), *self.states):
+        inside: list[_Sealable] = [*chain.from_iterable(map(_parts, self.instructions))]
+        for one in (*inside, *self.states):
             one.seal()
-        self._sealed = True
+        super().seal()
 
     def captures(self) -> bool:
         """Whether arrays of the function's surroundings stand in it, as they were when traced."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from odyssey.devices.ownership import duplicate, is_kept
 from odyssey.graph.traced import TracedArray
@@ -39,9 +39,9 @@ class Showing:
 
     def copied(self, variable: Any) -> Any:
         """The same value, which nothing says to lie in the Variable's array."""
-        data = self.read(variable)
+        data, trace = self.read(variable), cast(Any, self)
         symbol = isinstance(data, Symbol)
-        return TracedArray(data.spec, self, data.id) if symbol else duplicate(data)
+        return TracedArray(data.spec, trace, data.id) if symbol else duplicate(data)
 
     def _hold(self, leaf: Any, value: Any, label: str) -> None:
         """Note that a value shows what a leaf holds, if nothing is known of it."""
