@@ -344,7 +344,7 @@ class Trace(Refusals, Parts, Showing):
             if len(now) != len(held) or not all(map(is_, now, held)):
                 self.only_eagerly("it writes to an argument")
         settle_result(result, self.stands.values())
-        own = {id(one) for one, _ in given}
+        own = {id(one) for one, _ in given} - {id(())}  # which is one object, whoever made it
         if any(id(one) in own for one, _ in containers(result)):
             self.only_eagerly("it returns a container that it was given")
 

@@ -13,8 +13,8 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.folds import reductions
 from odyssey.ops.folds.statistics import root_of_variance
-from odyssey.ops.structure import shape
-from odyssey.table.shape_rules import reduced_shape
+from odyssey.ops.structure import joining, shape
+from odyssey.table.shape_rules import folded_axes, reduced_shape
 from odyssey.table.value import Symbol, Value, Weak
 
 __all__ = ["FOLDS", "fold"]
@@ -76,6 +76,8 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         if func is np.mean:
             count = _counted(mask, x.shape, given.get("axis"), given.get("keepdims", False))
             op = reductions.sum
+    if left_out is None and join is not None and initial is not None:
+        x = _with_beginning(who, x, given.get("axis"), initial)
     result = op(x, given.pop("axis", None), **given)
     if count is not None:
         result = arithmetic.divide(result, shape.astype(count, result.dtype))
@@ -98,6 +100,17 @@ def _made_in(dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dic
         given["initial"] = _beginning(who, given["initial"], dtype)
     result = fold(who, func, op, {**given, "a": x})
     return result if result.dtype == dtype else shape.astype(result, dtype)
+
+
+def _with_beginning(who: str, x: Any, axis: Any, initial: Any) -> Any:
+    """``x`` with ``initial`` along each folded axis that has no elements, as it begins the fold."""
+    for at in folded_axes(who, axis, len(x.shape)):
+        if not x.shape[at]:
+            ones = np.ones((*x.shape[:at], 1, *x.shape[at + 1 :]), x.dtype)
+            # A product with 1 keeps the sign of a zero, which a sum with 0 does not.
+            begun = arithmetic.multiply(ones, _beginning(who, initial, x.dtype))
+            x = joining.concatenate([x, begun], axis=at)
+    return x
 
 
 def _beginning(who: str, initial: Any, dtype: np.dtype[Any]) -> Any:

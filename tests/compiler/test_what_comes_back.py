@@ -350,3 +350,21 @@ def test_a_state_that_lies_in_an_argument_is_seen_in_it_when_it_is_handed_on():
         return [more.tolist() for _, more in found], x.tolist()
 
     assert written(od.compile) == written(lambda fn: fn)
+
+
+def test_a_gradient_of_layers_without_parameters_is_native():
+    layers = [(np.ones((2, 2)), np.ones(2)), (), {"gain": np.ones(2), "none": ()}]
+
+    def loss(layers):
+        (w, b), _, last = layers
+        return ((X @ w + b) * last["gain"]).sum()
+
+    step = od.compile(od.value_and_grad(loss))
+    for _ in range(3):
+        value, (first, second, third) = step(layers)
+        assert value == 16.0
+        np.testing.assert_array_equal(first[0], [[3.0, 3.0], [4.0, 4.0]])
+        np.testing.assert_array_equal(first[1], [1.0, 1.0])
+        np.testing.assert_array_equal(third["gain"], [8.0, 8.0])
+        assert (second, third["none"]) == ((), ())
+    assert step.explain(layers).startswith("a program of")
