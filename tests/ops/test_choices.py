@@ -290,8 +290,9 @@ def test_the_constants_of_a_padding_are_left_out_by_forward_mode_as_by_reverse(c
         ops.trunc,
         ops.sign,
         lambda x: ops.floor_divide(x, 2.0),
+        lambda x: ops.copysign(0.0, x),
     ],
-    ids=["floor", "ceil", "round", "rint", "trunc", "sign", "floor_divide"],
+    ids=["floor", "ceil", "round", "rint", "trunc", "sign", "floor_divide", "the sign of copysign"],
 )
 def test_steps_have_slope_0_before_and_behind_every_pole(step, mode):
     _, derive = ORDERS[mode]

@@ -19,6 +19,8 @@ from odyssey.table.samples import APART, PAIRS
 @op(
     real=True,
     elementwise=True,
+    # In the second it is a step, which chooses nothing.
+    masks={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
     ufunc=np.copysign,
     scalar=lambda x1, x2: math.copysign(x1, x2),
     vjp={
