@@ -80,6 +80,17 @@ def test_infinities_are_numbers():
         assert ops.nanquantile(np.array([np.inf, 1.0, NAN, np.inf, np.inf]), 1.0) == np.inf
 
 
+@pytest.mark.parametrize("name", ["nanvar", "nanstd"])
+def test_deviations_of_infinities_are_no_numbers(name):
+    x = np.array([[np.inf, NAN, np.inf], [-np.inf, 1.0, NAN], [1.0, 3.0, NAN]])
+    compiled = od.compile(lambda x: getattr(ops, name)(x, axis=1))
+    with np.errstate(invalid="ignore"):
+        for fold in (lambda x: getattr(ops, name)(x, axis=1), compiled, compiled):
+            np.testing.assert_array_equal(fold(x), [NAN, NAN, 1.0])
+        slopes = gradient(lambda v: getattr(np, name)(v, axis=1), x)
+    np.testing.assert_array_equal(np.isnan(slopes).any(axis=1), [True, True, False])
+
+
 @pytest.mark.parametrize("deviation", [ops.nanstd, np.nanstd], ids=["op", "NumPy's"])
 def test_a_deviation_of_equals_has_slope_zero_in_both_modes(deviation):
     x = np.array([[2.0, NAN, 2.0], [1.0, 3.0, NAN]])

@@ -169,7 +169,8 @@ def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any)
     kind = a.dtype
     if kind.kind in "biu" or kind == np.float16:
         a = astype(a, np.float32 if kind == np.float16 else np.float64, tape=tape)
-    away = _replaced(who, sub(a, nanmean(a, axis, keepdims=True, tape=tape), tape=tape), 0, tape)
+    away = sub(a, nanmean(a, axis, keepdims=True, tape=tape), tape=tape)
+    away = where(isnan(a, tape=tape), 0, away, tape=tape)
     if kind.kind == "c":
         squares = real(mul(away, conj(away, tape=tape), tape=tape), tape=tape)
     else:
