@@ -96,3 +96,26 @@ def test_what_is_masked_by_position_takes_as_much_work_as_what_is_not():
     (free, most), (causal, found) = work(False), work(True)
     assert causal == free
     assert found < 1.1 * most  # it was 1.6: weights were computed again for each gradient
+
+
+FOLDS_OF_NONE = {
+    "sum": lambda one: np.sum(one[:0]),
+    "rows": lambda one: np.sum(np.broadcast_to(one, (0, 1)), 0),
+    "running": lambda one: np.sum(np.cumsum(one[np.array([], int)])),
+    "prod": lambda one: np.prod(np.broadcast_to(one, (3, 0)), 1),
+    "product": lambda one: np.ones((3, 0)) @ np.broadcast_to(one, (0, 2)),
+}
+
+
+@pytest.mark.parametrize("fold", FOLDS_OF_NONE.values(), ids=FOLDS_OF_NONE)
+def test_a_number_that_is_repeated_no_times_is_folded_natively(fold):
+    def total(x):
+        return np.sum(fold(x * 2.0 + 1.0) * 3.0) + x[0]
+
+    compiled = od.compile(od.value_and_grad(total), check=True)
+    for k in range(3):
+        x = np.array([1.5 + k])
+        value, slope = compiled(x)
+        assert value == total(x)
+        assert slope == [1.0]
+    assert compiled.explain(x).startswith("a program of")

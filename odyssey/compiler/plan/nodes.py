@@ -259,7 +259,7 @@ class Nodes:
 
     def _in_memory(self, x: Node) -> Node:
         """A node that lies in memory, or can: no index, nor a number that is repeated."""
-        repeated = x.size > 1 and x.owner.size == 1
+        repeated = x.size != 1 and x.owner.size == 1
         if x.owner.kind not in ("number", "index") and not repeated:
             return x
         means = meaning(_same, 1, (), x.type)
