@@ -87,18 +87,35 @@ def _along(g: Any, x: Any, mean: Any, scale: Any) -> Any:
 
 
 @loop
+def _below(x: Any, most: Any) -> Any:
+    """Whether all elements are smaller in size, which NaN is not."""
+    small, bound = True, x.dtype.type(most)
+    for j in range(x.size):
+        small &= abs(x[j]) < bound
+    return small
+
+
+@loop
 def row_norm(
     x: Any,
     weight: Any,
     bias: Any,
     centred: Any,
     eps: Any,
+    most: Any,
     out: Any,
     out_mean: Any,
     out_inverse: Any,
 ) -> Any:
-    """Rows less their mean, over their deviation, times ``weight``, plus ``bias``."""
+    """Rows less their mean, over their deviation, times ``weight``, plus ``bias``.
+
+    Returns whether sums were finite, and weight and bias below ``most``.
+    """
     n, finite = max(x.shape[1], 1), True
+    for k in range(weight.shape[0]):
+        finite &= _below(weight[k], most)
+    for k in range(bias.shape[0]):
+        finite &= _below(bias[k], most)
     for r in range(x.shape[0]):
         row, to = x[r], out[r]
         w, b = weight[r % weight.shape[0]], bias[r % bias.shape[0]]
@@ -113,16 +130,15 @@ def row_norm(
 
 
 @loop(reassociate=True)
-def _weighted_sums(g: Any, x: Any, mean: Any, scale: Any, weight: Any, out: Any) -> Any:
-    """``g * weight``, its sum, and that of its products with ``(x - mean) * scale``."""
+def _weighted_sums(g: Any, x: Any, mean: Any, scale: Any, weight: Any) -> Any:
+    """The sum of ``g * weight``, and that of its products with ``(x - mean) * scale``."""
     total = along = 0.0
     for start in range(0, x.size, _BLOCK):
         end = start + _BLOCK
-        block, of, w, to = x[start:end], g[start:end], weight[start:end], out[start:end]
+        block, of, w = x[start:end], g[start:end], weight[start:end]
         part = slope = x.dtype.type(0)
         for j in range(block.size):
             h = of[j] * w[j]
-            to[j] = h
             part += h
             slope += h * ((block[j] - mean) * scale)
         total += part
@@ -137,11 +153,13 @@ def row_pullback(
     """What of a cotangent of ``row_norm`` comes to ``x``."""
     n, finite = max(x.shape[1], 1), True
     for r in range(x.shape[0]):
-        row, to, m, scale = x[r], out[r], mean[r], inverse[r]
-        total, along = _weighted_sums(g[r], row, m, scale, weight[r % weight.shape[0]], to)
+        row, of, to, w = x[r], g[r], out[r], weight[r % weight.shape[0]]
+        m, scale = mean[r], inverse[r]
+        total, along = _weighted_sums(of, row, m, scale, w)
         shift, slope = x.dtype.type(centred * total / n), x.dtype.type(along / n)
         for j in range(row.size):
-            to[j] = (to[j] - (row[j] - m) * scale * slope - shift) * scale
+            # To keep the products of above would take a write more than it saves.
+            to[j] = (of[j] * w[j] - (row[j] - m) * scale * slope - shift) * scale
         finite &= np.isfinite(total) and np.isfinite(along)
     return finite
 
@@ -178,10 +196,14 @@ def channel_moments(x: Any, out_mean: Any, out_variance: Any) -> None:
 
 @loop
 def channel_norm(
-    x: Any, weight: Any, bias: Any, eps: Any, out: Any, out_mean: Any, out_inverse: Any
+    x: Any, weight: Any, bias: Any, eps: Any, most: Any, out: Any, out_mean: Any, out_inverse: Any
 ) -> Any:
-    """Channels on axis 1 of three, each less its mean and over its deviation in the whole batch."""
-    n, finite = max(x.shape[0] * x.shape[2], 1), True
+    """Channels on axis 1 of three, each less its mean and over its deviation in the whole batch.
+
+    Returns the same as ``row_norm``.
+    """
+    n = max(x.shape[0] * x.shape[2], 1)
+    finite = _below(weight, most) and _below(bias, most)
     for c in range(x.shape[1]):
         mean, squares = _channel_sums(x, c, n)
         inverse = x.dtype.type(1.0 / np.sqrt(squares / n + eps))

@@ -115,6 +115,8 @@ def weight_in_loops(*given: Any) -> bool:
 
 
 def _matrix(x: Array, lead: int) -> Array:
+    if x.ndim == 2 and lead == 1:
+        return x
     return x.reshape(math.prod(x.shape[:lead]), math.prod(x.shape[lead:]))
 
 
@@ -219,17 +221,17 @@ def norm_in_loops(
 
     x = np.ascontiguousarray(x)
     how, lead = _lies(x, axis)
-    shape = _shape_of_moments(x, how, lead)
-    out, mean, inverse = (np.empty(n, x.dtype) for n in (x.shape, shape, shape))
-    ends = mean.reshape(-1), inverse.reshape(-1)
+    shape, dtype = _shape_of_moments(x, how, lead), x.dtype
+    out, mean, inverse = np.empty(x.shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+    ends, most = (mean.reshape(-1), inverse.reshape(-1)), _TAME[dtype.char]
     if how == "rows":
-        given = _rows_of(weight, x, lead, 1.0), _rows_of(bias, x, lead, 0.0), int(centred), eps
-        finite = norms.row_norm(_matrix(x, lead), *given, _matrix(out, lead), *ends)
+        given = _rows_of(weight, x, lead, 1.0), _rows_of(bias, x, lead, 0.0), int(centred)
+        usual = norms.row_norm(_matrix(x, lead), *given, eps, most, _matrix(out, lead), *ends)
     else:
         numbers = _numbers_of(weight, x, 1.0), _numbers_of(bias, x, 0.0)
-        finite = norms.channel_norm(_channels(x), *numbers, eps, _channels(out), *ends)
-    tame = _is_tame(weight) and _is_tame(bias)
-    if not (finite and tame):
+        usual = norms.channel_norm(_channels(x), *numbers, eps, most, _channels(out), *ends)
+    if not usual:
+        tame = _is_tame(weight) and _is_tame(bias)
         axes = normalize_axes("axis", axis, x.ndim)
         unit, theirs, middle = (standardized if centred else scaled)(x, axes, eps)
         unit = unit if weight is None else unit * weight

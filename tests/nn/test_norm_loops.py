@@ -82,6 +82,26 @@ def test_what_is_not_finite_stays_in_its_row(corner):
     np.testing.assert_array_equal(np.delete(found, 3, 0), np.delete(wanted, 3, 0))
 
 
+@pytest.mark.parametrize("operand", ["weight", "bias"])
+@pytest.mark.parametrize("corner", [np.nan, np.inf, -3e38])
+@pytest.mark.parametrize("name", ["rows", "weights of rows", "a batch"])
+def test_weights_that_are_no_numbers_or_too_large_are_taken_as_by_numpy(
+    monkeypatch, name, corner, operand
+):
+    shape, of_weights, call = CALLS[name]
+    rng = np.random.default_rng(0)
+    # Of deviations of .1 the weight over one is too large where its products are not.
+    x, w, b = ((0.1 * rng.normal(size=n)).astype("f") for n in (shape, of_weights, of_weights))
+    (w if operand == "weight" else b).flat[3] = corner
+    with np.errstate(all="ignore"):
+        found = call(x, w, b)
+        monkeypatch.setattr(choosing, "FACTOR", [float("inf")])
+        wanted = call(x, w, b)
+    assert np.isfinite(wanted).any()
+    assert not np.isfinite(wanted).all() or corner == -3e38
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_sums_of_a_million_numbers_of_single_precision_are_exact_to_the_last_places():
     x = (np.random.default_rng(0).normal(size=(1, 1 << 20)) + 100).astype(np.float32)
     exact = x.astype(np.float64)
