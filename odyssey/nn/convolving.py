@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from odyssey.nn.sliding import Slide
 from odyssey.spec import Array, Shape
 
 __all__ = [
+    "Block",
+    "add_columns",
     "all_of",
     "convolve",
     "mirrored",
@@ -52,6 +55,14 @@ class Block(NamedTuple):
     last: int
     start: int
     stop: int
+
+    def starts(self, slide: Slide) -> list[int]:
+        """Its first place along each axis."""
+        axis = _row_axis(slide.counts)
+        return [self.start if k == axis else 0 for k in range(len(slide.counts))]
+
+
+Adding = Callable[[Array, Slide, Block, Array], None]
 
 
 # ------------------------------------------------------------------ blocks
@@ -142,25 +153,26 @@ def _gather(x: Array, slide: Slide) -> Callable[[Block, Array], None]:
     return fill
 
 
+def add_columns(image: Array, slide: Slide, block: Block, columns: Array) -> None:
+    """Add the columns of a block to padded images, by an element of a window."""
+    starts = block.starts(slide)
+    for place in np.ndindex(*slide.window):
+        cut = [
+            slice((low := first * s + k * d), low + s * (n - 1) + 1, s)
+            for first, s, k, d, n in zip(
+                starts, slide.stride, place, slide.dilation, columns.shape[-3:], strict=True
+            )
+        ]
+        part = image[block.first : block.last, :, *cut]
+        part += columns[:, *place].swapaxes(0, 1)
+
+
 def scattered(
-    shape: Shape, dtype: np.dtype[Any], slide: Slide
+    shape: Shape, dtype: np.dtype[Any], slide: Slide, adding: Adding = add_columns
 ) -> tuple[Callable[[Block, Array], None], Callable[[], Array]]:
-    """What adds columns up in images of zeros, by an element of a window, and what gives these."""
+    """What adds columns up in images of zeros, and what gives these."""
     sizes = [b + n + a for n, (b, a) in zip(slide.size, slide.pads, strict=True)]
     image = np.zeros((*shape[:2], *sizes), dtype)
-    axis = _row_axis(slide.counts)
-
-    def add(block: Block, columns: Array) -> None:
-        starts = [block.start if k == axis else 0 for k in range(3)]
-        for place in np.ndindex(*slide.window):
-            cut = [
-                slice((low := first * s + k * d), low + s * (n - 1) + 1, s)
-                for first, s, k, d, n in zip(
-                    starts, slide.stride, place, slide.dilation, columns.shape[-3:], strict=True
-                )
-            ]
-            part = image[block.first : block.last, :, *cut]
-            part += columns[:, *place].swapaxes(0, 1)
 
     def finish() -> Array:
         if image.shape == shape:
@@ -168,7 +180,7 @@ def scattered(
         inner = [slice(b, b + n) for n, (b, _) in zip(slide.size, slide.pads, strict=True)]
         return np.ascontiguousarray(image[:, :, *inner])
 
-    return add, finish
+    return partial(adding, image, slide), finish
 
 
 # ------------------------------------------------------------------ the three products
@@ -268,8 +280,13 @@ def mirrored(weight: Array, groups: int) -> Array:
     return parts[..., ::-1, ::-1, ::-1].reshape(-1, parts.shape[2], *weight.shape[2:])
 
 
-def pull_image(g: Array, weight: Array, slide: Slide, groups: int) -> Array:
-    """The transpose of ``convolve`` in the images, (images, channels, three spatial axes)."""
+def pull_image(
+    g: Array, weight: Array, slide: Slide, groups: int, adding: Adding = add_columns
+) -> Array:
+    """The transpose of ``convolve`` in the images, (images, channels, three spatial axes).
+
+    ``adding`` is what adds columns up.
+    """
     images, channels = len(g), weight.shape[1] * groups
     shape = (images, channels, *slide.size)
     if not g.size or not weight.size:
@@ -284,7 +301,7 @@ def pull_image(g: Array, weight: Array, slide: Slide, groups: int) -> Array:
     if back is not None and slide.stride == (1, 1, 1) and small:
         # To read windows of g takes less time than to add windows up, but the weight is copied.
         return convolve(g, mirrored(weight, groups), None, back, groups)
-    add, finish = scattered(shape, g.dtype, slide)
+    add, finish = scattered(shape, g.dtype, slide, adding)
     memory = _Columns(channels, slide, g.dtype)
     for block in _blocks(images, slide, channels):
         columns = memory.of(block)

@@ -93,6 +93,39 @@ def check_tiles(seed):
     )
 
 
+def check_columns(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    axes = int(rng.integers(1, 4))
+    window, stride, dilation = (tuple(map(int, rng.integers(1, 4, axes))) for _ in range(3))
+    pads = tuple(tuple(map(int, rng.integers(0, k + 1, 2))) for k in window)
+    long = [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)]
+    size = tuple(n + int(rng.integers(0, 9)) for n in long)
+    slide = slide_of("test", size, window, stride, pads, dilation).lifted()
+    samples, each, part, groups = map(int, rng.integers(1, 5, 4))
+    dtype = drawn(rng, np.float32, np.float64)
+    # Whole numbers, whose sums are exact in any order.
+    x = rng.integers(-9, 10, (samples, part * groups, *slide.size)).astype(dtype)
+    weight = rng.integers(-9, 10, (each * groups, part, *slide.window)).astype(dtype)
+    g = rng.integers(-9, 10, (samples, each * groups, *slide.counts)).astype(dtype)
+    monkeypatch.setattr(convolving, "_BLOCK", int(drawn(rng, 1, 300, 1 << 20)))
+    monkeypatch.setattr(convolving, "_FEW", int(drawn(rng, 1, 256)))
+    add = convolving_compiled._add_columns
+    got = convolving.pull_image(g, weight, slide, groups, add)
+    assert (got.shape, got.dtype) == (x.shape, x.dtype)
+    assert (got * x).sum() == (convolving.convolve(x, weight, None, slide, groups) * g).sum()
+    g = rng.normal(size=g.shape).astype(dtype)
+    wanted = convolving.pull_image(g, weight, slide, groups)
+    np.testing.assert_array_equal(convolving.pull_image(g, weight, slide, groups, add), wanted)
+
+
+def test_columns_are_added_up_as_by_numpy_to_the_bit(monkeypatch):
+    monkeypatch.setattr(convolving_compiled, "_MANY", 0)
+    monkeypatch.setattr(convolving, "_FEW_READ", 0)
+    monkeypatch.setattr(convolving, "_SMALL", 0)
+    for seed in range(300):
+        check_columns(seed, monkeypatch)
+
+
 def test_rows_are_what_products_of_matrices_are():
     for seed in range(300):
         check_rows(seed)
@@ -220,3 +253,19 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
         for shape, filters, options in LARGE.values():
             ops.conv2d(np.ones(shape), np.ones(filters), **options)
     assert taken == ["convolve_by_rows"] * 3 + ["convolve_by_tiles"]
+
+
+@pytest.mark.parametrize(("stride", "size"), [(2, 28), (1, 14)], ids=["strided", "large weight"])
+def test_many_columns_are_added_up_in_a_loop_and_few_by_numpy(monkeypatch, stride, size):
+    taken = []
+    loop = convolving_compiled.images_of_columns
+    monkeypatch.setattr(
+        convolving_compiled, "images_of_columns", lambda *given: taken.append(loop(*given))
+    )
+    rng = np.random.default_rng(0)
+    for channels, times in ((64, 1), (4, 1)):
+        y = rng.normal(size=(1, 2 * channels, size // stride, size // stride)).astype("f")
+        weight = rng.normal(size=(2 * channels, channels, 3, 3)).astype("f")
+        with ops.use_kernels():
+            ops.convolution_input(y, weight, size, stride, 1)
+        assert len(taken) == times
