@@ -202,12 +202,25 @@ def dot_1x3(x: Any, b: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
     w0 = w1 = w2 = x.dtype.type(0)
     for f in range(n):
         t = g[a + f]
-        w0 += t * x[b + f]
-        w1 += t * x[b + f + _1]
-        w2 += t * x[b + f + _2]
-    out[k] += w0
-    out[k + _1] += w1
-    out[k + _2] += w2
+        w0, w1, w2 = w0 + t * x[b + f], w1 + t * x[b + f + _1], w2 + t * x[b + f + _2]
+    for v in (w0, w1, w2):
+        out[k] += v
+        k += _1
+
+
+@loop(reassociate=True)
+def dot_3x3(x: Any, b: Any, pitch: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
+    """The sums of products of two rows at the distances of a whole window of 3 by 3."""
+    w0 = w1 = w2 = w3 = w4 = w5 = w6 = w7 = w8 = x.dtype.type(0)
+    c, d = b + pitch, b + pitch + pitch
+    for f in range(n):
+        t = g[a + f]
+        w0, w1, w2 = w0 + t * x[b + f], w1 + t * x[b + f + _1], w2 + t * x[b + f + _2]
+        w3, w4, w5 = w3 + t * x[c + f], w4 + t * x[c + f + _1], w5 + t * x[c + f + _2]
+        w6, w7, w8 = w6 + t * x[d + f], w7 + t * x[d + f + _1], w8 + t * x[d + f + _2]
+    for v in (w0, w1, w2, w3, w4, w5, w6, w7, w8):
+        out[k] += v
+        k += _1
 
 
 @loop(reassociate=True)
@@ -216,16 +229,11 @@ def dot_1x5(x: Any, b: Any, n: Any, g: Any, a: Any, k: Any, out: Any) -> None:
     w0 = w1 = w2 = w3 = w4 = x.dtype.type(0)
     for f in range(n):
         t = g[a + f]
-        w0 += t * x[b + f]
-        w1 += t * x[b + f + _1]
-        w2 += t * x[b + f + _2]
-        w3 += t * x[b + f + _3]
-        w4 += t * x[b + f + _4]
-    out[k] += w0
-    out[k + _1] += w1
-    out[k + _2] += w2
-    out[k + _3] += w3
-    out[k + _4] += w4
+        w0, w1, w2 = w0 + t * x[b + f], w1 + t * x[b + f + _1], w2 + t * x[b + f + _2]
+        w3, w4 = w3 + t * x[b + f + _3], w4 + t * x[b + f + _4]
+    for v in (w0, w1, w2, w3, w4):
+        out[k] += v
+        k += _1
 
 
 @loop
@@ -340,15 +348,8 @@ def row_slopes(
     Args:
         x: Its images, (images, channels, height, width).
         y: The cotangent of its result, likewise.
-        part: See ``row_sums``, as for the others.
+        part: See ``row_sums``, as for those that are not here.
         outs: How many channels of the result a group has: a multiple of 4, or fewer.
-        kh: The height of windows.
-        kw: Their width.
-        top: How many lines of zeros are above an image.
-        left: How many zeros are before each line.
-        stride: How far apart the windows are.
-        rows: How many lines an image has with its padding.
-        pitch: How long they are.
         others: How many lines a channel of the cotangent has, with 16 zeros or more behind.
         out_rows: Zeros, room for a group of channels, and 32 elements more.
         out_others: Zeros, room for those of the result, each of ``others`` lines of ``pitch``.
@@ -360,6 +361,7 @@ def row_slopes(
     each = results // groups
     size, step, span = others * pitch, part * kh * kw, (width - _1) * stride + _1
     lines = max(_LONG // pitch, _1) if stride == _1 else _1
+    alone = part == _1 and outs < _4 and kh == _3 and kw == _3
     for n in range(images):
         for g in range(groups):
             lay_out(x[n], g * part, part, top, left, _1, _1, rows, pitch, out_rows)
@@ -372,7 +374,12 @@ def row_slopes(
                     # Behind a line are zeros, and behind the last one.
                     if even <= lines * pitch or height <= q + lines:
                         long = even
-                    for c in range(part):
+                    if alone:
+                        b = q * stride * pitch
+                        for m in range(o, o + several):
+                            at, to = (g * outs + m) * step, m * size + q * pitch
+                            dot_3x3(out_rows, b, pitch, long, out_others, to, at, out)
+                    for c in range(_0 if alone else part):
                         for i in range(kh):
                             b = (c * rows + q * stride + i) * pitch
                             k = (g * outs + o) * step + (c * kh + i) * kw
