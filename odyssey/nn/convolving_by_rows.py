@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels.window_each import each_slopes, each_sums
+from odyssey.kernels.window_halves import halves_images, halves_slopes, halves_sums
 from odyssey.kernels.window_rows import row_slopes, row_sums
 from odyssey.nn.convolving import mirrored
 from odyssey.nn.sliding import Slide
@@ -60,6 +61,21 @@ def _fits_each(slide: Slide, part: int, each: int) -> bool:
     return alone and edges and math.prod(slide.size) <= _SMALL
 
 
+def _fits_halves(slide: Slide, part: int, each: int) -> bool:
+    """Whether windows that stand two apart read each channel by itself."""
+    alone = part == each == 1 and slide.window == (1, 3, 3) and slide.stride[1:] == (2, 2)
+    return alone and math.prod(slide.size) * math.prod(slide.counts) > 0
+
+
+def _of_halves(slide: Slide, channels: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """What all loops over halves are told of a call; and room for the parts, and for lines."""
+    (_, height, width), ((top, _), (left, _)) = slide.counts, slide.pads[1:]
+    sizes = tuple(map(np.uint64, slide.size[1:])), (np.uint64(height), np.uint64(width))
+    parts = np.zeros(4 * ((height + 1) * (width + 1) + 16), dtype)
+    lines = np.zeros((height + 2) * (width + 1) + 17, dtype)
+    return (np.uint64(channels), sizes, np.uint64(top), np.uint64(left)), parts, lines
+
+
 def _room(slide: Slide, dtype: np.dtype[Any]) -> tuple[Any, ...]:
     """The width of images, where their lines begin and end, and room for one of them."""
     _, height, width = slide.size
@@ -103,6 +119,11 @@ def convolve_by_rows(
 ) -> Array | None:
     """See ``convolving.convolve``; None where a result is not finite."""
     bias = np.empty(0, x.dtype) if bias is None else bias
+    if _fits_halves(slide, weight.shape[1], len(weight) // groups):
+        told, parts, lines = _of_halves(slide, groups, x.dtype)
+        out = np.empty((len(x), groups, *slide.counts), x.dtype)
+        given = x.reshape(-1), weight.reshape(-1), bias, *told, parts, lines
+        return out if halves_sums(*given, out.reshape(-1)) == 0 else None
     return _sums(x, weight, bias, groups, 1, slide)
 
 
@@ -111,6 +132,11 @@ def pull_image_by_rows(g: Array, weight: Array, slide: Slide, groups: int) -> Ar
 
     None where a result is not finite, and where images are padded by more than a window.
     """
+    if _fits_halves(slide, weight.shape[1], len(weight) // groups):
+        told, parts, lines = _of_halves(slide, groups, g.dtype)
+        out = np.zeros((len(g), groups, *slide.size), g.dtype)
+        given = g.reshape(-1), weight.reshape(-1), *told, lines, parts
+        return out if halves_images(*given, out.reshape(-1)) == 0 else None
     back = slide.back()
     if back is None:
         return None
@@ -127,6 +153,11 @@ def pull_weight_by_rows(g: Array, x: Array, slide: Slide, groups: int) -> Array:
         slopes = np.zeros(9 * groups, x.dtype)
         given = np.uint64(groups), *_room(slide, x.dtype)
         each_slopes(x.reshape(-1), g.reshape(-1), *given, slopes)
+        return slopes.reshape(groups, 1, *slide.window)
+    if _fits_halves(slide, part, each):
+        told, halves, lines = _of_halves(slide, groups, x.dtype)
+        slopes = np.zeros(9 * groups, x.dtype)
+        halves_slopes(x.reshape(-1), g.reshape(-1), *told, halves, lines, slopes)
         return slopes.reshape(groups, 1, *slide.window)
     outs, rows = _fours(each), top + height + below
     pitch = _pitch(width, (left, behind), counts[1], slide.stride[1])
