@@ -15,6 +15,7 @@ import numpy as np
 from odyssey.errors import OdysseyError
 from odyssey.quiet import apart, unwarned
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
+from odyssey.table.signature import call_text
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import MISSING_OPS
 
@@ -24,7 +25,6 @@ __all__ = [
     "entries",
     "find",
     "public_name",
-    "shown_default",
     "signature_of",
 ]
 
@@ -72,34 +72,7 @@ class Entry:
     @property
     def signature(self) -> str:
         """The call, with ``tape=``, without annotations."""
-        parameters = signature_of(self).parameters.values()
-        bare = [p.replace(annotation=p.empty, default=_Shown(p.default)) for p in parameters]
-        return f"{self.name}{inspect.Signature(bare)}"
-
-
-class _Shown:
-    """A default as a reader would write it."""
-
-    def __new__(cls, value: Any) -> Any:
-        return value if value is inspect.Parameter.empty else super().__new__(cls)
-
-    def __init__(self, value: Any) -> None:
-        self.text = shown_default(value)
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def shown_default(value: Any) -> str:
-    """Return the source text of a default.
-
-    >>> shown_default(np.float64), shown_default("C")
-    ('np.float64', "'C'")
-    """
-    if isinstance(value, type):
-        module = "np." if value.__module__ == "numpy" else ""
-        return f"{module}{value.__name__}"
-    return repr(value)
+        return call_text(self.name, signature_of(self))
 
 
 def public_name(function: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, OdysseyError, SettingError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_not, where
@@ -98,9 +98,9 @@ def _counts(who: str, name: str, weights: Any, n: int, tape: Any) -> Any:
     rejects=[
         *_NO_COVARIANCE,
         reject((2, 3), aweights=np.ones(2), match="one for each"),
-        reject((2, 3), aweights=np.array([1, -2, 1]), error=OdysseyError, match="below 0"),
-        reject((2, 3), fweights=np.array([1, -2, 1]), error=OdysseyError, match="below 0"),
-        reject((2, 3), fweights=np.array([1.0, 0.5, 1.0]), error=OdysseyError, match="as aweights"),
+        reject((2, 3), aweights=np.array([1, -2, 1]), error=SettingError, match="below 0"),
+        reject((2, 3), fweights=np.array([1, -2, 1]), error=SettingError, match="below 0"),
+        reject((2, 3), fweights=np.array([1.0, 0.5, 1.0]), error=DTypeError, match="as aweights"),
     ],
 )
 def cov(
@@ -131,7 +131,7 @@ def cov(
         variable its variance.
 
     Raises:
-        ShapeError: for more than two axes, or other numbers of observations. OdysseyError: for
+        ShapeError: for more than two axes, or other numbers of observations. SettingError: for
             weights below 0, and for counts that are not whole.
 
     >>> cov(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 7.0]]))

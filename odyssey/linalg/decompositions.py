@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.errors import DTypeError
+from odyssey.errors import SettingError
 from odyssey.linalg import lapack
 from odyssey.linalg.matrices import real_part, square
 from odyssey.linalg.products import matmul
@@ -47,7 +47,7 @@ def _eigen_spec(a: Spec, UPLO: str) -> tuple[Spec, Spec]:
 def _triangle(who: str) -> Any:
     def prepare(UPLO: Any) -> tuple[str]:
         if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
-            raise DTypeError(f"{who}: UPLO={shown(UPLO)}; pass 'L' or 'U', the triangle to read")
+            raise SettingError(f"{who}: UPLO={shown(UPLO)}; pass 'L' or 'U', the triangle to read")
         return (UPLO.upper(),)
 
     return prepare
@@ -111,7 +111,7 @@ def _values_push(t: Any, a: Any, UPLO: str) -> Any:
 _REJECTS = [
     reject((2, 3), match="square matrices"),
     reject((3,), match="square matrices"),
-    reject((2, 2), UPLO="X", error=DTypeError, match="pass 'L' or 'U'"),
+    reject((2, 2), UPLO="X", error=SettingError, match="pass 'L' or 'U'"),
 ]
 
 

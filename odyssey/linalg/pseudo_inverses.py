@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, number
-from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import (
@@ -56,7 +56,7 @@ def _cutoff(who: str, rcond: Any) -> float | None:
 
 def _pinv_options(rcond: Any, hermitian: Any, rtol: Any) -> tuple[float, bool, None]:
     if rcond is not None and rtol is not None:
-        raise ShapeError("pinv: rcond and rtol came, which mean the same; pass one of them")
+        raise SettingError("pinv: rcond and rtol came, which mean the same; pass one of them")
     found = _cutoff("pinv", rtol if rcond is None else rcond)
     return 1e-15 if found is None else found, flag("pinv", "hermitian", hermitian), None
 
@@ -109,7 +109,7 @@ def _pinv_push(t: Any, a: Any, out: Any, hermitian: bool) -> Any:
     rejects=[
         *_NO_MATRICES,
         reject((2, 3), hermitian=True, match="square matrices"),
-        reject((2, 3), rcond=0.1, rtol=0.1, match="which mean the same"),
+        reject((2, 3), rcond=0.1, rtol=0.1, error=SettingError, match="which mean the same"),
     ],
 )
 def pinv(

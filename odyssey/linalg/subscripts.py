@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape
 
 __all__ = ["Alone", "Product", "Program", "as_text", "product_of", "program_of"]
@@ -276,7 +276,7 @@ def _how(optimize: Any) -> Any:
             return (first, *map(tuple, rest))
         if first in ("greedy", "optimal") and len(rest) == 1:
             return (first, operator.index(rest[0]))
-    raise DTypeError(
+    raise SettingError(
         f"einsum: optimize={shown(optimize)}; pass True or False, 'greedy', 'optimal', one of "
         "them with a size, or what np.einsum_path found"
     )

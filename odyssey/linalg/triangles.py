@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, shown
-from odyssey.errors import DTypeError, LinAlgError, ShapeError
+from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.linalg import lapack
 from odyssey.linalg.decompositions import _read, _unread
 from odyssey.linalg.matrices import definite, precision, regular, square
@@ -66,7 +66,7 @@ def _ways(trans: Any, lower: Any, unit_diagonal: Any) -> tuple[str, bool, bool]:
     words = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}
     way = words.get(trans) if isinstance(trans, (int, str, np.integer)) else None
     if way is None:
-        raise ShapeError(
+        raise SettingError(
             f"triangular_solve: trans={shown(trans)}; pass 0 or 'N' for a, 1 or 'T' for its "
             "transpose, 2 or 'C' for the conjugate of that"
         )
@@ -167,7 +167,7 @@ def _by_solving(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) ->
     ],
     rejects=[
         *NO_SYSTEMS,
-        reject((2, 2), (2,), trans=3, match="pass 0 or 'N' for a"),
+        reject((2, 2), (2,), trans=3, error=SettingError, match="pass 0 or 'N' for a"),
         reject((2, 2), (2,), error=LinAlgError, match="Singular matrix"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, number, whole, word
-from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reducing import (
     REDUCTIONS,
@@ -281,7 +281,7 @@ def kl_divergence(
         sample((), np.array(-1)),
         sample((0,), np.zeros(0), reduction="sum"),
     ],
-    rejects=[*_APART, reject((2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1")],
+    rejects=[*_APART, reject((2,), np.zeros(2), error=SettingError, match="must be -1 or 1")],
 )
 def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: Any = None) -> Any:
     """Mean of ``max(0, 1 - targets * predictions)``, for targets -1 and 1.
@@ -295,7 +295,7 @@ def hinge(predictions: Any, targets: Any, *, reduction: str = "mean", weights: A
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for other targets.
+        ShapeError: when the shapes differ. SettingError: for other targets.
 
     >>> hinge(np.array([2.0, 0.5, -1.0]), np.array([1, 1, 1]), reduction="none")
     array([0. , 0.5, 2. ])
@@ -341,7 +341,7 @@ def focal(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for ``alpha`` or ``gamma`` out of range.
+        ShapeError: when the shapes differ. SettingError: for ``alpha`` or ``gamma`` out of range.
 
     >>> focal(np.zeros(2), np.array([0, 1]), alpha=0.25, gamma=1.0, reduction="none").round(4)
     array([0.2599, 0.0866])

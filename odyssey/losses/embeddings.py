@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, number
-from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.margins import signs
 from odyssey.losses.reducing import floating, reduced, same_shape
@@ -31,7 +31,7 @@ _WEIGHTS = np.array([0.5, 2.0, 1.0, 3.0])
     rejects=[
         reject((4, 3), (4, 2), _SIGNS, match="differ"),
         reject((4, 3), (4, 3), np.ones(3), match="differ"),
-        reject((2, 3), (2, 3), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+        reject((2, 3), (2, 3), np.zeros(2), error=SettingError, match="must be -1 or 1"),
         reject((), (), np.array(1), match="a vector"),
         reject((2, 3), (2, 3), np.ones(2), margin=2.0, error=SettingError, match="margin"),
     ],
@@ -58,7 +58,7 @@ def cosine_embedding(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for other targets.
+        ShapeError: when the shapes differ. SettingError: for other targets.
 
     >>> a, b = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 2.0], [3.0, 4.0]])
     >>> cosine_embedding(a, b, np.array([1, -1]), reduction="none")

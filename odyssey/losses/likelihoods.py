@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, number
-from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reducing import alike, floating, known, reduced, same_shape
 from odyssey.ops.structure.demands import demanded
@@ -97,7 +97,7 @@ def poisson_nll(
         reject((2, 3), (3,), (2, 3), match="differ"),
         reject((2, 3), (2, 3), (3,), match="variances"),
         reject((2, 3), (2, 3), (4, 1), match="variances"),
-        reject((2,), (2,), -np.ones(2), error=OdysseyError, match="negative"),
+        reject((2,), (2,), -np.ones(2), error=SettingError, match="negative"),
         reject((2,), (2,), np.ones(2), eps=0.0, error=SettingError, match="eps"),
     ],
 )
@@ -124,7 +124,7 @@ def gaussian_nll(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes do not fit. OdysseyError: for a negative variance.
+        ShapeError: when the shapes do not fit. SettingError: for a negative variance.
 
     >>> gaussian_nll(np.array([1.0, 2.0]), np.array([1.0, 4.0]), 1.0, reduction="none")
     array([0., 2.])
@@ -162,5 +162,5 @@ def _variances(who: str, variances: Any, x: Any) -> Any:
         fine = ops.logical_not(ops.less(v, 0))
         return demanded(v, fine, f"{who}: a variance is negative; pass squares or exp(x)")
     if (found < 0).any():
-        raise OdysseyError(f"{who}: a variance is negative, {found.min()}; pass squares or exp(x)")
+        raise SettingError(f"{who}: a variance is negative, {found.min()}; pass squares or exp(x)")
     return v

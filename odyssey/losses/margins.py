@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import number, shown, whole
-from odyssey.errors import OdysseyError, SettingError, ShapeError
+from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reducing import (
     alike,
@@ -43,7 +43,7 @@ _MARKED = (
 )
 _UNMARKED = (
     reject((2, 3), (3,), match="differ"),
-    reject((2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+    reject((2,), np.zeros(2), error=SettingError, match="must be -1 or 1"),
     reject((3,), np.ones(3), reduction="median", error=SettingError, match="choose 'mean'"),
 )
 
@@ -68,7 +68,7 @@ def soft_margin(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for other targets.
+        ShapeError: when the shapes differ. SettingError: for other targets.
 
     >>> soft_margin(np.array([0.0, 2.0]), np.array([1, -1]), reduction="none").round(4)
     array([0.6931, 2.1269])
@@ -104,7 +104,7 @@ def hinge_embedding(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for other targets.
+        ShapeError: when the shapes differ. SettingError: for other targets.
 
     >>> hinge_embedding(np.array([0.5, 0.25, 3.0]), np.array([1, -1, -1]), reduction="none")
     array([0.5 , 0.75, 0.  ])
@@ -127,7 +127,7 @@ def hinge_embedding(
     rejects=[
         reject((2, 3), (3,), _SIGNS, match="differ"),
         reject((2, 3), (2, 3), np.ones(3), match="differ"),
-        reject((2,), (2,), np.zeros(2), error=OdysseyError, match="must be -1 or 1"),
+        reject((2,), (2,), np.zeros(2), error=SettingError, match="must be -1 or 1"),
     ],
 )
 def margin_ranking(
@@ -152,7 +152,7 @@ def margin_ranking(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for other targets.
+        ShapeError: when the shapes differ. SettingError: for other targets.
 
     >>> float(margin_ranking(np.array([1.0, 2.0]), np.array([3.0, 1.0]), np.array([1, 1])))
     1.0

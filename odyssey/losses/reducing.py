@@ -9,7 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.demands import demanded
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, operand_of, store
@@ -81,7 +81,7 @@ def reduced(who: str, losses: Any, reduction: str, weights: Any, count: Any = No
     """Weigh the losses and fold them; a mean divides by ``count``, by default by how many."""
     word(who, "reduction", reduction, REDUCTIONS)
     if weights is not None:
-        losses = ops.multiply(losses, weights)
+        losses = _weighted(who, losses, weights)
     if reduction == "none":
         return losses
     if reduction == "mean" and count is None:
@@ -92,6 +92,19 @@ def reduced(who: str, losses: Any, reduction: str, weights: Any, count: Any = No
     # A mean over nothing is NaN, but no element has a part in it: their gradient is 0.
     empty = ops.equal(count, 0)
     return ops.where(empty, np.nan, ops.divide(total, ops.where(empty, 1, count)))
+
+
+def _weighted(who: str, losses: Any, weights: Any) -> Any:
+    try:
+        return ops.multiply(losses, weights)
+    except ShapeError:
+        came = np.shape(plain(weights))
+        raise ShapeError(
+            f"{who}: weights {came} for losses {losses.shape}, with which they must broadcast; "
+            "for weights of classes pass weights[targets]"
+        ) from None
+    except DTypeError as error:
+        raise DTypeError(f"{who}: weights: {error}") from None
 
 
 def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:
@@ -116,5 +129,5 @@ def marked(who: str, targets: Any) -> Any:
     if found is None:
         return demanded(targets, ops.equal(ops.absolute(targets), 1), message)
     if not np.all(np.abs(found) == 1):
-        raise OdysseyError(message)
+        raise SettingError(message)
     return targets

@@ -108,7 +108,7 @@ def smooth_l1(
         weights: Factors that broadcast against the unreduced loss.
 
     Raises:
-        ShapeError: when the shapes differ. OdysseyError: for a negative ``beta``.
+        ShapeError: when the shapes differ. SettingError: for a negative ``beta``.
 
     >>> smooth_l1(np.array([0.5, -3.0]), np.zeros(2), reduction="none")
     array([0.125, 2.5  ])

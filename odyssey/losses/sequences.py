@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey import ops
 from odyssey.checks import flag, shown, whole
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reducing import arrays, floating, known, plain, reduced
 from odyssey.ops.structure.demands import demanded
@@ -43,7 +43,7 @@ _FEWER: dict[str, Any] = {
         reject((3, 2, 4), np.array([[1], [1], [1]]), match="2 samples"),
         reject((3, 2, 4), np.array([[1.0], [1.0]]), error=DTypeError, match="integers"),
         reject((3, 1, 4), np.array([[4]]), match="there are 4"),
-        reject((3, 1, 4), np.array([[0]]), error=OdysseyError, match="blank"),
+        reject((3, 1, 4), np.array([[0]]), error=SettingError, match="blank"),
         reject((3, 1, 4), np.array([[1]]), blank=4, match="there are 4"),
         reject((3, 1, 4), np.array([[1]]), input_lengths=[4], match="input_lengths"),
         reject((3, 1, 4), np.array([[1]]), target_lengths=[2], match="target_lengths"),
@@ -86,7 +86,7 @@ def ctc(
 
     Raises:
         ShapeError: for shapes, lengths and labels that do not fit. DTypeError: for labels and
-        lengths that are no integers. OdysseyError: for a label that is the blank.
+        lengths that are no integers. SettingError: for a label that is the blank.
 
     >>> x = np.log(np.full((2, 1, 2), 0.5))
     >>> float(ctc(x, np.array([[1]])).round(6))  # three of four ways: 11, 01 and 10
@@ -210,7 +210,7 @@ def _own_labels(labels: Any, counts: Any, classes: int, blank: int) -> Any:
             f"ctc: labels lie in [{found.min()}, {found.max()}], there are {classes} classes"
         )
     if (found == blank).any():
-        raise OdysseyError(f"ctc: a label is {blank}, which is the blank; pass another blank=")
+        raise SettingError(f"ctc: a label is {blank}, which is the blank; pass another blank=")
     return ops.where(own, labels, blank)
 
 

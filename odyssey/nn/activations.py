@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
@@ -114,7 +114,7 @@ def log_sigmoid(x: Any, /) -> Any:
 def _softplus_options(beta: Any) -> tuple[float, ...]:
     (beta,) = real_options("softplus", "beta")(beta)
     if beta == 0:
-        raise OdysseyError("softplus: beta is 0, by which it divides; pass another number")
+        raise SettingError("softplus: beta is 0, by which it divides; pass another number")
     return (beta,)
 
 
@@ -138,7 +138,7 @@ def _softplus_loop(x: Any, beta: float) -> Any:
     samples=[*singles(), sample((2, 3), beta=2.5)],
     rejects=[
         _COMPLEX,
-        reject((3,), beta=0, error=OdysseyError, match="beta is 0"),
+        reject((3,), beta=0, error=SettingError, match="beta is 0"),
         reject((3,), beta="2x", error=DTypeError, match="pass a real number"),
         reject((3,), beta=np.ones(3), error=DTypeError, match="static"),
     ],

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.checks import word
+from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
@@ -30,9 +30,7 @@ _CUBIC = 0.044715
 
 
 def _gelu_options(approximate: Any) -> tuple[str]:
-    if approximate not in ("none", "tanh"):
-        raise OdysseyError(f'gelu: approximate is {shown(approximate)}; pass "none" or "tanh"')
-    return (approximate,)
+    return (word("gelu", "approximate", approximate, ("none", "tanh")),)
 
 
 def _gelu_rule(g: Any, x: Any, approximate: str, residual: Any = None) -> Any:
@@ -180,7 +178,7 @@ _IN_LOOPS = by_scalar(
     equals=_gelu_in_ops,
     vjp={"x": _gelu_rule},
     samples=[*singles(), *singles(approximate="tanh")],
-    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
+    rejects=[_COMPLEX, reject((3,), approximate=True, error=SettingError, match="choose 'none'")],
 )
 def gelu(x: Any, /, *, approximate: str = "none") -> Any:
     """Elementwise ``x`` times the chance that a standard normal number is below ``x``.
@@ -210,7 +208,7 @@ def _gelu_bend(g: Any, x: Any, approximate: str) -> Any:
     equals=lambda x, approximate: _slope_of(x, approximate),
     vjp={"x": _gelu_bend},
     samples=[*singles(), *singles(approximate="tanh")],
-    rejects=[_COMPLEX, reject((3,), approximate=True, error=OdysseyError, match='pass "none"')],
+    rejects=[_COMPLEX, reject((3,), approximate=True, error=SettingError, match="choose 'none'")],
 )
 def gelu_slope(x: Any, /, *, approximate: str = "none") -> Any:
     """Elementwise derivative of ``gelu``."""

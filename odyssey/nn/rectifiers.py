@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul
 from odyssey.ops.elementwise.choice import (
@@ -259,7 +259,7 @@ def elu(x: Any, /, *, alpha: float = 1.0) -> Any:
 def _celu_options(alpha: Any) -> tuple[float, ...]:
     (alpha,) = real_options("celu", "alpha")(alpha)
     if alpha == 0:
-        raise OdysseyError("celu: alpha is 0, by which it divides; pass another number")
+        raise SettingError("celu: alpha is 0, by which it divides; pass another number")
     return (alpha,)
 
 
@@ -278,7 +278,7 @@ def _celu_rule(g: Any, x: Any, alpha: float) -> Any:
     vjp={"x": _celu_rule},
     kinks="1 at 0",
     samples=[*singles(), sample((2, 3), alpha=0.3)],
-    rejects=[_COMPLEX, reject((3,), alpha=0, error=OdysseyError, match="alpha is 0")],
+    rejects=[_COMPLEX, reject((3,), alpha=0, error=SettingError, match="alpha is 0")],
 )
 def celu(x: Any, /, *, alpha: float = 1.0) -> Any:
     """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
@@ -357,7 +357,7 @@ def hard_swish(x: Any, /) -> Any:
 def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
     low, high = real_options("hard_tanh", "min_val", "max_val")(min_val, max_val)
     if not low <= high:
-        raise OdysseyError(f"hard_tanh: min_val={low} is not at most max_val={high}")
+        raise SettingError(f"hard_tanh: min_val={low} is not at most max_val={high}")
     return low, high
 
 
@@ -379,7 +379,7 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
         sample((4, 3), min_val=-0.25, max_val=1.5),
         sample((3,), min_val=0.5, max_val=0.5),
     ],
-    rejects=[_COMPLEX, reject((3,), min_val=2, error=OdysseyError, match="is not at most")],
+    rejects=[_COMPLEX, reject((3,), min_val=2, error=SettingError, match="is not at most")],
 )
 def hard_tanh(x: Any, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     """Elementwise ``x`` between ``min_val`` and ``max_val``, and these beyond."""

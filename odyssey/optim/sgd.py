@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odyssey import ops
-from odyssey.errors import OdysseyError
+from odyssey.errors import SettingError
 from odyssey.optim.declare import Settings, rule_of
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule, State, like
@@ -55,10 +55,10 @@ def sgd(s: Settings) -> Rule:
     ``p - learning_rate * (g + momentum * v)``.
 
     Raises:
-        OdysseyError: for negative settings, or ``nesterov`` without a plain momentum.
+        SettingError: for negative settings, or ``nesterov`` without a plain momentum.
     """
     if s.nesterov and (s.momentum == 0 or s.dampening != 0):
-        raise OdysseyError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
+        raise SettingError("SGD: nesterov=True needs momentum > 0 and dampening = 0")
 
     def step(g: Any, state: State, p: Any) -> tuple[Any, State]:
         if s.weight_decay:

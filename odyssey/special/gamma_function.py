@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
@@ -133,7 +133,7 @@ def gamma(x: Any, /) -> Any:
         sample((0,), 2),
     ],
     rejects=[
-        reject((3,), 0, error=OdysseyError, match="d is 0"),
+        reject((3,), 0, error=SettingError, match="d is 0"),
         reject((3,), 1.5, error=DTypeError, match="pass an int"),
     ],
 )
@@ -160,9 +160,9 @@ def multigammaln(a: Any, d: int, *, tape: Any = None) -> Any:
     except TypeError:
         raise DTypeError(f"multigammaln: d is {shown(d)}; pass an int") from None
     if count < 1:
-        raise OdysseyError(f"multigammaln: d is {count}; dimensions start from 1")
+        raise SettingError(f"multigammaln: d is {count}; dimensions start from 1")
     if count > _MOST_DIMENSIONS:
-        raise OdysseyError(
+        raise SettingError(
             f"multigammaln: d is {shown(count)}; a term is added for each of at most "
             f"{_MOST_DIMENSIONS:,} dimensions"
         )

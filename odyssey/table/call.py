@@ -17,6 +17,7 @@ from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
 from odyssey.table.protocols import Recording
 from odyssey.table.scope import find, homes_of
+from odyssey.table.signature import call_text
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     CONSTANT,
@@ -255,7 +256,7 @@ def check_tape(row: Row, tape: Any) -> None:
 
         raise DTypeError(
             f"{row.name}: tape is not a GradientTape but a {type(tape).__name__}; the signature "
-            f"is {row.name}{inspect.signature(row.reference)}, and tape= by name"
+            f"is {call_text(row.name, inspect.signature(row.reference))}, and tape= by name"
         )
 
 

@@ -19,10 +19,11 @@ from weakref import WeakValueDictionary
 
 from odyssey.checks import STUMBLES, flag, kind_of
 from odyssey.devices.commit import commit
-from odyssey.errors import OdysseyError
+from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
 from odyssey.table import index
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
+from odyssey.table.signature import call_text
 from odyssey.table.twins import FAMILIES, bare, forget
 from odyssey.vocabulary import keyword_hint
 
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_OF_OPERANDS = (ShapeError, DTypeError, SettingError, LinAlgError)
 
 
 def _homes(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -217,6 +220,12 @@ def composite(
                     named[name] = flag(function.__name__, name, named[name])
             try:
                 return function(*args, **named)
+            except _OF_OPERANDS as error:
+                # What stumbled may be an op that the caller never heard of.
+                who = f"{function.__name__}: "
+                if not str(error).startswith(who):
+                    error.args = (f"{who}{error}",)
+                raise
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
@@ -237,7 +246,8 @@ def _misuse(
 
     name = function.__name__
     came = f"{error}{keyword_hint(named)}"
-    return kind_of(error)(f"{name}: {came}; the signature is {name}{inspect.signature(function)}")
+    shape = call_text(name, inspect.signature(function))
+    return kind_of(error)(f"{name}: {came}; the signature is {shape}")
 
 
 def is_ours(function: Any) -> bool:

@@ -18,7 +18,7 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.signature import REQUIRED, Layout, Rule
+from odyssey.table.signature import REQUIRED, Layout, Rule, call_text
 from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Row", "is_profiled", "noted"]
@@ -318,7 +318,7 @@ class Row:
             signature.bind(*args, **named)
         except TypeError as error:
             hint = keyword_hint(named)
-            return f"{self.name}: {error}{hint}; the signature is {self.name}{signature}"
+            return f"{self.name}: {error}{hint}; the signature is {call_text(self.name, signature)}"
         raise AssertionError("the arguments fit after all")
 
     def keep(

@@ -45,6 +45,8 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     except STUMBLES:
         raise DTypeError(f"{who}: axis is {shown(axis)}; pass an int or a tuple of ints") from None
     if -1 in result or len(result) != len(axes):
+        if not ndim:
+            raise ShapeError(f"{who}: axis {shown(axis)} does not fit a number, which has no axes")
         raise ShapeError(
             f"{who}: axis {shown(axis)} does not fit an array of {ndim} axes; "
             f"axes are distinct ints from {-ndim} to {ndim - 1}"

@@ -15,6 +15,7 @@ __all__ = [
     "Rule",
     "asked",
     "by_position",
+    "call_text",
     "parameters_of",
     "takes_residual",
 ]
@@ -82,6 +83,31 @@ def _inspected(function: Callable[..., Any]) -> list[Parameter]:
         for p in inspect.signature(function).parameters.values()
         if p.kind in kinds
     ]
+
+
+def call_text(name: str, shape: Any) -> str:
+    """How a function of a signature is called, as a reader would write it: without annotations.
+
+    >>> import inspect
+    >>> call_text("f", inspect.signature(lambda x, /, dtype=float, *, order="C": x))
+    "f(x, /, dtype=float, *, order='C')"
+    """
+    bare = [p.replace(annotation=p.empty) for p in shape.parameters.values()]
+    bare = [p if p.default is p.empty else p.replace(default=_Shown(p.default)) for p in bare]
+    return f"{name}{shape.replace(parameters=bare, return_annotation=shape.empty)}"
+
+
+class _Shown:
+    """A default as a reader would write it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        if not isinstance(self.value, type):
+            return repr(self.value)
+        module = "np." if self.value.__module__ == "numpy" else ""
+        return f"{module}{self.value.__name__}"
 
 
 def by_position(reference: Callable[..., Any]) -> Callable[..., Any]:

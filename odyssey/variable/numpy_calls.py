@@ -17,6 +17,7 @@ from odyssey.spec import Spec
 from odyssey.table import fast_calls, index
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
+from odyssey.table.signature import call_text
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
@@ -374,5 +375,7 @@ def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | No
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return DTypeError(f"{spelled(func)}: {error}; on Variables it takes {signature}")
+        return DTypeError(
+            f"{spelled(func)}: {error}; on Variables it takes {call_text('', signature)}"
+        )
     return None

@@ -33,7 +33,10 @@ both_fields = pytest.mark.parametrize("complex_", [False, True], ids=["real", "c
         "inv": (lambda: ops.inv(SINGULAR * 0), "^inv: Singular matrix"),
         "solve": (lambda: ops.solve(SINGULAR * 0, np.ones(3)), "^solve: Singular matrix"),
         "cholesky": (lambda: ops.cholesky(-np.eye(2)), "^cholesky: .*not positive definite"),
-        "svd": (lambda: ops.svd(np.full((2, 2), np.nan)), "^svd_factors: SVD did not converge"),
+        "svd": (
+            lambda: ops.svd(np.full((2, 2), np.nan)),
+            "^svd: svd_factors: SVD did not",
+        ),
         "np": (lambda: np.linalg.inv(Variable(SINGULAR * 0)), "^inv: Singular matrix"),
         "one of a batch": (
             lambda: ops.inv(np.stack([np.eye(3), SINGULAR * 0])),

@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError, SettingError
 from odyssey.table.operands import real_floating
 
 INF = np.inf
@@ -357,7 +357,7 @@ def test_an_option_raises_no_precision_and_a_variable_is_no_option(call):
 
 
 def test_gelu_takes_pytorchs_two_words_only():
-    with pytest.raises(OdysseyError, match='pass "none" or "tanh"'):
+    with pytest.raises(SettingError, match="choose 'none' or 'tanh'"):
         ops.gelu(1.0, approximate="erf")
 
 

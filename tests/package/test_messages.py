@@ -375,3 +375,39 @@ def swept(leaf):
 def test_messages_are_plain_english(call, words):
     with pytest.raises(OdysseyError, match=words):
         call(leaf())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    {
+        "a row": (
+            lambda v: ops.sum(v, dim=0),
+            "dim is called axis here; the signature is sum(x, /, axis=None, *, keepdims=False)",
+        ),
+        "a composite": (
+            lambda v: ops.one_hot(v, size=3),
+            "is one_hot(indices, num_classes, *, dtype=np.float64, axis=-1, tape=None)",
+        ),
+        "an axis of a number": (
+            lambda v: ops.fft(v[0]),
+            "fft: axis -1 does not fit a number, which has no axes",
+        ),
+        "weights": (
+            lambda v: od.losses.cross_entropy(np.ones((2, 3)), [0, 1], weights=[1.0, 2.0, 3.0]),
+            "cross_entropy: weights (3,) for losses (2,), with which they must broadcast; for "
+            "weights of classes pass weights[targets]",
+        ),
+        "weights of text": (
+            lambda v: od.losses.mean_squared_error(v, v, weights="a"),
+            "mean_squared_error: weights: multiply: y is a str",
+        ),
+        "an op within an op": (
+            lambda v: ops.svd(v),
+            "svd: svd_factors: a has shape (2,); wanted are matrices, (..., m, n)",
+        ),
+    }.values(),
+    ids=lambda value: "",
+)
+def test_a_message_names_what_was_called_and_reads_as_it_is_written(call, words):
+    with pytest.raises(OdysseyError, match=re.escape(words)):
+        call(leaf())

@@ -1,6 +1,7 @@
 """What makes no sense is refused by name where it comes in: flags, numbers, names, copies."""
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -18,6 +19,8 @@ from odyssey.errors import (
     UnreachedError,
     UntrackedError,
 )
+from odyssey.ops import COMPOSITES, OPS
+from support.composed import LOSSES
 
 X = np.array([[1.0, 2.0], [3.0, 5.0]])
 T = np.array([0, 1])
@@ -179,6 +182,55 @@ WORDS = {
 def test_an_unknown_word_is_refused_with_those_that_are_known(call, value):
     with pytest.raises(OdysseyError, match="choose"):
         call(value)
+
+
+def options_that_are_words():
+    """Functions with an option whose default is a word, a sample that gives it, and its name."""
+    functions = [row.call for row in OPS.values()]
+    for function in [*functions, *COMPOSITES.values(), *LOSSES.values()]:
+        of = getattr(function, "row", function)
+        for name, parameter in inspect.signature(function).parameters.items():
+            # What rules call gets words that were checked before.
+            checked = of.samples and not function.__name__.endswith(("_slope", "_mass"))
+            if isinstance(parameter.default, str) and checked:
+                giving = [s for s in of.samples if name in s.options] or of.samples
+                yield pytest.param(function, giving[0], name, id=f"{function.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("function", "sample", "name"), [*options_that_are_words()])
+def test_a_word_that_an_op_does_not_know_is_a_setting_refused_with_its_name(function, sample, name):
+    operands = sample.arrays(np.random.default_rng(0))
+    with pytest.raises(SettingError, match=f"{name}='banana'|{name}='BANANA'"):
+        function(*operands, **sample.options | {name: "banana"})
+
+
+SETTINGS = {
+    "softplus": lambda: ops.softplus(X, beta=0),
+    "celu": lambda: ops.celu(X, alpha=0),
+    "hard_tanh": lambda: ops.hard_tanh(X, min_val=2, max_val=1),
+    "multigammaln": lambda: ops.multigammaln(X, 0),
+    "diff": lambda: ops.diff(X, -1),
+    "gradient": lambda: ops.gradient(X, edge_order=3),
+    "triangular_solve": lambda: ops.triangular_solve(X, X, trans=3),
+    "pinv": lambda: ops.pinv(X, 0.1, rtol=0.1),
+    "hinge": lambda: losses.hinge(X, X),
+    "gaussian_nll": lambda: losses.gaussian_nll(X, X, -X),
+    "average": lambda: ops.average(X, weights=X * 0),
+    "cov": lambda: ops.cov(X, aweights=-T - 1),
+    "SGD": lambda: optim.SGD([leaf()], 0.1, nesterov=True),
+    "pad, edge": lambda: ops.pad(X, 1, "edge", constant_values=1),
+    "pad, constant": lambda: np.pad(leaf(), 1, end_values=2.0),
+    "pad, wrap": lambda: ops.pad(X, 1, "wrap", stat_length=2),
+    "pad, mean": lambda: ops.pad(X, 1, "mean", reflect_type="odd"),
+    "pad, an array": lambda: ops.pad(X, 1, "edge", end_values=X),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_or_a_number_that_makes_no_sense_is_a_value_error_of_ours(name):
+    with pytest.raises(SettingError, match=f"^{name.partition(',')[0]}: ") as caught:
+        SETTINGS[name]()
+    assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("name", [3, b"w", ["w"], X], ids=["int", "bytes", "list", "array"])

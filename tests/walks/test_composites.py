@@ -312,7 +312,7 @@ def test_what_must_be_refused_is_refused_in_words_on_arrays_and_under_a_tape(fun
         Variable(x, requires_grad=True) if isinstance(o, tuple) else o
         for o, x in zip(case.operands, zeros, strict=True)
     ]
-    with pytest.raises(case.error, match=f"^[a-z0-9_]+: .*{case.match}"):
+    with pytest.raises(case.error, match=f"^{function.__name__}: .*{case.match}"):
         function(*zeros, **case.options)
     with GradientTape(), pytest.raises(case.error, match=case.match):
         function(*tracked, **case.options)

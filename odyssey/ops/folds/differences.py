@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import not_equal
 from odyssey.ops.folds.reductions import sum
@@ -49,7 +49,10 @@ def _one_axis(who: str, axis: Any, x: Any) -> int:
         sample((2,), n=4),
         sample((0,)),
     ],
-    rejects=[reject((), match="does not fit"), reject((3,), n=-1, match="cannot be negative")],
+    rejects=[
+        reject((), match="does not fit"),
+        reject((3,), n=-1, error=SettingError, match="cannot be negative"),
+    ],
 )
 def diff(
     a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None, *, tape: Any = None
@@ -75,7 +78,7 @@ def diff(
     """
     n = operator.index(n)
     if n < 0:
-        raise ShapeError(f"diff: n is {n}; how often cannot be negative")
+        raise SettingError(f"diff: n is {n}; how often cannot be negative")
     if n == 0:
         return a
     a = _array("diff", "a", a)
@@ -193,7 +196,7 @@ def gradient(
     f = _array("gradient", "f", f)
     axes = _axes_in_order(axis, len(f.shape))
     if edge_order not in (1, 2):
-        raise ShapeError(f"gradient: edge_order is {shown(edge_order)}; pass 1 or 2")
+        raise SettingError(f"gradient: edge_order is {shown(edge_order)}; pass 1 or 2")
     if f.dtype.kind in "biu":
         f = astype(f, np.float64, tape=tape)
     for k in axes:

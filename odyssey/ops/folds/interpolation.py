@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import shown, word
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, neg, sub
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -38,9 +38,7 @@ from odyssey.table.value import NUMBERS, Symbol
 
 
 def _side(side: Any) -> tuple[str]:
-    if side not in ("left", "right"):
-        raise ShapeError(f"searchsorted: side is {shown(side)}, not one of left, right")
-    return (side,)
+    return (word("searchsorted", "side", side, ("left", "right")),)
 
 
 def _places_spec(a: Spec, v: Any, side: str) -> Spec:
@@ -81,7 +79,7 @@ def _places_natively(build: Any, a: Any, v: Any, side: str) -> Any:
     ],
     rejects=[
         reject((2, 2), (2,), match="on one axis"),
-        reject((2,), (2,), side="middle", match="not one of left"),
+        reject((2,), (2,), side="middle", error=SettingError, match="choose 'left'"),
     ],
 )
 def searchsorted(a: Any, v: Any, /, side: str = "left") -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
-from odyssey.errors import OdysseyError, ShapeError
+from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import not_equal
 from odyssey.ops.folds.reductions import max, mean, min, sum
@@ -91,7 +91,7 @@ _NOTHING = "average: the weights sum to 0, by which a mean divides; pass others"
         reject((2, 3), axis=2, match="does not fit"),
         reject((2, 3), weights=np.ones(3), match="weights"),
         reject((2, 3), weights=np.ones(2), axis=1, match="weights"),
-        reject((2,), weights=np.array([1.0, -1.0]), error=OdysseyError, match="sum to 0"),
+        reject((2,), weights=np.array([1.0, -1.0]), error=SettingError, match="sum to 0"),
     ],
 )
 def average(
@@ -118,7 +118,7 @@ def average(
         The mean, or a tuple of it and the sum of the weights, of one shape.
 
     Raises:
-        ShapeError: for weights of another shape. OdysseyError: for those that sum to 0.
+        ShapeError: for weights of another shape. SettingError: for those that sum to 0.
 
     >>> average(np.array([1.0, 2.0, 6.0]), weights=np.array([1.0, 1.0, 0.5])).item()
     2.4

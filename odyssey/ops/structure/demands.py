@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.errors import DTypeError, OdysseyError
+from odyssey.errors import DTypeError, SettingError
 from odyssey.spec import Spec
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample
@@ -28,13 +28,13 @@ _WHAT = "hinge: targets must be -1 or 1"
         sample((0, 3), np.zeros(0, bool), message=_WHAT),
     ],
     rejects=[
-        reject((3,), np.array([True, False]), message=_WHAT, error=OdysseyError, match="-1 or 1")
+        reject((3,), np.array([True, False]), message=_WHAT, error=SettingError, match="-1 or 1")
     ],
 )
 def demanded(x: Any, holds: Any, /, message: str) -> Any:
     """The same value, if something holds everywhere; else an error with a message."""
     if not np.all(holds):
-        raise OdysseyError(message)
+        raise SettingError(message)
     made = np.array(x)
     if made.dtype.kind not in "biufc":
         raise DTypeError(f"demanded: x is {shown(x)}; pass numbers of a dtype")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, shown
+from odyssey.checks import flag, shown, word
 from odyssey.devices.ownership import apart
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.creation import check_parts, zeros_like
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import plain_key
@@ -223,7 +223,7 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
     ],
     rejects=[
         reject((2, 2), (3,), match="on one axis"),
-        reject((2,), (3,), indexing="yx", error=ShapeError, match="indexing"),
+        reject((2,), (3,), indexing="yx", error=SettingError, match="indexing"),
     ],
 )
 def meshgrid(
@@ -250,8 +250,7 @@ def meshgrid(
            [4, 4]]))
     """
     flag("meshgrid", "copy", copy)
-    if indexing not in ("xy", "ij"):
-        raise ShapeError(f"meshgrid: indexing={shown(indexing)}; pass 'xy' or 'ij'")
+    word("meshgrid", "indexing", indexing, ("xy", "ij"))
     lines = [operand("meshgrid", "the numbers along an axis", x) for x in xi]
     if any(len(x.shape) > 1 for x in lines):
         came = [x.shape for x in lines]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import equal
@@ -25,8 +25,7 @@ from odyssey.table.shape_rules import given_spec, normalize_axes
 
 
 def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
-    if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"take: mode is {shown(mode)}, not one of raise, wrap, clip")
+    word("take", "mode", mode, ("raise", "wrap", "clip"))
     return (axis, mode, *rest)
 
 
@@ -97,7 +96,9 @@ def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: st
         reject((4, 3), np.array([4]), axis=0, match="out of bounds"),
         reject((4, 3), np.array([0.5]), axis=0, error=DTypeError, match="pass integers"),
         reject((4, 3), np.array([0]), axis=2, match="does not fit"),
-        reject((4, 3), np.array([0]), mode="loop", match="not one of raise"),
+        reject(
+            (4, 3), np.array([0]), mode="loop", error=SettingError, match="choose 'raise', 'wrap'"
+        ),
     ],
 )
 def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import word
 from odyssey.devices.arrays import as_array
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
@@ -189,7 +189,13 @@ def extract(condition: Any, arr: Any, *, tape: Any = None) -> Any:
         reject(np.array([2]), [np.ones(1), np.ones(1)], match="out of bounds"),
         reject(np.array([0.5]), [np.ones(1)], error=DTypeError, match="pass integers"),
         reject(np.array([0, 1]), [np.ones(3)], match="broadcast"),
-        reject(np.array([0]), [np.ones(1)], mode="loop", match="not one of raise"),
+        reject(
+            np.array([0]),
+            [np.ones(1)],
+            mode="loop",
+            error=SettingError,
+            match="choose 'raise', 'wrap'",
+        ),
     ],
 )
 def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> Any:
@@ -213,8 +219,7 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     check_indices("choose", a)
     if a.dtype.kind == "b":
         a = astype(a, np.intp, tape=tape)
-    if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"choose: mode is {shown(mode)}, not one of raise, wrap, clip")
+    word("choose", "mode", mode, ("raise", "wrap", "clip"))
     given = list(choices)
     parts = [operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
@@ -30,6 +30,13 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
     "mean": mean,
     "median": median,
 }
+# Options, their defaults, and the modes that read them.
+_OPTIONS: tuple[tuple[Any, ...], ...] = (
+    ("constant_values", 0, "constant"),
+    ("end_values", 0, "linear_ramp"),
+    ("stat_length", None, *_STATISTICS),
+    ("reflect_type", "even", "reflect", "symmetric"),
+)
 _MODES = ("constant", "empty", "linear_ramp", *_SELECTING, *_STATISTICS)
 
 Pair = tuple[Any, Any]
@@ -56,7 +63,7 @@ Pair = tuple[Any, Any]
     ],
     rejects=[
         reject((3,), pad_width=-1, match="is negative"),
-        reject((3,), pad_width=1, mode="ramp", match="mode 'ramp'"),
+        reject((3,), pad_width=1, mode="ramp", error=SettingError, match="mode='ramp'"),
         reject((0,), pad_width=1, mode="mean", match="no elements"),
         reject((3,), pad_width=1, mode="maximum", stat_length=0, match="at least 1"),
         reject(
@@ -94,7 +101,7 @@ def pad(
         A new array of the dtype of ``array``.
 
     Raises:
-        ShapeError: for negative widths, or another mode.
+        ShapeError: for negative widths. SettingError: for another mode, or an option of another.
 
     >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
     array([1, 1, 2, 3, 3, 3])
@@ -102,10 +109,9 @@ def pad(
     array = operand("pad", "array", array)
     shape = array.shape
     widths = _widths(pad_width, len(shape))
-    if mode not in _MODES:
-        raise ShapeError(f"pad: mode {shown(mode)} is not one of {', '.join(_MODES)}")
-    if reflect_type not in ("even", "odd"):
-        raise SettingError(f"pad: reflect_type={shown(reflect_type)}; pass 'even' or 'odd'")
+    word("pad", "mode", mode, _MODES)
+    word("pad", "reflect_type", reflect_type, ("even", "odd"))
+    _refuse_idle(mode, constant_values, end_values, stat_length, reflect_type)
     if mode in ("constant", "empty"):
         return _among(array, widths, constant_values if mode == "constant" else 0, tape)
     lengths = _pairs("stat_length", stat_length, len(shape))
@@ -228,6 +234,16 @@ def _pairs(name: str, given: Any, ndim: int) -> list[Pair]:
         return [tuple(pair) for pair in np.broadcast_to(numbers, (ndim, 2)).tolist()]
     except ValueError:
         raise ShapeError(f"pad: {name} {shown(given)} does not fit {ndim} axes") from None
+
+
+def _refuse_idle(mode: str, *given: Any) -> None:
+    """Refuse an option that the mode passes over, as NumPy does."""
+    for value, (name, default, *modes) in zip(given, _OPTIONS, strict=True):
+        idle = type(value) is not type(default) or value != default
+        if idle and mode not in modes:
+            raise SettingError(
+                f"pad: {name}={shown(value)} with mode={mode!r}; it is for {' and '.join(modes)}"
+            )
 
 
 def _widths(pad_width: Any, ndim: int) -> tuple[tuple[int, int], ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import shown
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.checks import word
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.placing import (
@@ -170,7 +170,14 @@ def index_copy(x: Any, indices: Any, source: Any, *, axis: int, tape: Any = None
     rejects=[
         reject((2, 3), np.array([6]), (1,), match="out of bounds"),
         reject((2, 3), np.array([0, 1]), (3,), match="must broadcast to theirs"),
-        reject((2, 3), np.array([0]), (1,), mode="loop", match="not one of raise"),
+        reject(
+            (2, 3),
+            np.array([0]),
+            (1,),
+            mode="loop",
+            error=SettingError,
+            match="choose 'raise', 'wrap'",
+        ),
     ],
 )
 def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> Any:
@@ -196,8 +203,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
            [0., 2.]])
     """
     a, ind = operand("put", "a", a), indices_of("put", ind)
-    if mode not in ("raise", "wrap", "clip"):
-        raise ShapeError(f"put: mode is {shown(mode)}, not one of raise, wrap, clip")
+    word("put", "mode", mode, ("raise", "wrap", "clip"))
     if type(v) not in NUMBERS:
         v = operand("put", "v", v)
         check_fit("put", "v", v.shape, ind.shape)

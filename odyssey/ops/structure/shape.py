@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.devices.arrays import native_dtype
-from odyssey.errors import DTypeError, ShapeError
+from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -95,7 +95,8 @@ def _spelled_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
 
 def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
-        raise ShapeError(f"reshape: order is {shown(order)}; 'C' is row-major, 'F' is column-major")
+        what = f"reshape: order={shown(order)}"
+        raise SettingError(f"{what}; 'C' is row-major, 'F' is column-major")
     return shape, order
 
 
@@ -124,7 +125,7 @@ def _reshaped_natively(build: Any, x: Any, shape: Any, order: str) -> Any:
     ],
     rejects=[
         reject((2, 3), shape=(4, 2), match="6 elements"),
-        reject((2, 3), shape=6, order="A", match="row-major"),
+        reject((2, 3), shape=6, order="A", error=SettingError, match="row-major"),
     ],
 )
 def reshape(x: Any, /, shape: Any, order: str = "C") -> Any:
@@ -314,7 +315,7 @@ def moveaxis(a: Any, source: Any, destination: Any, *, tape: Any = None) -> Any:
 @composite(
     numpy=[np.ravel],
     samples=[sample((2, 3)), sample((2, 3), order="F"), sample(()), sample((0, 3))],
-    rejects=[reject((2, 3), order="A", match="row-major")],
+    rejects=[reject((2, 3), order="A", error=SettingError, match="row-major")],
 )
 def ravel(a: Any, order: str = "C", *, tape: Any = None) -> Any:
     """All elements on one axis.
