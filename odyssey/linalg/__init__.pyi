@@ -69,6 +69,7 @@ def adjoint(x: V, *, tape: Tape | None = None) -> V:
     """Conjugate transposes of matrices."""
 @overload
 def adjoint(x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+mH = adjoint
 
 @overload
 def block_diag(*arrays: V, tape: Tape | None = None) -> V:
@@ -572,6 +573,7 @@ def triangular_solve(
     *,
     tape: Tape | None = None,
 ) -> Array: ...
+solve_triangular = triangular_solve
 vdot: Product
 """Inner product of all elements, those of ``a`` conjugated."""
 

@@ -2,4 +2,7 @@
 
 from odyssey.table.published import handed_on
 
-__all__, __getattr__, __dir__ = handed_on(__name__)
+OTHERS = ("one_hot", "random_normal", "random_uniform")
+"""Names that networks are written with, of ops that live in other rooms."""
+
+__all__, __getattr__, __dir__ = handed_on(__name__, OTHERS)

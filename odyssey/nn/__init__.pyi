@@ -3,7 +3,10 @@
 Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
+from collections.abc import Sequence
 from typing import Any, overload
+
+from numpy.typing import DTypeLike
 
 from odyssey.spec import Spec
 from odyssey.table.protocols import Tape
@@ -313,6 +316,7 @@ def avg_pool2d(
     ceil_mode: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
+avgpool2d = avg_pool2d
 
 @overload
 def avg_pool3d(
@@ -1200,6 +1204,7 @@ def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
     """Mean of each image over its last two axes, which stay, at length 1."""
 @overload
 def global_avg_pool2d(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
+global_avgpool2d = global_avg_pool2d
 
 @overload
 def glu(x: V, *, axis: int = -1, tape: Tape | None = None) -> V:
@@ -1312,10 +1317,13 @@ def hard_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
 def hard_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
 def hard_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
+hardshrink = hard_shrink
 hard_sigmoid: Unary
 """Elementwise ``relu6(x + 3) / 6``."""
+hardsigmoid = hard_sigmoid
 hard_swish: Unary
 """Elementwise ``x * relu6(x + 3) / 6``."""
+hardswish = hard_swish
 
 @overload
 def hard_tanh(
@@ -1330,6 +1338,7 @@ def hard_tanh(
 def hard_tanh(
     x: Plain, /, *, min_val: float = -1.0, max_val: float = 1.0, tape: Tape | None = None
 ) -> Array: ...
+hardtanh = hard_tanh
 
 @overload
 def instance_norm(
@@ -1477,6 +1486,8 @@ def local_response_norm(
 ) -> ArrayOrScalar: ...
 log_sigmoid: Unary
 """Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
+logsigmoid = log_sigmoid
+log_expit = log_sigmoid
 
 @overload
 def log_softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
@@ -1601,6 +1612,7 @@ def max_pool2d(
     return_indices: bool = False,
     tape: Tape | None = None,
 ) -> Array: ...
+maxpool2d = max_pool2d
 
 @overload
 def max_pool3d(
@@ -2489,8 +2501,10 @@ selu: Unary
 """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
 sigmoid: Unary
 """Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
+expit = sigmoid
 silu: Unary
 """Elementwise ``x * sigmoid(x)``, also called swish."""
+swish = silu
 silu_slope: Unary
 """Elementwise derivative of ``silu``."""
 
@@ -2501,6 +2515,7 @@ def soft_shrink(x: V, /, *, lambd: float = 0.5, tape: Tape | None = None) -> V:
 def soft_shrink(x: Scalar, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Any: ...
 @overload
 def soft_shrink(x: Plain, /, *, lambd: float = 0.5, tape: Tape | None = None) -> Array: ...
+softshrink = soft_shrink
 
 @overload
 def softmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
@@ -2545,6 +2560,7 @@ def tanh_shrink(x: V, *, tape: Tape | None = None) -> V:
     """Elementwise ``x - tanh(x)``."""
 @overload
 def tanh_shrink(x: Plain, *, tape: Tape | None = None) -> ArrayOrScalar: ...
+tanhshrink = tanh_shrink
 
 @overload
 def threshold(x: V, /, *, threshold: float, value: float, tape: Tape | None = None) -> V:
@@ -2579,3 +2595,87 @@ def unfold(
     dilation: Any = 1,
     tape: Tape | None = None,
 ) -> Array: ...
+
+@overload
+def one_hot(
+    indices: V,
+    num_classes: int,
+    *,
+    dtype: DTypeLike = ...,
+    axis: int = -1,
+    tape: Tape | None = None,
+) -> V:
+    """Ones at the given class numbers and zeros elsewhere; a constant."""
+@overload
+def one_hot(
+    indices: Plain,
+    num_classes: int,
+    *,
+    dtype: DTypeLike = ...,
+    axis: int = -1,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: V,
+    std: Operand = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers, normally distributed around ``mean`` with deviation ``std``."""
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: Plain = 0.0,
+    std: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def random_normal(
+    shape: int | Sequence[int],
+    *,
+    mean: Plain = 0.0,
+    std: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...
+
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: V,
+    high: Operand = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V:
+    """Random numbers, evenly distributed from ``low`` up to ``high``, without it."""
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: Plain = 0.0,
+    high: V,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> V: ...
+@overload
+def random_uniform(
+    shape: int | Sequence[int],
+    *,
+    low: Plain = 0.0,
+    high: Plain = 1.0,
+    dtype: DTypeLike = ...,
+    rng: Any = None,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...

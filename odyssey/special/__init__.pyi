@@ -84,6 +84,7 @@ betaln: Binary
 """Elementwise logarithm of the beta function, also of numbers far apart; NaN below 0."""
 digamma: Unary
 """Elementwise derivative of the logarithm of the gamma function."""
+psi = digamma
 
 @overload
 def digamma_derivative(x: V, /, *, order: int, tape: Tape | None = None) -> V:
@@ -122,6 +123,7 @@ gammaincc: Binary
 """Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``."""
 gammaln: Unary
 """Elementwise logarithm of the size of the gamma function."""
+lgamma = gammaln
 i0: Unary
 """Elementwise modified Bessel function of the first kind of order 0."""
 i0e: Unary
@@ -218,3 +220,31 @@ y1: Unary
 """Elementwise Bessel function of the second kind of order 1, for positive numbers."""
 zeta: Binary
 """Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0."""
+expit: Unary
+"""Elementwise logistic function, ``1 / (1 + e**-x)``, without overflow."""
+log_expit: Unary
+"""Elementwise logarithm of the logistic function, ``-log(1 + e**-x)``, without overflow."""
+
+@overload
+def logsumexp(
+    x: V,
+    /,
+    axis: int | tuple[int, ...] | None = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    *,
+    tape: Tape | None = None,
+) -> V:
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+@overload
+def logsumexp(
+    x: Plain,
+    /,
+    axis: int | tuple[int, ...] | None = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    *,
+    tape: Tape | None = None,
+) -> ArrayOrScalar: ...

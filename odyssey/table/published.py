@@ -161,33 +161,41 @@ def load(module: str) -> ModuleType:
     return Context().run(import_module, module)
 
 
-def handed_on(room: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def handed_on(
+    room: str, others: Sequence[str] = ()
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a room, which loads what it is asked.
+
+    Beside its ops the room has their other names, and ``others``, names of ops of other rooms.
 
     >>> __all__, __getattr__, __dir__ = handed_on("odyssey.special")
     >>> __getattr__("erf").__module__
     'odyssey.special.error_function'
     """
-    names = sorted(
-        name
+    own = {
+        name: more
         for homes in (_ROW_HOMES, _COMPOSITE_HOMES)
-        for name, (family, *_) in homes.items()
+        for name, (family, *more) in homes.items()
         if family.rpartition(".")[0] == room
-    )
+    }
+    names = sorted(own)
+    known = {*own, *(name for more in own.values() for name in more), *others}
 
     def get(name: str) -> Any:
-        value = function_of(name) if name in names else None
+        value = function_of(name) if name in known else None
         if value is None:
             raise no_attribute(room, name)
         vars(sys.modules[room])[name] = value
         return value
 
-    return names, get, lambda: sorted({*vars(sys.modules[room]), *names})
+    return names, get, lambda: sorted({*vars(sys.modules[room]), *known})
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
     """The error to raise for a name that a module does not have; Python adds which are near."""
     words = f"module {module!r} has no attribute {name!r}"
+    if name in _HOMES:
+        words += f"; write od.ops.{name}"
     return AttributeError(words, name=name, obj=sys.modules[module])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 
-from odyssey.describe.entries import Entry, entries, signature_of
+from odyssey.describe.entries import Entry, entries, find, signature_of
 from tools.reference.hints import Imports, annotated
 from tools.reference.layout import HEAD, definition, in_order, listed
 from tools.reference.overloads import TYPES, Overload, overloads
@@ -70,7 +70,9 @@ def room_stub(room: str) -> str:
     body: list[str] = []
     for name in sorted(own):
         body += _of_entry(own[name], imports)
-        body += _aliases(room, own[name])
+        body += _aliases(own[name])
+    for name in getattr(face, "OTHERS", ()):
+        body += _of_entry(find(name), imports, name)
     for name in face.__all__:
         if name not in own:
             value = getattr(face, name)
@@ -79,7 +81,7 @@ def room_stub(room: str) -> str:
     others = [entry for entry in entries().values() if entry.name not in own]
     for entry in others if room == "ops" else ():
         imports.add(f"odyssey.{_room_of(entry)}", "*")
-        body += _aliases(room, entry)
+        body += _aliases(entry)
     text = "\n".join(body)
     for name in _TYPE_NAMES:
         if any(f"{before}{name}{after}" in text for before in " [" for after in ",)]: "):
@@ -89,9 +91,8 @@ def room_stub(room: str) -> str:
     return HEAD.format(title=title, imports=imports.text(), body=text)
 
 
-def _aliases(room: str, entry: Entry) -> list[str]:
-    """Other names, which ``odyssey.ops`` alone has."""
-    return [f"{alias} = {entry.name}" for alias in entry.aliases] if room == "ops" else []
+def _aliases(entry: Entry) -> list[str]:
+    return [f"{alias} = {entry.name}" for alias in entry.aliases]
 
 
 def _room_of(entry: Entry) -> str:
@@ -119,14 +120,15 @@ def _entry(name: str) -> Entry:
     return Entry(name, (), function.__module__, function, None)
 
 
-def _of_entry(entry: Entry, imports: Imports) -> Iterator[str]:
+def _of_entry(entry: Entry, imports: Imports, name: str = "") -> Iterator[str]:
+    name = name or entry.name
     meaning = entry.meaning.replace("\\", "\\\\")
     shape = _shapes().get(_key(entry))
     if shape:
         imports.add(_SIGNATURES, shape)
-        yield from (f"{entry.name}: {shape}", f'"""{meaning}"""')
+        yield from (f"{name}: {shape}", f'"""{meaning}"""')
     else:
-        yield from ("", *_definitions(entry, imports, entry.name, meaning))
+        yield from ("", *_definitions(entry, imports, name, meaning))
 
 
 @cache
