@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
+from odyssey.errors import DTypeError
 from odyssey.spec import spec_of
+from odyssey.table.borrowed import borrowed
 from odyssey.table.call import check_tape, general, leaving_residual, record, run
 from odyssey.table.scope import innermost, scopes
 from odyssey.table.value import LEAF, NUMBERS, PLAIN, Value
@@ -275,7 +277,16 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 if options[k] is not True and options[k] is not False:
                     options = row.checked(options)
         else:
-            operands, options = row.bind(args, named)
+            try:
+                operands, options = row.bind(args, named)
+            except DTypeError:
+                found = NotImplemented
+                if not row.layout.variadic:
+                    more = {} if tape is None else {"tape": tape}
+                    found = borrowed(row.name, call, row.reference, args, named | more)
+                if found is NotImplemented:
+                    raise
+                return found
         if tape is not None:
             check_tape(row, tape)
             return general(row, operands, options, tape)

@@ -21,6 +21,7 @@ from odyssey.checks import STUMBLES, flag, kind_of
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
 from odyssey.table import index
+from odyssey.table.borrowed import borrowed
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import call_text
@@ -237,7 +238,10 @@ def composite(
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
-                raise _misuse(function, error, named) from error
+                found = borrowed(function.__name__, made, function, args, named)
+                if found is NotImplemented:
+                    raise _misuse(function, error, named) from error
+                return found
 
         made.numpy, made.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
         made.samples, made.rejects = tuple(samples), tuple(rejects)  # type: ignore[attr-defined]

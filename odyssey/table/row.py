@@ -276,12 +276,12 @@ class Row:
         if given < 0 and self.optional.issuperset(self.arrays[given:]):
             args, given = (*args, *[None] * -given), 0
         if given < 0 or given > self.positional or (named and not self._place(named, given)):
-            raise DTypeError(self._complaint(args, named))
+            raise DTypeError(self.misfit(args, named))
         options = (*args[count:], *self.defaults[given:])
         if named:
             options = tuple(map(named.get, self.options, options))
         if self.required and any(map(_is_required, options)):
-            raise DTypeError(self._complaint(args, named))
+            raise DTypeError(self.misfit(args, named))
         for k in self.flags:
             if options[k] is not True and options[k] is not False:
                 options = self.checked(options)
@@ -310,7 +310,8 @@ class Row:
         """Whether every named argument is an option that no positional argument gave."""
         return named.keys() <= set(self.options[given:])
 
-    def _complaint(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
+    def misfit(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
+        """What to say of arguments that the signature does not fit."""
         import inspect
 
         signature = inspect.signature(self.reference)

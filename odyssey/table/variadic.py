@@ -15,6 +15,7 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.table.borrowed import borrowed
 from odyssey.table.row import Row
 from odyssey.table.signature import Layout
 from odyssey.table.value import NUMBERS, Traced, Value
@@ -76,10 +77,17 @@ def of_any_number(layout: Layout, members: Members, bunches: bool) -> Callable[.
         members: Its rows.
         bunches: Whether many operands may be taken in bunches, and then what came of these.
     """
+    known, most = frozenset(layout.options), 1 + layout.positional
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         if not args and layout.arrays[0] in named:
             args = (named.pop(layout.arrays[0]),)
+        if not known.issuperset(named) or (len(args) > most and _only_options(args)):
+            more = {} if tape is None else {"tape": tape}
+            found = borrowed(layout.name, call, members.head.reference, args, named | more)
+            if found is NotImplemented:
+                raise DTypeError(members.head.misfit(args, named))
+            return found
         parts, options = _taken_apart(layout, args)
         named = dict(zip(layout.options, options, strict=False)) | named
         while bunches and len(parts) > _AT_ONCE:
@@ -88,6 +96,11 @@ def of_any_number(layout: Layout, members: Members, bunches: bool) -> Callable[.
         return members.member(len(parts))[1](*parts, tape=tape, **named)
 
     return call
+
+
+def _only_options(args: Sequence[Any]) -> bool:
+    """Whether all that stands behind a list of arrays are options."""
+    return isinstance(args[0], (list, tuple)) and all(map(_is_option, args[1:]))
 
 
 def _taken_apart(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:

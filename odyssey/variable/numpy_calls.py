@@ -15,12 +15,21 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure import shape
 from odyssey.spec import Spec
 from odyssey.table import fast_calls, index
+from odyssey.table.borrowed import LENDERS
 from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
 from odyssey.table.published import function_of, row_of
-from odyssey.table.signature import call_text
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
+from odyssey.variable.numpy_arguments import (
+    bound,
+    is_silent,
+    misfit_of,
+    options_of,
+    signature_of,
+    spelled,
+    without_silent,
+)
 from odyssey.variable.numpy_folds import FOLDS, fold
 
 __all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "options_of", "spelled"]
@@ -31,6 +40,9 @@ MEANT = {
     for known in functions or [op]
 }
 """The op that each function and ufunc of NumPy means, both by name."""
+
+# Of the op that has its name, the function of NumPy.
+_HOMES = {op: known for known, op in MEANT.items() if known.rpartition(".")[2] == op}
 
 # What was called already; families are loaded for the rest.
 UFUNC_CALLS: dict[np.ufunc, Callable[..., Any]] = {}
@@ -84,20 +96,6 @@ _WITHOUT_GRADIENT = frozenset(getattr(np, name) for name in _NAMES.split())
 # Ufuncs that mean an op of another name, or that have no public one, as that of ``array.clip``.
 _UNNAMED = {np.positive: "identity", np._core.umath.clip: "clip"}  # type: ignore[attr-defined]
 
-# Options, and values of them, that say nothing of a result which is a value of its own.
-_SILENT: dict[str, tuple[Any, ...]] = {
-    "out": (None,),
-    "dtype": (None,),
-    "where": (True,),
-    "casting": ("same_kind",),
-    "subok": (True, False),
-    "order": (None, "C", "K"),
-    "overwrite_input": (True, False),
-    "weights": (None,),
-    "copy": (None,),
-    "device": (None, "cpu"),
-}
-
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
     """Call the op that NumPy's function ``func`` means.
@@ -122,46 +120,44 @@ def _call(func: Any, args: Any, kwargs: Any) -> Any:
     if function is None:
         raise _unknown(spelled(func))
     if func in FOLDS:
-        return fold(spelled(func), func, function, _bound(func, args, kwargs))
+        return fold(spelled(func), func, function, bound(func, args, kwargs))
     if func is np.concatenate and len(args) > 1:  # ours takes arrays there
         args, kwargs = args[:1], dict(zip(("axis", "out"), args[1:], strict=False)) | kwargs
     if not args:
         # NumPy's name for the first array may differ from ours.
-        name = next(iter(_signature(func).parameters))
+        name = next(iter(signature_of(func).parameters))
         kwargs = dict(kwargs)
         args = (kwargs.pop(name),) if name in kwargs else ()
     try:
         return function(*args, **kwargs)
     except TypeError as error:
-        if _misfit(func, function, args, kwargs) is None:
+        if misfit_of(func, function, args, kwargs) is None:
             raise error from None
-        args, kwargs = _without_silent(func, args, kwargs)
-        if misfit := _misfit(func, function, args, kwargs):
+        args, kwargs = without_silent(func, args, kwargs)
+        if misfit := misfit_of(func, function, args, kwargs):
             raise misfit from None
     return function(*args, **kwargs)
 
 
-def _without_silent(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments without the options that say nothing, such as ``out=None``."""
-    parameters = _signature(func).parameters
-    first: list[Any] = []
-    named: dict[str, Any] = {}
-    for name, value in _signature(func).bind(*args, **kwargs).arguments.items():
-        parameter = parameters[name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            first += value
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            named |= value
-        elif parameter.default is parameter.empty:
-            first.append(value)
-        else:
-            named[name] = value
-    return first, {name: value for name, value in named.items() if not _is_silent(name, value)}
+def _lent(name: str, function: Any, bind: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Call an op with the arguments of NumPy's function of its name; else NotImplemented."""
+    func: Any = np
+    for part in _HOMES.get(name, "").split("."):
+        func = getattr(func, part, None)
+    tape = {"tape": named.pop("tape")} if "tape" in named else {}
+    try:
+        given = bound(func, args, named)
+        args, named = without_silent(func, args, named)
+        if func not in FOLDS or tape:
+            bind(*args, **named)
+    except (TypeError, ValueError):  # it has other parameters, or says of none
+        return NotImplemented
+    if func in FOLDS and not tape:
+        return fold(name, func, function, given)
+    return function(*args, **named, **tape)
 
 
-def _is_silent(name: str, value: Any) -> bool:
-    plain = value is None or type(value) in (bool, str)
-    return plain and any(value is known or value == known for known in _SILENT.get(name, ()))
+LENDERS.append(_lent)
 
 
 def _found(func: Any) -> Callable[..., Any] | None:
@@ -212,7 +208,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     if any(leads(given) for given in inputs if not isinstance(given, (Value, Traced))):
         return NotImplemented
     if named:
-        named = {name: value for name, value in named.items() if not _is_silent(name, value)}
+        named = {name: value for name, value in named.items() if not is_silent(name, value)}
     if ufunc is np.divmod and method == "__call__" and not named:
         return OPS["floor_divide"].call(*inputs), OPS["mod"].call(*inputs)
     meant = _UNNAMED.get(ufunc) or _meant(ufunc) or ""
@@ -320,62 +316,3 @@ def _with_dtype(row: Row, inputs: Any, dtype: Any) -> Any:
         what = f"np.{row.name}: dtype={dtype}, of which it makes {made}"
         raise DTypeError(f"{what}; pass a dtype of its results, or cast them")
     return row.call(*[shape.astype(operand, dtype) for operand in operands])
-
-
-# Of what is written in C, older versions of NumPy do not tell the signature.
-_IN_C: dict[Any, Callable[..., Any]] = {
-    np.concatenate: lambda arrays, axis=0, out=None, *, dtype=None, casting="same_kind": None,
-    np.dot: lambda a, b, out=None: None,
-    np.inner: lambda a, b: None,
-    np.vdot: lambda a, b: None,
-    np.where: lambda condition, x=None, y=None: None,
-}
-
-
-def _signature(func: Any) -> Any:
-    import inspect
-
-    return inspect.signature(_IN_C.get(func, func))
-
-
-def options_of(name: str) -> Any:
-    """The names of the arguments of NumPy's function of a name."""
-    return _signature(getattr(np, name)).parameters
-
-
-def _bound(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments that were given, by NumPy's names, without those that say nothing."""
-    given = _signature(func).bind(*args, **kwargs).arguments
-    no_value = getattr(np, "_NoValue", None)
-    return {
-        name: value
-        for name, value in given.items()
-        if value is not no_value and not _is_silent(name, value)
-    }
-
-
-def spelled(func: Any) -> str:
-    """A function as users write it: ``np.linalg.norm``, ``scipy.special.gammaln``.
-
-    >>> spelled(np.linalg.norm), spelled(np.hypot)
-    ('np.linalg.norm', 'np.hypot')
-    """
-    name = func.__name__
-    # Ufuncs of SciPy, and those of older versions of NumPy, do not know where they come from.
-    rooms = (np, sys.modules.get("scipy.special"))
-    known = (room.__name__ for room in rooms if room and getattr(room, name, None) is func)
-    home = getattr(func, "__module__", None) or next(known, "")
-    public = [part for part in home.split(".") if part and not part.startswith("_")]
-    return ".".join([*public, name]).replace("numpy", "np", 1)
-
-
-def _misfit(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | None:
-    """The error to raise where the arguments are more than NumPy's function and ours share."""
-    signature = _signature(function)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        return DTypeError(
-            f"{spelled(func)}: {error}; on Variables it takes {call_text('', signature)}"
-        )
-    return None

@@ -18,10 +18,13 @@ _HEAD = """\
 Made from the table of ops by `python -m tools.reference`; do not edit.
 
 Every op takes `tape=None` besides what is shown. Parameters before a `/` are arrays, Variables or
-numbers, which broadcast where the op is elementwise. A derivative is written in ops: `g` is the
-cotangent, `out` the result, `x_spec` shape and dtype of `x`. Gradients of broadcast operands are
-summed back, and conjugated where they are complex, outside of the rules. Dtypes are those that all
-test cases of the op compute with, and what comes out. `python -m odyssey ops NAME` tells more.
+numbers, which broadcast where the op is elementwise. Where NumPy has a function of the name, its
+other options come too, as far as NumPy's function takes them on Variables: `ops.sum(x, 0,
+dtype=np.float32)`, `ops.mean(x, where=mask)`, `ops.max(x, initial=0)`. A derivative is written in
+ops: `g` is the cotangent, `out` the result, `x_spec` shape and dtype of `x`. Gradients of
+broadcast operands are summed back, and conjugated where they are complex, outside of the rules.
+Dtypes are those that all test cases of the op compute with, and what comes out. `python -m odyssey
+ops NAME` tells more.
 """
 
 

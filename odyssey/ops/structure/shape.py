@@ -95,8 +95,7 @@ def _spelled_shape(x: Spec, shape: Any, order: str) -> tuple[Any, str]:
 
 def _ordered(shape: Any, order: str) -> tuple[Any, str]:
     if order not in ("C", "F"):
-        what = f"reshape: order={shown(order)}"
-        raise SettingError(f"{what}; 'C' is row-major, 'F' is column-major")
+        raise SettingError(f"reshape: order={shown(order)}; 'C' is row-major, 'F' column-major")
     return shape, order
 
 
