@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,9 +171,18 @@ def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., S
             return Spec(shape, at_ones(*ones, *options).dtype)
         except TypeError as error:
             came = ", ".join(map(str, operands))
-            raise DTypeError(f"{layout.name}: {error}; came {came}") from None
+            raise DTypeError(f"{layout.name}: {_why(error, ones)}; came {came}") from None
 
     return infer
+
+
+def _why(error: TypeError, operands: Sequence[Any]) -> str:
+    """What NumPy says, in our words where it has no code for numbers of this kind."""
+    if "not supported for the input types" not in str(error):
+        return str(error)
+    if np.result_type(*operands).kind == "c":
+        return "has no meaning for complex numbers; take the real part or the absolute value first"
+    return "takes whole numbers and truth values"
 
 
 def refusing(layout: Layout) -> Callable[..., Spec]:

@@ -401,6 +401,15 @@ def test_messages_are_plain_english(call, words):
             lambda v: od.losses.mean_squared_error(v, v, weights="a"),
             "mean_squared_error: weights: multiply: y is a str",
         ),
+        "of real numbers": (
+            lambda v: ops.floor(v * 1j),
+            "floor: has no meaning for complex numbers; take the real part or the absolute value "
+            "first; came complex128[2]",
+        ),
+        "of bits": (
+            lambda v: v & 1,
+            "bitwise_and: takes whole numbers and truth values; came float64[2], 1",
+        ),
         "an op within an op": (
             lambda v: ops.svd(v),
             "svd: svd_factors: a has shape (2,); wanted are matrices, (..., m, n)",

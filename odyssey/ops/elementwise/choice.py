@@ -230,7 +230,7 @@ BITS = (
     sample(np.array([True, False]), np.array([[True], [False]])),
     sample(np.array([6, 5]), np.array(3)),
 )
-FLOATS = reject((2,), (2,), error=DTypeError, match="not supported for the input types")
+FLOATS = reject((2,), (2,), error=DTypeError, match="whole numbers and truth")
 
 
 @op(
@@ -274,7 +274,7 @@ def bitwise_xor(x: Any, y: Any, /) -> Any:
     ufunc=np.invert,
     scalar=lambda x: x == T(0) if T.kind == "b" else ~x,
     samples=[sample(np.array([True, False])), sample(np.array([[0, 5]]))],
-    rejects=[reject((2,), error=DTypeError, match="not supported for the input types")],
+    rejects=[reject((2,), error=DTypeError, match="whole numbers and truth")],
 )
 def invert(x: Any, /) -> Any:
     """Elementwise ``~x``: not of booleans, or of the bits of integers; a constant."""

@@ -22,7 +22,7 @@ from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles
 
-_COMPLEX = reject(np.array([1j]), error=DTypeError, match="not supported for the input types")
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="no meaning for complex")
 
 
 @op(
