@@ -22,7 +22,7 @@ from odyssey.table.shape_rules import along, floating
 # ------------------------------------------------------------------ softmax
 
 
-_NO_AXES = reject((), axis=-1, match="does not fit an array of 0 axes")
+_NO_AXES = reject((), axis=-1, match="does not fit a number")
 
 
 def _softmax_pullback_in_ops(t: Any, s: Any, /, axis: int) -> Any:
