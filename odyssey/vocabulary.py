@@ -22,6 +22,12 @@ _KEYWORDS = {
     "output_size": "size",
     "scale_factor": "scale",
     "decay": "weight_decay",
+    "attn_mask": "mask",
+    "generator": "rng",
+    "is_causal": "causal",
+    "normalized_shape": "axis",
+    "num_groups": "groups",
+    "padding_idx": "padding_index",
 }
 
 ATTRIBUTES = {

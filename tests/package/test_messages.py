@@ -174,6 +174,22 @@ CALLS = {
     "op": (lambda v: ops.sum(v, dim=0), "sum: .*dim is called axis here; the signature"),
     "op input": (lambda v: ops.sum(input=v), "sum: .*input is called the first array"),
     "composite": (lambda v: ops.squeeze(v, dim=0), "squeeze: .*dim is called axis here"),
+    "attention": (
+        lambda v: ops.scaled_dot_product_attention(v, v, v, is_causal=True),
+        "is_causal is called causal here",
+    ),
+    "embedding": (
+        lambda v: ops.embedding([0], v, padding_idx=0),
+        "padding_idx is called padding_index here",
+    ),
+    "group norm": (
+        lambda v: ops.group_norm(v, num_groups=1),
+        "num_groups is called groups here",
+    ),
+    "layer norm": (
+        lambda v: ops.layer_norm(v, normalized_shape=(2,)),
+        "normalized_shape is called axis here",
+    ),
     "SGD": (lambda v: od.optim.SGD([v], lr=0.1), "SGD: lr is called learning_rate here"),
     "Adam": (lambda v: od.optim.Adam([v], lr=0.1), "Adam: lr is called learning_rate here"),
 }
