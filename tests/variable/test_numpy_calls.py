@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import GradientTape, Variable
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError
+from odyssey.variable import numpy_calls
 
 X = np.random.default_rng(0).normal(size=(3, 4)) + 2.0
 MASK = np.array([True, False, True, True])
@@ -453,3 +454,33 @@ def test_a_list_of_ones_and_zeros_is_a_where_as_in_numpy():
     x = np.arange(12.0).reshape(3, 4)  # whole numbers, whose sums are exact in any order
     got = np.sum(Variable(x), 1, where=[1, 0, 1, 1])
     np.testing.assert_array_equal(got, [5, 17, 29])
+
+
+def test_every_function_of_numpy_that_has_the_name_of_an_op_means_it():
+    apart = {
+        "array",
+        "identity",
+        "put",
+        "put_along_axis",
+    }  # of lists and sizes, or written in place
+    meant = {known for known in numpy_calls.MEANT if "." not in known}
+    for name in {n for n in dir(ops) if n.islower() and n[0] != "_"} - apart:
+        theirs = getattr(np, name, None)
+        if callable(theirs) and not isinstance(theirs, (type, np.ufunc)) and hasattr(ops, name):
+            told = theirs in numpy_calls._WITHOUT_GRADIENT or theirs in numpy_calls._CALLS
+            assert name in meant or told, name
+
+
+def test_the_bessel_function_of_numpy_is_that_of_the_table():
+    v = Variable(X, requires_grad=True)
+    with GradientTape() as tape:
+        y = np.i0(v)
+    np.testing.assert_allclose(y.detach().numpy(), np.i0(X), rtol=1e-14)
+    slope = tape.gradient(y, v, np.ones_like(X))
+    np.testing.assert_array_equal(slope, ops.i1(X))
+
+
+def test_an_inner_ufunc_of_a_function_of_scipy_names_our_function():
+    special = pytest.importorskip("scipy.special")
+    with pytest.raises(DTypeError, match=r"od\.ops\.zeta is what scipy\.special\.zeta is on"):
+        special.zeta(3.0, Variable(X, requires_grad=True))
