@@ -32,6 +32,7 @@ __all__ = [
     "number",
     "sequence",
     "shown",
+    "sort_of",
     "stands_by_name",
     "user_line",
     "whole",
@@ -106,6 +107,11 @@ def sequence(values: list[Any] | tuple[Any, ...], text_of: Callable[[Any], str])
 def article(noun: str) -> str:
     """``noun`` behind its article, as in ``an int``."""
     return f"{'an' if noun[:1] in 'aeiou' or noun == 'ndarray' else 'a'} {noun}"
+
+
+def sort_of(value: Any) -> str:
+    """The type of a value behind its article, as in ``an int``."""
+    return article(type(value).__name__)
 
 
 def flag(who: str, name: str, value: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import sort_of
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.refilled import attributes, extras, field_names, fields_of_tuple, rebuild
 
@@ -178,7 +179,7 @@ def _endless(tree: Any, error: RecursionError | None = None) -> Exception:
         return error  # the stack was nearly full when we were called
     which = "holds itself" if depth is None else f"is deeper than {_DEEPEST} containers"
     return OdysseyError(
-        f"a tree, which is a {type(tree).__name__}, {which}; pass a nest of dicts, lists, tuples "
+        f"a tree, which is {sort_of(tree)}, {which}; pass a nest of dicts, lists, tuples "
         "and dataclasses that ends"
     )
 

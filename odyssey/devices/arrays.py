@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article, shown
+from odyssey.checks import article, shown, sort_of
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import Array
 
@@ -164,7 +164,8 @@ def plain_result(who: str, out: Any) -> Any:
     if (type(out) is np.ndarray or isinstance(out, np.generic)) and out.dtype in NATIVE:
         return out
     if isinstance(out, (tuple, list)):
-        raise DTypeError(f"{who}: the result is a {type(out).__name__}; it must be one array")
+        made = sort_of(out)
+        raise DTypeError(f"{who}: the result is {made}; it must be one array")
     return as_array(who, "the result", out)
 
 
@@ -270,7 +271,7 @@ def _no_numbers(value: Any, dtype: np.dtype[Any]) -> str:
         return f"has the fields {', '.join(dtype.names)}; pass one of them, x[{dtype.names[0]!r}]"
     if type(value) is int:
         return "is an int that no array of numbers holds; pass a float"
-    came = f"is {article(type(value).__name__)} of dtype {dtype}"
+    came = f"is {sort_of(value)} of dtype {dtype}"
     if dtype.kind == "O" and isinstance(value, np.ndarray):
         return f"{came}, which holds Python objects; pass numbers, x.astype(np.float64) for example"
     return f"{came}; pass numbers, arrays of numbers, or Variables"

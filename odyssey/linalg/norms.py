@@ -239,7 +239,7 @@ def norm(
     if len(axes) == 2:
         return _matrix("norm", x, ord, axes, keepdims, tape)
     raise ShapeError(
-        f"norm: {shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, of "
+        f"norm: ord={shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, of "
         "matrices"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import word
+from odyssey.checks import sort_of, word
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.nn.layers import linear
 from odyssey.nn.recurrent import recurrent_states
@@ -72,7 +72,7 @@ def _pair(who: str, state: Any) -> list[Any]:
         return [None, None]
     if not isinstance(state, (tuple, list)) or len(state) != 2:
         raise DTypeError(
-            f"{who}: state is a {type(state).__name__}; pass the pair (h, c), or None for zeros"
+            f"{who}: state is {sort_of(state)}; pass the pair (h, c), or None for zeros"
         )
     return list(state)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article, shown
+from odyssey.checks import shown, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.draws.generator import Generator
@@ -100,7 +100,7 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
 
 
 def _refused(who: str, path: str, leaf: Any) -> str:
-    what = article(type(leaf).__name__)
+    what = sort_of(leaf)
     if isinstance(leaf, ARRAY_LIKE):
         what += f" of dtype {leaf.dtype}"
     raise DTypeError(
@@ -114,7 +114,7 @@ def _refuse_own_state(who: str, path: str, leaf: Any, kind: Any) -> None:
     for name in ("state_dict", "load_state_dict"):
         if getattr(type(leaf), name) is not getattr(kind, name):
             raise DTypeError(
-                f"{who}: {shown_path(path)} is {article(type(leaf).__name__)}, which has a {name} "
+                f"{who}: {shown_path(path)} is {sort_of(leaf)}, which has a {name} "
                 "of its own; save what its state_dict() returns, and give load_state_dict() that"
             )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES
+from odyssey.checks import STUMBLES, sort_of
 from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, comes_first
 from odyssey.devices.ownership import frozen, is_shared
 from odyssey.errors import DTypeError
@@ -255,7 +255,7 @@ def check_tape(row: Row, tape: Any) -> None:
         import inspect
 
         raise DTypeError(
-            f"{row.name}: tape is not a GradientTape but a {type(tape).__name__}; the signature "
+            f"{row.name}: tape is not a GradientTape but {sort_of(tape)}; the signature "
             f"is {call_text(row.name, inspect.signature(row.reference))}, and tape= by name"
         )
 

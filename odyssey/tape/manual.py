@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, shown
+from odyssey.checks import STUMBLES, shown, sort_of
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
 from odyssey.quiet import apart
@@ -127,7 +127,7 @@ def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | No
     if not isinstance(given, Value):
         if not isinstance(given, int) or isinstance(given, bool):
             raise TapeError(
-                f"record: {row.name} got a {type(given).__name__} as an input; make inputs with "
+                f"record: {row.name} got {sort_of(given)} as an input; make inputs with "
                 "tape.variable or tape.constant, and pass them or their ids"
             )
         known = r.known(given)

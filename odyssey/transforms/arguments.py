@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, function, shown
+from odyssey.checks import STUMBLES, function, shown, sort_of
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
@@ -150,13 +150,13 @@ class Watched:
 
     def _checked(self, who: str, path: str, leaf: Any) -> Any:
         """A leaf of an argument as what can be watched."""
-        came = type(leaf).__name__
+        came = sort_of(leaf)
         if not isinstance(leaf, (Variable, Symbol)):
             leaf = as_array(who, path, leaf)
         dtype = leaf.dtype
         if dtype.kind not in "fc":
             raise DTypeError(
-                f"{who}: {path} is a {came} of {dtype}, which has no gradient; pass "
+                f"{who}: {path} is {came} of {dtype}, which has no gradient; pass "
                 "floats, or leave it out of what is differentiated"
             )
         return leaf
@@ -256,7 +256,7 @@ def split_aux(who: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise DTypeError(
             f"{who}: with has_aux=True the function must return a pair (result, aux); "
-            f"it returned a {type(result).__name__}"
+            f"it returned {sort_of(result)}"
         )
     return result
 

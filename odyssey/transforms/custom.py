@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function, stands_by_name
+from odyssey.checks import function, sort_of, stands_by_name
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import is_kept, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
@@ -220,7 +220,7 @@ class _Call:
         if not isinstance(made, tuple) or len(made) != 2:
             raise DTypeError(
                 f"{self.name}: forward must return a pair (out, residuals); "
-                f"it returned a {type(made).__name__}"
+                f"it returned {sort_of(made)}"
             )
         return made
 
@@ -299,7 +299,7 @@ class _Call:
         if not isinstance(given, (tuple, list)):
             raise DTypeError(
                 f"{self.name}: backward must return a tuple of gradients, one for each argument; "
-                f"it returned a {type(given).__name__}"
+                f"it returned {sort_of(given)}"
             )
         if len(given) != len(self.args):
             raise ShapeError(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function, shown, whole
+from odyssey.checks import flag, function, shown, sort_of, whole
 from odyssey.devices.arrays import ARRAY_LIKE, refuse
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.trace import Trace
@@ -170,7 +170,7 @@ def _length(xs: Any, length: Any) -> int:
         refuse("scan", path, leaf)
         if not isinstance(leaf, (Value, Symbol, *ARRAY_LIKE)):
             raise DTypeError(
-                f"scan: {path} is a {type(leaf).__name__}; pass an array whose first axis goes "
+                f"scan: {path} is {sort_of(leaf)}; pass an array whose first axis goes "
                 "along the steps, as np.array(xs) makes one of a list"
             )
         if not leaf.shape:

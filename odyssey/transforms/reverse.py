@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function
+from odyssey.checks import flag, function, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
@@ -131,7 +131,7 @@ def _check_scalar(who: str, out: Any) -> None:
         return
     if not isinstance(out, (Variable, Symbol, *ARRAY_LIKE)):
         raise DTypeError(
-            f"{who}: the function must return one number; it returned a {type(out).__name__}; "
+            f"{who}: the function must return one number; it returned {sort_of(out)}; "
             "has_aux=True hands a second result through"
         )
     if int(np.prod(out.shape)) != 1:

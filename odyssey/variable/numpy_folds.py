@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import STUMBLES, article, shown
+from odyssey.checks import STUMBLES, shown, sort_of
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
@@ -140,7 +140,7 @@ def _no_number(who: str, initial: Any) -> ShapeError:
 def _mask_of(who: str, mask: Any, x: Any) -> Any:
     """What ``where=`` says of each element; of arrays only truths, as NumPy asks."""
     if isinstance(mask, (Value, Symbol, *ARRAYS)) and mask.dtype.kind != "b":
-        came = f"{who}: where= is {article(type(mask).__name__)} of {mask.dtype}"
+        came = f"{who}: where= is {sort_of(mask)} of {mask.dtype}"
         raise DTypeError(f"{came}; pass truths, where=mask != 0 for example")
     mask = mask if isinstance(mask, (Value, Symbol)) else as_array(who, "where", mask)
     given = shape.shape_of(mask)

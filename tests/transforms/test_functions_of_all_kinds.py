@@ -168,9 +168,13 @@ REFUSED = {
     "integer leaf": (
         lambda: od.grad(square)({"w": [np.ones(2), np.arange(3)]}),
         DTypeError,
-        r"grad: argument 0\['w'\]\[1\] is a ndarray of int64",
+        r"grad: argument 0\['w'\]\[1\] is an ndarray of int64",
     ),
-    "python integer": (lambda: od.grad(lambda x: x)(3), DTypeError, "argument 0 is a int of int64"),
+    "python integer": (
+        lambda: od.grad(lambda x: x)(3),
+        DTypeError,
+        "argument 0 is an int of int64",
+    ),
     "text leaf": (
         lambda: od.vjp(lambda a, b: a, 1.0, {"n": "x"}),
         DTypeError,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from odyssey.checks import sort_of
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.calls.writing import Written
 from odyssey.compiler.code.tables import ARRAY, HELD, NUMBER, VARIABLE, VARIABLE_OF_NUMBER
@@ -198,7 +199,7 @@ def _itself(leaf: Any) -> Leaf:
 def _constant(leaf: Any, output: Any) -> Leaf:
     plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
     if not plain or type(output) is not type(leaf):
-        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
+        raise UnsuitedError(f"it returns {sort_of(leaf)}")
     return _itself(output)  # the first run may have been given other numbers
 
 
@@ -239,7 +240,7 @@ def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
     if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
         return Leaf(lambda outs: float(outs[at]), None, at)
     if type(leaf) is not Variable:
-        raise UnsuitedError(f"it returns a {type(leaf).__name__}")
+        raise UnsuitedError(f"it returns {sort_of(leaf)}")
     # What was seen may have been of another size.
     where, info = leaf._recording, leaf._info
     spec = symbol._spec if isinstance(symbol, Value) else leaf._spec

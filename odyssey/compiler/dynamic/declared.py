@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import article, shown
+from odyssey.checks import shown, sort_of
 from odyssey.compiler.numbers.dims import Dim
 from odyssey.compiler.watching.arguments import is_input, key_of
 from odyssey.errors import DTypeError, SettingError, ShapeError
@@ -150,7 +150,7 @@ class Declared:
 def _items(declared: Any) -> Sequence[tuple[Any, Any]]:
     if not isinstance(declared, Mapping):
         raise DTypeError(
-            f"compile: dynamic={shown(declared)} is {article(type(declared).__name__)}; "
+            f"compile: dynamic={shown(declared)} is {sort_of(declared)}; "
             "pass a dict, as {'x': {0: Dim('batch')}}"
         )
     return list(declared.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from odyssey.checks import article
+from odyssey.checks import sort_of
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.functions import meet_within
 from odyssey.compiler.watching.memory import (
@@ -60,7 +60,7 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
         for name in names:
             walk.follow(w.attribute(f"{path}.{name}", thing, name))
     elif not isinstance(thing, (Spec, Mark, BaseException)):
-        kind = article(type(thing).__name__)
+        kind = sort_of(thing)
         raise Unwatchable(f"it reaches {path}, {kind}, which cannot be watched")
     if of_users(type(thing)):
         walk.take_object(thing, path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article
+from odyssey.checks import article, sort_of
 from odyssey.compiler.watching.known import KNOWN, made_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.locks import lock
@@ -133,7 +133,7 @@ def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | No
         if isinstance(thing, GradientTape):
             return "it reaches a tape from before"
         if hasattr(type(thing), "__next__"):
-            return f"it reaches {article(type(thing).__name__)}, which goes on with each call"
+            return f"it reaches {sort_of(thing)}, which goes on with each call"
         if not anyway and not _can_be_put_back(thing, unwatched is None):
             why = "" if unwatched is None else f"{unwatched}, so all counts that is there; "
             return f"{why}it reaches {_called(thing)}, of which nobody knows what a run does to it"
@@ -144,7 +144,7 @@ def _obstacle(found: list[Any], anyway: bool, unwatched: str | None) -> str | No
 
 def _called(thing: Any) -> str:
     own = thing.__name__ if isinstance(thing, FunctionType) else None
-    return own or article(type(thing).__name__)
+    return own or sort_of(thing)
 
 
 def _bases(array: Any) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import article
+from odyssey.checks import sort_of
 from odyssey.compiler.watching import watches as w
 from odyssey.compiler.watching.arrays import elements_at, layout_at
 from odyssey.compiler.watching.effects import effect_of
@@ -124,7 +124,7 @@ class Walk:
             return kept
         self._seen[id(kept)] = kept
         if type(kept) not in (np.ndarray, np.memmap):
-            kind = article(type(kept).__name__)
+            kind = sort_of(kept)
             raise Unwatchable(f"it reaches {watch.name}, {kind}, which is more than an array")
         if kept.dtype.hasobject:
             raise Unwatchable(f"it reaches {watch.name}, an array of Python objects")

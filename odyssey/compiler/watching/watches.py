@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from odyssey.checks import shown
+from odyssey.checks import shown, sort_of
 from odyssey.compiler.watching import memory
 from odyssey.compiler.watching.memory import MISSING, Seen
 from odyssey.transforms.replay import slot_value
@@ -127,7 +127,7 @@ def _told(thing: Any) -> str:
     try:
         return shown(thing)
     except Exception:  # an object that does not let itself be written
-        return f"a {type(thing).__name__}"
+        return f"{sort_of(thing)}"
 
 
 # ------------------------------------------------------------------ what is the same
