@@ -239,8 +239,8 @@ def norm(
     if len(axes) == 2:
         return _matrix("norm", x, ord, axes, keepdims, tape)
     raise ShapeError(
-        f"norm: ord={shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, of "
-        "matrices"
+        f"norm: ord={shown(ord)} over {len(axes)} axes; pass axis= with one, of vectors, or two, "
+        "of matrices"
     )
 
 

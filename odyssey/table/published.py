@@ -24,7 +24,7 @@ from odyssey.table import index
 from odyssey.table.borrowed import borrowed
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.signature import call_text
+from odyssey.table.signature import call_text, parameters_of
 from odyssey.table.twins import FAMILIES, bare, forget
 from odyssey.vocabulary import keyword_hint
 
@@ -220,13 +220,18 @@ def composite(
     """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        flags = [n for n, d in (function.__kwdefaults__ or {}).items() if isinstance(d, bool)]
+        known = [(k, p) for k, p in enumerate(parameters_of(function)) if type(p.default) is bool]
+        flags = [p.name for _, p in known]
+        places = [(k, p.name) for k, p in known if p.kind != "named"]
 
         @wraps(function)
         def made(*args: Any, **named: Any) -> Any:
             for name in flags:
                 if name in named:
                     named[name] = flag(function.__name__, name, named[name])
+            for k, name in places:
+                if k < len(args):
+                    args = (*args[:k], flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
                 return function(*args, **named)
             except _OF_OPERANDS as error:

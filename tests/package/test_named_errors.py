@@ -184,6 +184,30 @@ def test_an_unknown_word_is_refused_with_those_that_are_known(call, value):
         call(value)
 
 
+def options_of_composites_that_are_on_or_off():
+    for function in COMPOSITES.values():
+        for name, parameter in inspect.signature(function).parameters.items():
+            if isinstance(parameter.default, bool):
+                by_name = parameter.kind is parameter.KEYWORD_ONLY
+                yield pytest.param(function, name, by_name, id=f"{function.__name__}-{name}")
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "by_name"), [*options_of_composites_that_are_on_or_off()]
+)
+def test_what_is_on_or_off_is_a_flag_however_it_comes(function, name, by_name):
+    operands = function.samples[0].arrays(np.random.default_rng(0))
+    told = f"^{function.__name__}: {name}='no' is not a flag"
+    with pytest.raises(DTypeError, match=told):
+        function(*operands, **function.samples[0].options | {name: "no"})
+    if not by_name:
+        order = list(inspect.signature(function).parameters)
+        defaults = [p.default for p in inspect.signature(function).parameters.values()]
+        given = [*operands, *defaults[len(operands) : order.index(name)], "no"]
+        with pytest.raises(DTypeError, match=told):
+            function(*given)
+
+
 def options_that_are_words():
     """Functions with an option whose default is a word, a sample that gives it, and its name."""
     functions = [row.call for row in OPS.values()]
