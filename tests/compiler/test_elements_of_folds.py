@@ -6,6 +6,9 @@ import pytest
 import odyssey as od
 from odyssey import ops
 
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
+
 # LLVM takes short loops apart, of which it sees all elements at a time, and not long ones.
 COUNTS = pytest.mark.parametrize("count", [2, 3, 4, 7, 16, 33, 100, 1000])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])

@@ -11,6 +11,9 @@ from odyssey.compiler.calls import kernels
 from odyssey.table import choosing
 from support.executables import run
 
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
+
 RNG = np.random.default_rng(0)
 
 

@@ -8,6 +8,9 @@ from odyssey import ops
 from odyssey.compiler.code.entry import RAN
 from support.executables import run
 
+# Ordinary runs take one case in three, and soaks the others.
+pytestmark = pytest.mark.share(3)
+
 RNG = np.random.default_rng(0)
 
 # The shape of x, and a function of it and of the window's size.

@@ -6,6 +6,9 @@ import pytest
 import odyssey as od
 from odyssey import ops
 
+# Ordinary runs take one case in fourteen, and soaks the others.
+pytestmark = pytest.mark.share(14)
+
 pytest.importorskip("llvmlite", reason="llvmlite, which compiles, is missing")
 
 
