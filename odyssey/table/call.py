@@ -82,9 +82,9 @@ def general(
         known = isinstance(operand, Value)
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
-    id = recording.new_id()
     pair = leaving_residual(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
+    id = recording.new_id()  # after the run, since functions of users may record as well
     if row.several is not None:
         return record_several(
             row, kind, recording, id, inputs, specs, values, options, data, residual

@@ -355,7 +355,8 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     plain = own and not (row.options or row.optional or row.foreign)
     plain = plain and row.with_residual is None and all(row.vjp.values()) and not row.cotangents
     make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
-    make = make or (caller if row.cotangents else fast_calls.with_options)
+    # Functions of others may record themselves: only the general path draws an id behind them.
+    make = make or (caller if row.cotangents or row.foreign else fast_calls.with_options)
     call: Any = make(row, general)
     return dressed(call, row)
 

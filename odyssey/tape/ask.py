@@ -147,7 +147,7 @@ def gradient(
     keep = tape.persistent or create_graph
     # Whether no node produced any of them, as those that a function was given: they are then among
     # what is left of a sweep, which need not look for them.
-    first = r.nodes[0][1] if r.nodes and not r.manual else 0
+    first = r.nodes[0][1] if type(sources) is Known and r.nodes and not r.manual else 0
     given = not hooks and max(asked, default=-1) < first
     start = 0 if given else first_after(r, asked)
     wanted, lost = _wanted(tape, ids, asked, seeds, unused, start)

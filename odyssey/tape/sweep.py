@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count as counting
 from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from odyssey.errors import NotDifferentiableError
@@ -210,7 +211,15 @@ def first_after(recording: Recording, ids: Iterable[int | None]) -> int:
         if id is None or id in recording.leaves:
             return 0
         made.append(id)
-    return bisect_left(nodes, min(made), key=lambda node: node[1]) if made else len(nodes)
+    if not made:
+        return len(nodes)
+    least, start = min(made), len(nodes)
+    while True:
+        start = bisect_left(nodes, least, hi=start, key=itemgetter(1))
+        # What a handler of signals recorded while an op ran stands before it, with larger ids.
+        if start < 2 or nodes[start - 1][1] > nodes[start - 2][1]:
+            return start
+        start -= 1
 
 
 def dependents(nodes: Iterable[RawNode], sources: Iterable[int]) -> set[int]:

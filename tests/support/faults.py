@@ -63,6 +63,40 @@ def interrupt(n, event="line", within=PACKAGE):
             assert lines[0] in ("if True in alone:", "_TRIALS.release()"), (fired, lines)
 
 
+@contextmanager
+def between(n, act, event="line", within=PACKAGE):
+    """Call ``act`` at the ``n``-th line or opcode of the package that a block runs.
+
+    As the handler of a signal and a finalizer are called there. The block sees where that was.
+    """
+    places, fired = itertools.count(1), []
+
+    def here(frame, what, arg):
+        if what == event and not fired and next(places) == n:
+            fired.append((frame.f_code.co_qualname, frame.f_lineno))
+            sys.settrace(before)
+            act()
+        return here
+
+    def enter(frame, what, arg):
+        if fired or not frame.f_code.co_filename.startswith(within):
+            return None
+        if event == "opcode":
+            frame.f_trace = here
+            frame.f_trace_opcodes = True
+        return here
+
+    before = sys.gettrace()
+    if event == "opcode":
+        sys._getframe().f_trace_opcodes = True
+    sys.settrace(enter)
+    try:
+        yield fired
+    finally:
+        sys.settrace(before)
+        act = None  # ``here`` refers to itself, and would keep it until the collector comes
+
+
 def in_its_thread(test):
     """Run a test in a thread of its own.
 

@@ -409,3 +409,29 @@ def test_a_gradient_shares_memory_with_nothing_whatever_a_rule_returns(returned,
     special = {"its cotangent": cotangent, "an array of its own": OWN}
     wanted = next((w for name, w in special.items() if returned is RETURNS[name]), X)
     np.testing.assert_array_equal(tape.gradient(out, x, cotangent), wanted)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
+def test_a_function_that_records_itself_is_found_by_sweeps_behind_what_it_recorded(first):
+    v, kept = Variable(np.array([1.0, -2.0, 0.5]), requires_grad=True), []
+
+    @od.op(
+        vjp={"x": lambda g, x: ops.multiply(g, ops.multiply(2.0, x))}, infer=lambda x_spec: x_spec
+    )
+    def square_that_records(x, /):
+        for _ in range(6):
+            middle = v * 1.5
+            square = middle * middle
+            kept.append((middle, square, square.sum()))
+        return x * x
+
+    w = Variable(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    with GradientTape(persistent=True) as tape:
+        y = square_that_records(w if first else w * 1.0)
+        loss = (y * y).sum()
+    asked = [(loss, y, 2 * y.numpy())]
+    asked += [(total, square, np.ones(3)) for _, square, total in kept]
+    asked += [(total, middle, 2 * middle.numpy()) for middle, _, total in kept]
+    for output, source, slope in asked:
+        np.testing.assert_array_equal(tape.gradient(output, source), slope)
+        np.testing.assert_array_equal(tape.gradient(output, source, unused="zero"), slope)
