@@ -140,7 +140,7 @@ def _parts(thing: Any, enter: Callable[[Any], bool]) -> list[Any]:
     made = getattr(kind, "_made_again", ())
     held = [slot_value(s, thing) for s in slots_of(kind) if s.__name__ not in made]
     named = getattr(thing, "__dict__", {})
-    held += [value for name, value in named.items() if name not in made]
+    held += [value for name, value in list(named.items()) if name not in made]
     return [*_members(thing), *held, kind]
 
 

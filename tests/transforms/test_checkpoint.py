@@ -9,6 +9,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
+from support.faults import between
 
 
 def leaf(value):
@@ -363,3 +364,24 @@ def test_nothing_is_left_behind_with_the_collector_off():
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+def test_an_object_that_gets_attributes_while_a_function_is_looked_through_stops_nothing():
+    class Shared:
+        pass
+
+    shared, counts = Shared(), iter(range(10**6))
+    shared.factor = 2.0
+
+    def act():
+        setattr(shared, f"another{next(counts)}", 1.0)
+
+    layer = od.checkpoint(lambda x: x * shared.factor)
+    for n in range(1, 500):
+        w = leaf(3.0)
+        with GradientTape() as tape, between(n, act) as fired:
+            y = layer(w)
+        if not fired:
+            break
+        assert tape.gradient(y, w) == 2.0
+    assert n > 50
