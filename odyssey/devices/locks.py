@@ -49,11 +49,14 @@ def lock(array: Array, held: dict[int, Any], holder: Any = None) -> None:
         held: Gets what stands for the lock, by the array's id.
         holder: Whose ``held`` that is, for messages.
     """
+    was = array.flags.writeable
     # Not by way of a variable, which the traceback of an interrupt would keep alive.
     held[id(array)] = _find(array)
     _set_writable(array, False)
     if holder is not None:
-        held[id(array)].holders.append(ref(holder))
+        getattr(held.get(id(array)), "holders", []).append(ref(holder))
+    if was and id(array) not in held and not is_locked(array):  # a handler of signals let it go
+        _set_writable(array, True)
 
 
 def holders(array: Array) -> list[Any]:

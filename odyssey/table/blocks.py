@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ContextDecorator
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -27,7 +28,7 @@ class Door:
     def __get__(self, scope: Any, kind: Any = None) -> Callable[..., None]:
         if scope is None:
             return self
-        leave: Callable[..., None] = scope._leave
+        leave: Callable[..., None] = partial(scope._leave)  # equal to itself alone
         scope._door = ref(leave, scope._abandon)
         return leave
 

@@ -42,6 +42,7 @@ from odyssey.tape.question import (
     take_up,
     unreached,
 )
+from odyssey.tape.recording import Recording
 from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import (
     SPARE,
@@ -101,7 +102,7 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
     hooks = Hooks(tape) if tape._hooks else None
     reached: dict[int, Any] = {}
     visit = None if hooks is None else hooks.called
-    rest = _pull(tape, since, seeds, graph, keep, visit, reached)
+    rest = _pull(tape, r, since, seeds, graph, keep, visit, reached)
     # What the rules of this package return is fresh and fits; others may return anything.
     strange = bool(hooks or r.barrier or r.manual)
     here = store()
@@ -116,7 +117,7 @@ def backward(tape: Span, output: Any, grad: Any, retain: bool) -> Gradients:
             tape._hooks = hooks.left()
         tape._undelivered = False
     else:
-        gradients = deliver(tape, rest, reached, strange, keep, hooks)
+        gradients = deliver(tape, r, rest, reached, strange, keep, hooks)
     if not keep:
         tape._consume()
     return gradients
@@ -162,7 +163,7 @@ def gradient(
     found: dict[int | None, Any] = {}
     visit = None if only_leaves else partial(_find, hooks, asked, found)
     rest = dict(seeds) if wanted is None else {i: g for i, g in seeds.items() if i in wanted}
-    rest = _pull(tape, since, rest, graph, keep, visit, None, wanted, start)
+    rest = _pull(tape, r, since, rest, graph, keep, visit, None, wanted, start)
     if only_leaves:
         found = rest  # type: ignore[assignment]
     else:
@@ -271,6 +272,7 @@ def _seen(tape: Span, nodes: Iterator[RawNode]) -> Iterator[RawNode]:
 
 def _pull(
     tape: Span,
+    r: Recording,
     since: int,
     seeds: dict[int, Any],
     graph: bool,
@@ -287,6 +289,7 @@ def _pull(
 
     Args:
         tape: Whose nodes to sweep over.
+        r: The recording that was asked about; another is the tape's where it was cleared since.
         since: The ticket that was drawn before leaves were verified.
         seeds: The cotangents to begin with, by id; used up.
         graph: Whether to record the sweep.
@@ -299,7 +302,6 @@ def _pull(
     Returns:
         The cotangents of what no node produced.
     """
-    r = recording_of(tape)
     here = store()
     if here is not MEMORY:
         here.check_inside(r)
@@ -310,6 +312,8 @@ def _pull(
         nodes = list(_seen(tape, iter(r.nodes[start:][::-1])))
         with tape._recording_again():
             pull(recorded(nodes, r), rest, reached, 0, wanted, visit, audit, nodes)
+        if id(tape) not in r.open:
+            raise swept_elsewhere()
         r.verify_after(not ours)
         return rest
     # Nodes are freed on the way where nobody else has them.

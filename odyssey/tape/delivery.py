@@ -27,7 +27,7 @@ from odyssey.tape.gradients import Gradients
 from odyssey.tape.hooks import Hooks, called
 from odyssey.tape.liveness import measured, references
 from odyssey.tape.recording import Recording
-from odyssey.tape.span import Span, recording_of
+from odyssey.tape.span import Span
 from odyssey.tape.sweep import flip
 from odyssey.variable import Variable, lent, settled
 
@@ -172,6 +172,7 @@ def flip_recorded(g: Any) -> Any:
 
 def deliver(
     tape: Span,
+    r: Recording,
     rest: dict[int, Any],
     reached: dict[int, Any],
     strange: bool,
@@ -181,14 +182,14 @@ def deliver(
     """Add to the leaves' gradients, and make the mapping that ``backward`` returns.
 
     Args:
-        tape: For the leaves and watched values of its recording.
+        tape: What was swept.
+        r: Its recording, which has the leaves and watched values.
         rest: Cotangents, those of the leaves among them.
         reached: Cotangents of results.
         strange: Whether a rule from outside may keep or share what it returned.
         keep: Whether the tape may be swept again.
         hooks: Those that the sweep called, None where there were none.
     """
-    r = recording_of(tape)
     parts: dict[Any, Any] = {}
     gradients = Gradients(reached, parts)
     if r.watched:

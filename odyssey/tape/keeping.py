@@ -103,7 +103,7 @@ class Keeping:
 
     def verify_borrowed(self) -> None:
         """Raise if an array that a node needs was written to since."""
-        for array, look, before in self.borrowed.values():
+        for array, look, before in tuple(self.borrowed.values()):
             if look(array) != before:
                 self._refuse_overwritten(array)
 

@@ -91,7 +91,8 @@ class Recording(Nodes):
 
     def tapes(self) -> list[Any]:
         """The living tapes that share this recording."""
-        return [tape for ref in self.open.values() if (tape := ref()) is not None]
+        # A copy, since the collector may drop one of them meanwhile.
+        return [tape for ref in tuple(self.open.values()) if (tape := ref()) is not None]
 
     def __repr__(self) -> str:
         state = self.dead or ("recording" if self.on else "not recording")

@@ -152,7 +152,10 @@ class Span(Left):
         _, recording, was_enabled, outer, inner = block
         if scopes() is inner:  # leave_block, spelled out
             set_scopes(outer)
-            recording.entered.remove(block)
+            try:  # noqa: SIM105 (suppress takes as long as the rest)
+                recording.entered.remove(block)
+            except ValueError:  # the tape was cleared meanwhile, see below
+                pass
         else:
             leave_block(block)
         if self._enabled and not was_enabled:
@@ -165,7 +168,9 @@ class Span(Left):
                 self._enabled = False
         if kind is not None:
             self.clear()
-        self._blocks.pop()
+        left = self._blocks.pop()
+        if left is not block:  # the tape was cleared meanwhile, which moved it
+            leave_block(left)
 
     def _join(self, outer: Recording) -> None:
         """Share the recording of the enclosing tape; nodes recorded before elsewhere stay apart."""
@@ -365,10 +370,10 @@ class RecordingAgain(Block):
         self._tape = tape
 
     def _begin(self, entry: list[Any]) -> None:
-        tape = self._tape
-        block = (None, tape._recording, tape._enabled, scopes(), within(tape._recording))
+        tape, recording = self._tape, self._tape._recording
+        block = (None, recording, tape._enabled, scopes(), within(recording))
         entry[1] = block
-        tape._recording.entered.append(block)
+        recording.entered.append(block)
         for ref in tape._around:
             if (around := ref()) is not None:
                 around._derived = True
