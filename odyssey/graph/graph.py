@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.devices.ownership import frozen
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
@@ -180,12 +181,11 @@ class Graph(_Sealable):
 
     def seal(self) -> None:
         """Likewise: lists become tuples."""
+        self.constants = {id: frozen(array) for id, array in self.constants.items()}
         for name in Graph.__slots__:
             value = getattr(self, name)
             kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}
             setattr(self, name, kinds.get(type(value), lambda same: same)(value))
-        for array in self.constants.values():
-            array.flags.writeable = False
         inside: list[_Sealable] = [*chain.from_iterable(map(_parts, self.instructions))]
         for one in (*inside, *self.states):
             one.seal()
