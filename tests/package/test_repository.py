@@ -105,6 +105,22 @@ def test_no_room_has_more_than_a_fifth_of_the_lines_and_no_file_more_than_400():
     assert max(lines.values()) <= 400, [path.name for path in lines if lines[path] > 400]
 
 
+def test_benchmarks_are_listed_and_run_by_name():
+    def run(*arguments):
+        command = [sys.executable, "-m", "benchmarks", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    listed = [line.split()[0] for line in run().stdout.splitlines()]
+    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert {"kernels", "run"} <= set(listed)
+    assert [name for name in listed if f"{name}.py" not in text] == []
+    helped = run("kernels", "--help")
+    assert (helped.returncode, "--rounds" in helped.stdout) == (0, True)
+    unknown = run("kernel")
+    assert unknown.returncode == 1
+    assert "no benchmark is called 'kernel'; there are both_ways" in unknown.stderr
+
+
 def test_importing_the_package_does_not_import_numba():
     program = "import sys, odyssey; sys.exit('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
