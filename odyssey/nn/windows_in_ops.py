@@ -24,7 +24,8 @@ __all__ = ["averages_in_ops", "in_windows", "spread_in_ops"]
 
 def in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
     """The elements of each window along axis -2; their numbers, and where there are any."""
-    head, sizes = _split(x.shape, plan)
+    dims = len(plan.out)
+    head, sizes = x.shape[: len(x.shape) - dims], x.shape[len(x.shape) - dims :]
     numbers = np.arange(math.prod(sizes)).reshape(sizes)
     places = np.zeros((len(plan.keys), *plan.out), np.intp)
     known = np.zeros(places.shape, bool)
@@ -33,17 +34,6 @@ def in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
         known[k][windows] = True
     places, known = places.reshape(len(places), -1), known.reshape(len(places), -1)
     return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
-
-
-def _split(shape: Shape, plan: Plan) -> tuple[Shape, Shape]:
-    """The axes of images, and those within one."""
-    dims = len(plan.out)
-    return shape[: len(shape) - dims], shape[len(shape) - dims :]
-
-
-def _side_by_side(plan: Plan, head: Shape) -> tuple[Shape, tuple[int, ...]]:
-    """The shape of images in windows that cover them, with two axes for each; those of places."""
-    return (math.prod(head), *plan.wide[1:]), tuple(range(2, len(plan.wide), 2))
 
 
 def _along(step: Step) -> tuple[Array, Array]:
@@ -63,11 +53,10 @@ def _along(step: Step) -> tuple[Array, Array]:
 
 
 def _sums(x: Any, plan: Plan) -> Any:
-    """The sum of each window: along one axis after another, where they do not cover the images."""
-    if plan.wide:
-        head, _ = _split(x.shape, plan)
-        wide, axes = _side_by_side(plan, head)
-        return reshape(sum(reshape(x, wide), axes), (*head, *plan.out))
+    """The sum of each window: along one axis after another.
+
+    Whether windows cover the images or not, so that graphs of all sizes are alike.
+    """
     for step in plan.steps:
         places, known = _along(step)
         axis = len(x.shape) + step.axis
@@ -76,12 +65,8 @@ def _sums(x: Any, plan: Plan) -> Any:
     return x
 
 
-def _added_back(share: Any, plan: Plan, shape: Shape) -> Any:
-    """For each element of images of ``shape`` the sum of the shares of the windows that have it."""
-    if plan.wide:
-        wide, axes = _side_by_side(plan, _split(shape, plan)[0])
-        narrow = reshape(share, (wide[0], *plan.narrow[1:]))
-        return reshape(spread(narrow, Spec(wide, share.dtype), axes, True), shape)
+def _added_back(share: Any, plan: Plan) -> Any:
+    """For each element of the images the sum of the shares of the windows that have it."""
     for step in reversed(plan.steps):
         places, known = _along(step)
         axis = len(share.shape) + step.axis
@@ -107,7 +92,7 @@ def averages_in_ops(
     total: Any = None
     shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
     dtype = MEAN(np.dtype(x.dtype))
-    if plan.wide or len(plan.keys) > FEW:
+    if len(plan.keys) > FEW:
         total = _sums(div(x, 1), plan)
     else:
         for windows, elements in plan.keys:
@@ -130,8 +115,8 @@ def spread_in_ops(
     dtype = MEAN(np.dtype(g.dtype))
     counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
     share, total = div(g, counts), None
-    if plan.wide or len(plan.keys) > FEW:
-        return _added_back(share, plan, spec.shape)
+    if len(plan.keys) > FEW:
+        return _added_back(share, plan)
     for windows, elements in plan.keys:
         part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
         total = part if total is None else add(total, part)

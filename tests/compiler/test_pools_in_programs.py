@@ -38,7 +38,7 @@ def test_a_larger_window_takes_no_more_kernels_and_gives_what_the_op_gives(call)
     shape, pooled = CALLS[call]
     x = RNG.uniform(0.5, 1.5, shape)
     kernels = []
-    for n in (20, 12):
+    for n in (30, 20):
         weight = RNG.normal(size=pooled(x, n).shape)
 
         def both(x, weight, n=n):
@@ -51,3 +51,16 @@ def test_a_larger_window_takes_no_more_kernels_and_gives_what_the_op_gives(call)
         np.testing.assert_allclose(gradient, wanted, rtol=1e-12, atol=1e-15)
         kernels.append(len(made.plan.fused.kernels))
     assert kernels[0] == kernels[1] < 12
+
+
+@pytest.mark.parametrize("window", [2, 6])
+def test_windows_have_one_program_for_all_sizes_whether_they_cover_the_image_or_not(window):
+    def both(x):
+        return od.value_and_grad(lambda x: (ops.avg_pool2d(x, window=window) ** 2).sum())(x)
+
+    compiled = od.compile(both, dynamic={"x": {2: od.Dim("height", 1, 4096)}})
+    for height in (18, 24, 25, 36, 61) * 2:
+        x = RNG.normal(size=(2, 3, height, 12))
+        for got, wanted in zip(compiled(x), both(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    assert compiled.statistics().programs == 1
