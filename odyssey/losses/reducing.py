@@ -98,13 +98,13 @@ def _weighted(who: str, losses: Any, weights: Any) -> Any:
     try:
         return ops.multiply(losses, weights)
     except ShapeError:
-        came = np.shape(plain(weights))
-        raise ShapeError(
-            f"{who}: weights {came} for losses {losses.shape}, with which they must broadcast; "
-            "for weights of classes pass weights[targets]"
-        ) from None
+        pass  # told below, behind the clause
     except DTypeError as error:
         raise DTypeError(f"{who}: weights: {error}") from None
+    raise ShapeError(
+        f"{who}: weights {np.shape(plain(weights))} for losses {losses.shape}, with which they "
+        "must broadcast; for weights of classes pass weights[targets]"
+    )
 
 
 def counted(targets: Any, ignore_index: int | None, like: Any) -> Any:

@@ -45,7 +45,10 @@ def test_an_op_gives_what_numpys_function_gives_of_arrays_and_variables(call):
     for made in (arrays, [Variable(x) for x in arrays]):
         found = by_ops(call, *made)
         assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-12)
+        # Single precision, where it is asked for, is summed in another order.
+        single = wanted.dtype == np.float32
+        rtol = 4 * np.finfo(np.float32).eps if single else 1e-12
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=rtol)
 
 
 @pytest.mark.parametrize("call", SMOOTH.values(), ids=list(SMOOTH))
