@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "flatten",
     "leaf_type",
     "leaves",
+    "like",
     "map_tree",
     "paths",
     "same_tree",
@@ -253,6 +255,32 @@ def _build(node: Any, supply: Iterator[Any], left: int) -> Any:
 def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """Return the leaves of ``tree`` and a function that puts new leaves in their places."""
     return leaves(tree), lambda values: unflatten(tree, values)
+
+
+def like(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The same, for as many values as there are leaves, whatever becomes of ``tree`` meanwhile.
+
+    >>> leaves, again = like({"w": 1, "b": 2})
+    >>> again([10, 20])
+    {'w': 10, 'b': 20}
+    """
+    kind = type(tree)
+    # The commonest containers, spelled out: a third of the time.
+    if kind is dict and _LEAVES.issuperset(map(type, tree.values())):
+        return list(tree.values()), partial(_named, tuple(tree))
+    if kind in _LEAVES:
+        return [tree], _only
+    found = leaves(tree)
+    return found, partial(unflatten, unflatten(tree, found))
+
+
+def _named(names: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(names, values, strict=True))
+
+
+def _only(values: list[Any]) -> Any:
+    (value,) = values
+    return value
 
 
 # ------------------------------------------------------------------ two trees

@@ -67,16 +67,24 @@ _ERROR = "error"
 
 
 class Known:
-    """Sources of ``gradient`` by their ids and specs, whose gradients it answers in a list.
+    """Sources of ``gradient`` and ``jvp`` by ids, specs and values, for answers in lists.
 
-    For transforms, which made the sources, and so know that the ids are still those.
+    For transforms, which made the sources: whatever is written to a Variable that they gave away,
+    these stay what was passed in.
     """
 
-    __slots__ = ("ids", "specs")
+    __slots__ = ("arrays", "ids", "specs")
 
-    def __init__(self, ids: list[int | None], specs: list[Spec]) -> None:
-        self.ids = ids
-        self.specs = specs
+    def __init__(self) -> None:
+        self.ids: list[int | None] = []
+        self.specs: list[Spec] = []
+        self.arrays: list[Any] = []
+
+    def only(self, k: int) -> Known:
+        """Source number ``k`` alone."""
+        one = Known()
+        one.ids, one.specs, one.arrays = [self.ids[k]], [self.specs[k]], [self.arrays[k]]
+        return one
 
 
 # ------------------------------------------------------------------ the three questions
@@ -225,10 +233,13 @@ def jvp(tape: Span, output: Any, sources: Any, tangents: Any, unused: str) -> An
     outputs, rebuild = flatten(output)
     out_ids = [output_of(tape, value, unused) for value in outputs]
     out_specs = [spec_of_either(tape, "jvp", value) for value in outputs]
-    flat = leaves(sources)
-    given = same_tree("jvp", "tangents", sources, tangents)
+    if type(sources) is Known:
+        ids, specs, given = sources.ids, sources.specs, tangents
+    else:
+        ids, specs = sources_of(tape, "jvp", leaves(sources), unused)
+        given = same_tree("jvp", "tangents", sources, tangents)
     moving: dict[int, Any] = {}
-    for i, spec, t in zip(*sources_of(tape, "jvp", flat, unused), given, strict=True):
+    for i, spec, t in zip(ids, specs, given, strict=True):
         t = checked("jvp", "tangent", spec, t, graph)
         if i is not None:
             moving[i] = add(moving[i], t) if i in moving else t

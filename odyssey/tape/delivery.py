@@ -23,7 +23,7 @@ from odyssey.table.value import (
     is_trainable,
     place_of,
 )
-from odyssey.tape.gradients import Gradients
+from odyssey.tape.gradients import Gradients, asked_of
 from odyssey.tape.hooks import Hooks, called
 from odyssey.tape.liveness import measured, references
 from odyssey.tape.recording import Recording
@@ -263,5 +263,6 @@ def deliver_in(
 def _show_watched(r: Recording, reached: dict[int, Any], gradients: Gradients) -> None:
     for i, ref in r.watched.items():
         watched = ref()
-        if watched is not None and i in reached:
+        # A Variable that was written to since is another value, unless ``watch`` made it.
+        if watched is not None and i in reached and asked_of(watched) == i:
             gradients._watched = (*gradients._watched, watched)

@@ -24,6 +24,7 @@ from odyssey.table.value import (
     make_value,
 )
 from odyssey.tape import ask, manual, report
+from odyssey.tape.ask import Known
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.hooks import registered
 from odyssey.tape.question import source_of
@@ -153,39 +154,35 @@ class GradientTape(Span, metaclass=_Listed):
         self._recording.watched[watched._id] = weakref.ref(watched)
         return watched
 
-    def _begin_with(self, arrays: list[Array]) -> tuple[list[Variable], list[Variable]]:
+    def _begin_with(self, arrays: list[Array], known: Known) -> list[Variable]:
         """``watch`` for arrays, which are copied: Variables that no node produced.
 
-        Returns:
-            The Variables; and their twins, which may be written to in their place.
+        Args:
+            arrays: Of floating numbers.
+            known: Is told of them. Whoever gets the Variables may write to them, after which they
+                are other values.
         """
         recording = self._recording
         if not recording.on:
             raise TapeError(f"watch: {recording!r} records nothing now; enter or enable it")
-        watched: list[Variable] = []
-        twins: list[Variable] = []
-        known, ref = recording.watched, weakref.ref
+        made: list[Variable] = []
+        watched, ref = recording.watched, weakref.ref
         for array in arrays:
-            # As laid out, like ``np.array``, in half its time.
+            # As laid out, like ``np.array``, in half its time. A view, so that what is handed out
+            # of it is copied.
             data = (array.copy("K") if type(array) is np.ndarray else np.array(array))[()]
-            spec = spec_of(data)
-            id = recording.new_id()
-            source = new(Variable)  # make_value, spelled out twice: half the time of all
-            source._array = data
-            source._spec = spec
-            source._recording = recording
-            source._id = id
-            source._info = None
-            known[id] = ref(source)
-            watched.append(source)
-            twin = new(Variable)
-            twin._array = data
-            twin._spec = spec
-            twin._recording = recording
-            twin._id = id
-            twin._info = None
-            twins.append(twin)
-        return watched, twins
+            value = new(Variable)  # make_value, spelled out: half the time of all
+            value._array = data
+            value._spec = spec = spec_of(data)
+            value._recording = recording
+            value._id = id = recording.new_id()
+            value._info = None
+            watched[id] = ref(value)
+            known.ids.append(id)
+            known.specs.append(spec)
+            known.arrays.append(data)
+            made.append(value)
+        return made
 
     def clear_grads(self) -> None:
         """Set the gradient of every leaf of this tape to None."""

@@ -10,13 +10,14 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import TapeError, UnreachedError
+from odyssey.table.value import Value
 from odyssey.tape.sweep import flip
 from odyssey.variable import Variable
 
-__all__ = ["Gradients"]
+__all__ = ["Gradients", "asked_of"]
 
 
-def _asked(variable: Variable) -> int:
+def asked_of(variable: Value) -> int:
     """The id of what was watched, though the Variable was written to since; else its own."""
     info = variable._info
     watched: int | None = None if info is None else info.watched
@@ -54,7 +55,7 @@ class Gradients(Mapping[Variable, Any]):
                 f"{shown(variable)} was not reached by this sweep, or did not require a gradient"
             )
         leaf = variable in self._leaves
-        id = variable._id if leaf else _asked(variable)
+        id = variable._id if leaf else asked_of(variable)
         if id not in self._given:
             # In this order, since other threads may look the same one up.
             g = self._leaves[variable] if leaf else self._reached[id]
@@ -71,7 +72,7 @@ class Gradients(Mapping[Variable, Any]):
     def __contains__(self, variable: object) -> bool:
         if not isinstance(variable, Variable):
             return False
-        return variable in self._leaves or _asked(variable) in self._reached
+        return variable in self._leaves or asked_of(variable) in self._reached
 
     def __iter__(self) -> Iterator[Variable]:
         return iter((*self._leaves, *self._watched))

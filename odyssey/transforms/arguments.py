@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,12 @@ from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
-from odyssey.table.value import CONSTANT, LEAF, Symbol, is_constant, place_of
+from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, place_of
 from odyssey.tape import GradientTape
+from odyssey.tape.ask import Known
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependents, first_after
-from odyssey.tree import leaves, map_tree, paths, unflatten
+from odyssey.tree import leaves, like, map_tree, paths
 from odyssey.variable import Variable, lent, twin_of
 
 __all__ = [
@@ -109,44 +109,50 @@ class Watched:
     """Arguments of a call with those that are differentiated replaced by Variables of a tape.
 
     The function gets containers and Variables of its own, in ``args``: whatever it writes to
-    them, ``sources`` and ``forms`` stay what was passed in.
+    them, ``sources`` stay what was passed in, and ``trees`` have the form of that.
     """
 
-    __slots__ = ("args", "forms", "positions", "sources", "whole")
+    __slots__ = ("_builders", "_given", "_there", "args", "positions", "sources")
 
     def __init__(self, who: str, tape: GradientTape, args: Sequence[Any], positions: Sequence[int]):
         self.args = list(args)
         self.positions = positions
-        self.sources: list[Variable] = []
-        self.forms: list[Any] = []
-        self.whole: list[bool] = []  # whether no leaf of a form is None
+        self.sources = Known()
+        self._given: list[Any] = []  # Variables that shall be alive, since the tape knows of them
+        self._builders: list[Callable[[list[Any]], Any]] = []
+        self._there: list[list[bool]] = []  # whether a leaf is not None, for each tree
         for n in positions:
-            flat = leaves(args[n])
+            flat, again = like(args[n])
             usual = flat and _ARRAY.issuperset(map(type, flat))
             if usual and _FLOATING.issuperset(map(_dtype_of, flat)) and store() is MEMORY:
-                known, given = tape._begin_with(flat)
-                new: list[Any] = known
-                twins: list[Any] = given
+                new: list[Any] = tape._begin_with(flat, self.sources)
+                self._given += new
+                self._there.append([True] * len(flat))
             else:
                 new = [self._watched(who, tape, n, flat, k) for k in range(len(flat))]
-                known = [value for value in new if value is not None]
-                twins = [None if value is None else twin_of(value) for value in new]
-            self.sources += known
-            self.whole.append(len(known) == len(new))
-            self.forms.append(unflatten(args[n], new))
-            self.args[n] = unflatten(args[n], twins)
+                self._there.append([value is not None for value in new])
+            self._builders.append(again)
+            self.args[n] = again(new)
 
     def _watched(self, who: str, tape: GradientTape, n: int, flat: list[Any], k: int) -> Any:
-        """Leaf ``k`` of argument ``n`` as a Variable of the tape; None stays None."""
+        """Leaf ``k`` of argument ``n`` as a Variable to be written to; None stays None."""
         leaf = flat[k]
         if leaf is None:
             return None
         array = leaf if type(leaf) is np.ndarray else _array_of(leaf)
         if array is None or array.dtype not in _FLOATING:
             array = self._checked(who, list(paths(self.args[n], f"argument {n}"))[k][0], leaf)
-        if store() is not MEMORY or isinstance(array, (Variable, Symbol)):
-            return tape.watch(array)
-        return tape._begin_with([array])[0][0]
+        known = self.sources
+        if store() is MEMORY and not isinstance(array, (Variable, Symbol)):
+            (value,) = tape._begin_with([array], known)
+            self._given.append(value)
+            return value
+        value = tape.watch(array)
+        known.ids.append(value._id)
+        known.specs.append(value._spec)
+        known.arrays.append(array_of(value))
+        self._given.append(value)
+        return twin_of(value)
 
     def _checked(self, who: str, path: str, leaf: Any) -> Any:
         """A leaf of an argument as what can be watched."""
@@ -163,18 +169,18 @@ class Watched:
 
     def trees(self, values: Sequence[Any], bare: bool) -> Any:
         """Put one value for each source into trees like the arguments; None stays None."""
-        if bare and self.whole[0]:
-            return unflatten(self.forms[0], list(values))
+        if bare and len(values) == len(self._there[0]):
+            return self._builders[0](list(values))
         supply = iter(values)
-        made = []
-        for form, whole in zip(self.forms, self.whole, strict=True):
-            places = leaves(form)
-            if whole:
-                given = list(islice(supply, len(places)))
-            else:
-                given = [None if leaf is None else next(supply) for leaf in places]
-            made.append(unflatten(form, given))
+        made = [
+            again([next(supply) if here else None for here in there])
+            for again, there in zip(self._builders, self._there, strict=True)
+        ]
         return made[0] if bare else tuple(made)
+
+    def point(self) -> list[Any]:
+        """The trees with the arrays that were watched, or what stands for them in a graph."""
+        return list(self.trees(self.sources.arrays, bare=False))
 
 
 def _array_of(leaf: Any) -> Any:
@@ -213,13 +219,15 @@ def _is_recorded(leaf: Any) -> bool:
 
 
 def warn_if_independent(
-    who: str, tape: GradientTape, outputs: Sequence[Any], sources: Sequence[Variable]
+    who: str, tape: GradientTape, outputs: Sequence[Any], sources: Known
 ) -> None:
     """Warn, at the user's line, where no output depends on any source.
 
     Unless the outputs are made of derivatives, as that of a linear function is a constant.
     """
-    if not (outputs and sources) or tape._derived or not _is_independent(tape, outputs, sources):
+    if not outputs or not sources.ids or tape._derived:
+        return
+    if not _is_independent(tape, outputs, sources):
         return
     if store() is not MEMORY:  # the run will warn
         store().only_eagerly(f"{who} warns of a result that depends on nothing")
@@ -235,17 +243,15 @@ def warn_if_independent(
     )
 
 
-def _is_independent(
-    tape: GradientTape, outputs: Sequence[Any], sources: Sequence[Variable]
-) -> bool:
+def _is_independent(tape: GradientTape, outputs: Sequence[Any], sources: Known) -> bool:
     live = [out._id for out in outputs if is_live(tape, out)]
     if not live:
         return True
     r = recording_of(tape)
     # The sources are watched, all of them.
-    if not (r.leaves or r.manual or r.guests) and len(r.watched) == len(sources):
+    if not (r.leaves or r.manual or r.guests) and len(r.watched) == len(sources.ids):
         return False  # there is nothing else that anything here could depend on
-    ids = {source._id for source in sources}
+    ids: set[Any] = set(sources.ids)
     return dependents(r.nodes[first_after(r, ids) :], ids).isdisjoint(live)
 
 
@@ -277,9 +283,10 @@ def hand_over(tape: GradientTape, tree: Any, copy: bool = False) -> Any:
     """
     if tree is None:
         return tree
-    hand = lent if tape._followed() else partial(_handed_over, copy=copy)
+    followed = tape._followed()
     if type(tree) is Variable:
-        return hand(tree)
+        return lent(tree) if followed else _handed_over(tree, copy)
+    hand = lent if followed else partial(_handed_over, copy=copy)
     if not any(isinstance(leaf, Variable) for leaf in leaves(tree)):
         return tree
     return map_tree(hand, tree)

@@ -7,6 +7,7 @@ from typing import Any
 
 from odyssey.checks import flag, function
 from odyssey.tape import GradientTape
+from odyssey.tape.ask import Known
 from odyssey.transforms.arguments import (
     Watched,
     as_arguments,
@@ -63,7 +64,7 @@ def jvp(fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fal
 
 
 def tangents_of(
-    tape: GradientTape, outputs: list[Any], sources: list[Variable], tangents: list[Any]
+    tape: GradientTape, outputs: list[Any], sources: Known, tangents: list[Any]
 ) -> list[Any]:
     """Tangents of the outputs; zeros for those that do not depend on the sources."""
     live = [k for k, out in enumerate(outputs) if is_live(tape, out)]

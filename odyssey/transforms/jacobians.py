@@ -12,9 +12,10 @@ from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import reshape
-from odyssey.spec import Array
+from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
+from odyssey.tape.ask import Known
 from odyssey.transforms.arguments import (
     Argnums,
     Watched,
@@ -110,11 +111,11 @@ def _jacobian(
         outputs, rebuild = flatten(out)
         for path, leaf in paths(out, "the result"):
             _check_real(who, path, leaf)
-        for source in watched.sources:
-            _check_real(who, "an argument", source)
+        for spec in watched.sources.specs:
+            _check_real(who, "an argument", spec)
         if not outer:
             warn_if_independent(who, tape, outputs, watched.sources)
-        fewer = sum(v.size for v in watched.sources) < sum(_size(v) for v in outputs)
+        fewer = sum(spec.size for spec in watched.sources.specs) < sum(_size(v) for v in outputs)
         build = _columns if outer or fewer else _rows
         found = build(tape, outputs, watched.sources)
         result = rebuild([watched.trees(blocks, bare) for blocks in found])
@@ -123,7 +124,7 @@ def _jacobian(
     return named_like(fn, matrix, who)  # type: ignore[no-any-return]
 
 
-_WITH_DTYPE = (Variable, Symbol, *ARRAY_LIKE)
+_WITH_DTYPE = (Variable, Symbol, Spec, *ARRAY_LIKE)
 
 
 def _check_real(who: str, path: str, leaf: Any) -> None:
@@ -156,31 +157,35 @@ def _units(value: Any) -> Iterator[Array]:
         yield unit
 
 
-def _rows(tape: GradientTape, outputs: list[Any], sources: list[Variable]) -> list[list[Any]]:
+def _rows(tape: GradientTape, outputs: list[Any], sources: Known) -> list[list[Any]]:
     """Blocks by output and source, from a backward sweep for each output element."""
     blocks = []
     for out in outputs:
         units = _units(out) if hasattr(out, "dtype") else iter([np.ones(())])
         sweeps = [gradients_of(tape, [out], sources, [unit]) for unit in units]
-        parts = zip(*sweeps, strict=True) if sweeps else [()] * len(sources)
+        parts = zip(*sweeps, strict=True) if sweeps else [()] * len(sources.ids)
         blocks.append(
-            [_block(p, 0, (*_shape(out), *s.shape), s) for p, s in zip(parts, sources, strict=True)]
+            [
+                _block(p, 0, (*_shape(out), *spec.shape), spec)
+                for p, spec in zip(parts, sources.specs, strict=True)
+            ]
         )
     return blocks
 
 
-def _columns(tape: GradientTape, outputs: list[Any], sources: list[Variable]) -> list[list[Any]]:
+def _columns(tape: GradientTape, outputs: list[Any], sources: Known) -> list[list[Any]]:
     """Blocks by output and source, from a forward sweep for each input element."""
     blocks: list[list[Any]] = [[] for _ in outputs]
-    for source in sources:
-        sweeps = [tangents_of(tape, outputs, [source], [unit]) for unit in _units(source)]
+    for k, spec in enumerate(sources.specs):
+        source = sources.only(k)
+        sweeps = [tangents_of(tape, outputs, source, [unit]) for unit in _units(spec)]
         parts = zip(*sweeps, strict=True) if sweeps else [()] * len(outputs)
         for made, part, out in zip(blocks, parts, outputs, strict=True):
-            made.append(_block(part, -1, (*_shape(out), *source.shape), source))
+            made.append(_block(part, -1, (*_shape(out), *spec.shape), spec))
     return blocks
 
 
-def _block(parts: Any, axis: int, shape: tuple[int, ...], like: Variable) -> Any:
+def _block(parts: Any, axis: int, shape: tuple[int, ...], like: Spec) -> Any:
     """One array of the sweeps' results side by side."""
     if len(shape) > _MOST_AXES:
         raise ShapeError(

@@ -11,7 +11,7 @@ from odyssey.checks import flag, function, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
-from odyssey.table.value import NUMBERS, Symbol, array_of
+from odyssey.table.value import NUMBERS, Symbol
 from odyssey.tape import GradientTape
 from odyssey.tape.ask import Known
 from odyssey.transforms.arguments import (
@@ -144,20 +144,19 @@ def _check_scalar(who: str, out: Any) -> None:
 
 
 def gradients_of(
-    tape: GradientTape, outputs: list[Any], sources: list[Variable], cotangents: list[Any] | None
+    tape: GradientTape, outputs: list[Any], sources: Known, cotangents: list[Any] | None
 ) -> list[Any]:
     """Gradients of the outputs that are on the tape; zeros for sources that none depends on."""
     live = [k for k, out in enumerate(outputs) if is_live(tape, out)]
     if not live:
-        zeros = [np.zeros(source.shape, source.dtype) for source in sources]
+        zeros = [np.zeros(spec.shape, spec.dtype) for spec in sources.specs]
         return [Variable(z) for z in zeros] if tape._followed() else zeros
-    known = Known([source._id for source in sources], [source._spec for source in sources])
     if len(outputs) == 1:
         given = None if cotangents is None else cotangents[0]
-        alone: list[Any] = tape.gradient(outputs[0], known, given, unused="zero")
+        alone: list[Any] = tape.gradient(outputs[0], sources, given, unused="zero")
         return alone
     given = None if cotangents is None else [cotangents[k] for k in live]
-    found: list[Any] = tape.gradient([outputs[k] for k in live], known, given, unused="zero")
+    found: list[Any] = tape.gradient([outputs[k] for k in live], sources, given, unused="zero")
     return found
 
 
@@ -195,8 +194,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = same_tree("vjp", "cotangents", out, cotangents)
         if recording_now() is not None and not tape._followed() and any(map(_requires, given)):
             # A tape that began later follows the cotangents only: make a pullback inside of it.
-            point = map_tree(array_of, watched.forms)
-            again: tuple[Any, ...] = vjp(fn, *point, has_aux=has_aux)[1](cotangents)
+            again: tuple[Any, ...] = vjp(fn, *watched.point(), has_aux=has_aux)[1](cotangents)
             return again
         trees: tuple[Any, ...] = watched.trees(
             gradients_of(tape, outputs, watched.sources, given), bare=False
