@@ -14,7 +14,7 @@ from odyssey import backward, errors, fft, linalg, losses, nn, ops, special
 from odyssey.devices.heap import keep_freed_memory
 from odyssey.ops import no_grad, op
 from odyssey.table import published
-from odyssey.tape import Gradients, GradientTape, TapeNode
+from odyssey.tape import Gradients, GradientTape
 from odyssey.variable import Variable
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odyssey.losses import *  # noqa: F403
     from odyssey.ops.draws.generator import Generator
     from odyssey.saving import load, save
+    from odyssey.tape.report import TapeNode
     from odyssey.transforms import (
         checkpoint,
         cond,
@@ -91,6 +92,7 @@ _ROOMS = {
     "ops.draws.generator": "Generator",
     "optim": "",
     "saving": "load save",
+    "tape.report": "TapeNode",
     "testing": "",
     "transforms": """
         checkpoint cond custom_vjp grad hessian hvp jacobian jvp scan stop_gradient value_and_grad

@@ -7,7 +7,9 @@ that it does not have.
 from __future__ import annotations
 
 import os
-import threading
+
+# What ``threading`` gives by the same names; its import takes longer than that of this room.
+from _thread import RLock, _local
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress
@@ -18,7 +20,7 @@ __all__ = ["FORK_WAITS", "GUARD", "hold_at_forks"]
 
 # Reentrant: the collector may run anything in the middle of a delivery or a step. One for all
 # leaves: several would have to be taken in an order, and a step writes to what others may share.
-GUARD = threading.RLock()
+GUARD = RLock()
 
 # Seconds that a fork waits for other threads. An update of a parameter takes a few milliseconds,
 # unless it is a user's, which could wait for the thread that forks.
@@ -32,7 +34,7 @@ class _Token:
 
 
 def hold_at_forks(
-    locks: Callable[[], Sequence[threading.RLock]],
+    locks: Callable[[], Sequence[RLock]],
     seconds: float,
     lost: Callable[[], object] = lambda: None,
 ) -> None:
@@ -50,7 +52,7 @@ def hold_at_forks(
     """
     refer: Any = ref  # of a token that is kept, and of what is called when it is dropped
     # For each thread that forks now: references to a token, whose callbacks release what it got.
-    here = threading.local()
+    here = _local()
     # The token dies before its references, as a tuple lets go of its last item first.
     let_go = partial(setattr, here, "held", None)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from odyssey.errors import DeviceError
@@ -92,4 +91,6 @@ def _check_whole() -> None:
 @cache
 def has_numba() -> bool:
     """Whether there is a numba to import; it may still fail to."""
+    from importlib.util import find_spec  # which the package does without otherwise
+
     return find_spec("numba") is not None

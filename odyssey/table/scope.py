@@ -11,9 +11,9 @@ thread that entered them: a stack ends in its name, and is dropped where another
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from threading import get_ident
 from typing import Any
 
 from odyssey.errors import TapeMismatchError

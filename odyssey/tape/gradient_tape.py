@@ -23,15 +23,17 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tape import ask, manual, report
+from odyssey.tape import ask, manual
 from odyssey.tape.ask import Known
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.hooks import registered
 from odyssey.tape.question import source_of
-from odyssey.tape.report import TapeNode
 from odyssey.tape.span import NoRecording, Span
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
+
+if TYPE_CHECKING:
+    from odyssey.tape.report import Memory, TapeNode
 
 __all__ = ["GradientTape"]
 
@@ -90,6 +92,8 @@ class GradientTape(Span, metaclass=_Listed):
     @property
     def nodes(self) -> list[TapeNode]:
         """The nodes in order of recording; a copy for reading."""
+        from odyssey.tape import report
+
         return report.nodes_of(self)
 
     @property
@@ -312,25 +316,35 @@ class GradientTape(Span, metaclass=_Listed):
         given = registered(function("on_gradient", fn))
         self._hooks[id] = (*self._hooks.get(id, ()), given)
 
-    # -------------------------------------------------------------- reports
+    # -------------------------------------------------------------- reports, loaded by the first
 
     def explain(self, output: Variable, source: Variable) -> str:
         """Return how ``output`` depends on ``source``: the path of ops, or what broke it."""
+        from odyssey.tape import report
+
         return report.explain(self, output, source)
 
-    def memory(self) -> report.Memory:
+    def memory(self) -> Memory:
         """Return what this tape holds in memory, by node and in total."""
+        from odyssey.tape import report
+
         return report.memory(self)
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language."""
+        from odyssey.tape import report
+
         return report.to_dot(self)
 
     def to_mermaid(self) -> str:
         """Return the graph in Mermaid's language."""
+        from odyssey.tape import report
+
         return report.to_mermaid(self)
 
     def _repr_html_(self) -> str:
+        from odyssey.tape import report
+
         return report.to_html(self)
 
 

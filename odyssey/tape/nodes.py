@@ -7,15 +7,17 @@ import weakref
 from _thread import allocate_lock
 from collections.abc import Iterator
 from itertools import starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odyssey.spec import Spec
 from odyssey.table.scope import travels
 from odyssey.table.value import Value
-from odyssey.tape.careful import Careful
 from odyssey.tape.keeping import Keeping
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import NO_IDS, ids_of_thread
+
+if TYPE_CHECKING:
+    from odyssey.tape.careful import Careful
 
 __all__ = ["BLOCK", "FIRST", "Nodes", "RawNode", "block_of_ids"]
 

@@ -26,7 +26,6 @@ from odyssey.table.scope import (
     without,
 )
 from odyssey.table.store import MEMORY, store
-from odyssey.tape.careful import Careful
 from odyssey.tape.recording import Recording
 from odyssey.tape.threads import NO_IDS, entered_elsewhere, swept_elsewhere
 
@@ -35,6 +34,13 @@ __all__ = ["NoRecording", "RecordingAgain", "Span", "recording_of"]
 OpenBlock = tuple[Any, Recording, bool, tuple[Any, ...], tuple[Any, ...]]
 """A block's door, its recording, whether the tape was enabled before, and the scopes outside and
 inside of it."""
+
+
+def _careful() -> Any:
+    """What makes a recording careful."""
+    from odyssey.tape.careful import Careful  # which most programs do without
+
+    return Careful()
 
 
 def leave_block(block: OpenBlock) -> None:
@@ -75,7 +81,7 @@ class Span(Left):
         recording = Recording(me, store() is not MEMORY)
         recording.open[id(self)] = me
         if self._check:
-            recording.careful = Careful()
+            recording.careful = _careful()
             store().only_eagerly("a tape with check=True looks at every value")
         # Ids at which this tape stopped, started again, stopped ..., in rising order, while others
         # could go on with the recording.
@@ -191,7 +197,7 @@ class Span(Left):
         )
         own.spend("joined another")
         if self._check and outer.careful is None:
-            outer.careful = Careful()
+            outer.careful = _careful()
             outer.turn(outer.on)
 
     def enable(self) -> None:

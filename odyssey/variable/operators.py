@@ -12,9 +12,9 @@ from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
 from odyssey.ops.folds import reductions
-from odyssey.ops.structure import indexing, shape, traced_keys
+from odyssey.ops.structure import indexing, shape
 from odyssey.table.declare import operator_of
-from odyssey.table.published import listed
+from odyssey.table.published import listed, load
 from odyssey.variable import numpy_calls
 from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
@@ -149,7 +149,8 @@ class Operators:
         try:
             return indexing.getitem(self, key)
         except indexing.NoValueError:
-            found = traced_keys.read_at(self, key)
+            # Loaded when a graph asks for it: it brings ops along, a tenth of the import.
+            found = load("odyssey.ops.structure.traced_keys").read_at(self, key)
             if found is NotImplemented:
                 raise
             return found

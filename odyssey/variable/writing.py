@@ -9,7 +9,7 @@ from typing import Any, Self
 from odyssey.devices.guard import GUARD
 from odyssey.errors import TapeError
 from odyssey.ops.structure.indexing import NoValueError, setitem
-from odyssey.ops.structure.traced_keys import write_at
+from odyssey.table.published import load
 from odyssey.table.scope import recording_now
 from odyssey.table.store import operand_of, store
 from odyssey.table.value import Value, is_trainable, is_untracked
@@ -97,7 +97,7 @@ def _written(x: Any, value: Any, key: Any) -> Any:
     try:
         return setitem(x, value, key)
     except NoValueError:
-        found = write_at(x, value, key)
+        found = load("odyssey.ops.structure.traced_keys").write_at(x, value, key)
         if found is NotImplemented:
             raise
         return found
