@@ -100,7 +100,9 @@ def _quantile(
     spec = _spec(who, Spec(x.shape, x.dtype), q, axis, method, keepdims)
     if x.dtype.kind == "b":
         x = x.astype(np.int8)
-    found = of(x, np.array(q) if np.ndim(q) else q, axis, method=method, keepdims=keepdims)
+    # NumPy takes numbers in the array's dtype, and counts places in it: halves end at 65504.
+    alone = np.ndim(q) == 0 and x.dtype != np.float16
+    found = of(x, q if alone else np.array(q), axis, method=method, keepdims=keepdims)
     if x.dtype.kind == "f" and np.isnan(found).any() and np.isinf(x).any():
         # NumPy goes no way from an element to an infinite one, 0 * inf.
         found = _quantile_in_ops(x, _scaled(q, scale), axis, method, keepdims)
