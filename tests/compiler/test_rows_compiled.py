@@ -39,6 +39,7 @@ from support.compiled_rows import (
     outcome,
     ways_to_outputs,
 )
+from support.executables import check_program
 
 every_scalar = pytest.mark.parametrize("case", scalar_cases.CASES, ids=list(scalar_cases.CASES))
 
@@ -47,7 +48,15 @@ def walk_forward(name, dtypes):
     for dtype in dtypes:
         fn, calls = forward(*EVERY[name], dtype)
         assert dtype not in FLOATS or outcome(fn, calls[0])[1] is None
-        check(fn, calls, what=(name, dtype))
+        check_compiled(fn, calls, (name, dtype))
+
+
+def check_compiled(fn, calls, what):
+    """Check what is compiled, its plan, and, where it runs as written, its program beside it."""
+    compiled = od.compile(fn, check=True)
+    check(fn, calls, compiled=compiled, what=what)
+    if not compiled.statistics().native:
+        check_program(fn, calls[0], what)
 
 
 def walk_derivatives(name, dtypes):
@@ -56,7 +65,7 @@ def walk_derivatives(name, dtypes):
         if dtype in FLOATS or outcome(fn, calls[0])[1] is None:
             fn, calls = derivatives(*EVERY[name], dtype)
             assert dtype not in FLOATS or outcome(fn, calls[0])[1] is None
-            check(fn, calls, what=(name, dtype))
+            check_compiled(fn, calls, (name, dtype))
 
 
 # ------------------------------------------------------------------ samples

@@ -6,6 +6,7 @@ import odyssey as od
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.entry import RAN
 from odyssey.compiler.plan.verifying import verify
+from support.compiled_rows import assert_within, outcome, plain, same_bits, ways_to_outputs
 
 
 def run(fn, *args):
@@ -25,3 +26,21 @@ def run(fn, *args):
         if node is not None
     ]
     return answer, results, made
+
+
+def check_program(fn, args, what=""):
+    """Raise AssertionError unless a program gives what a function does."""
+    with np.errstate(all="ignore"):
+        wanted, error = outcome(fn, args)
+        if error is not None:
+            return
+        answer, got, made = run(fn, *args)
+    assert answer == RAN, what
+    pairs = list(zip(got, map(plain, wanted), strict=True))
+    if all(same_bits(a, b) for a, b in pairs):
+        return
+    arrays = [a for a in od.tree.leaves(args) if isinstance(a, (np.ndarray, np.generic))]
+    ways, _ = ways_to_outputs(made.graph, arrays)
+    for (a, b), way in zip(pairs, ways, strict=True):
+        if not same_bits(a, b):
+            assert_within(a, b, way, what)
