@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, kind_of, shown
-from odyssey.devices.arrays import as_array
+from odyssey.devices.arrays import as_array, plain_result
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.elementwise import complex_numbers
 from odyssey.ops.structure.fit import fit
@@ -152,7 +152,8 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     pull = row.pulls[row.arrays.index(name)]
     assert pull is not None
     g = seed if pull is PASS else pull(seed, kept, specs)
-    g = g if isinstance(g, Symbol) else np.asarray(g)
+    if not isinstance(g, Symbol):
+        g = plain_result(f"backward.{row.name}: the rule of {name}", g)
     if values.get(f"{name}_spec") is not None:
         g = fit(g, values[f"{name}_spec"])
     g = complex_numbers.conj(g) if g.dtype.kind == "c" else g

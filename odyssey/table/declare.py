@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import flag, function, label, shown
+from odyssey.checks import STUMBLES, flag, function, label, shown
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
@@ -198,21 +198,30 @@ def op(
         foreign = not is_ours(reference)
         if foreign:
             _check(reference, given)
-            check_meaning(given)
-        layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
-        if variadic is None:
-            row = _read(by_position(reference), layout, given, foreign)
-            row.call = _callable(row)
+        try:
+            row = _declared(reference, given, foreign)
+        except STUMBLES as error:
+            failed = error
         else:
-            row = _read_members(reference, layout, given, foreign)
-        if foreign:
-            FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
-        return row.call
+            if foreign:
+                FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
+            return row.call
+        _check(reference, given)  # rows of our own only where they fail: imports are the faster
+        raise failed
 
     return declare
 
 
 # ------------------------------------------------------------------ reading a declaration
+
+
+def _declared(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
+    layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
+    if given["variadic"] is not None:
+        return _read_members(reference, layout, given, foreign)
+    row = _read(by_position(reference), layout, given, foreign)
+    row.call = _callable(row)
+    return row
 
 
 def _read_members(
@@ -297,16 +306,17 @@ def _read(
 def _check(reference: Any, given: Mapping[str, Any]) -> None:
     """Refuse what cannot declare an op, before anything is made of it."""
     function("op", reference)
+    who = f"op {getattr(reference, '__name__', '')}"
     for name in ("elementwise", "linear", "real"):
-        flag("op", name, given[name])
+        flag(who, name, given[name])
     with_rules = ["vjp", "jvp"]
     for name in ("masks", "moves"):
         if isinstance(given[name], Mapping):
             with_rules.append(name)
         else:
-            flag("op", name, given[name])
+            flag(who, name, given[name])
     if given["closed"] is not None:
-        flag("op", "closed", given["closed"])
+        flag(who, "closed", given["closed"])
     for name in (
         "ufunc",
         "kernel",
@@ -317,26 +327,27 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
         "scalar",
     ):
         if given[name] is not None:
-            function(f"op: {name}", given[name])
+            function(f"{who}: {name}", given[name])
     for name in with_rules:
         rules = {} if given[name] is None else given[name]
         if not isinstance(rules, Mapping):
-            raise DTypeError(f"op: {name}={shown(rules)}; pass a dictionary of rules by array")
+            raise DTypeError(f"{who}: {name}={shown(rules)}; pass a dictionary of rules by array")
         for array, rule in rules.items():
             if rule is not None:
-                function(f"op: {name}[{shown(array)}]", rule)
+                function(f"{who}: {name}[{shown(array)}]", rule)
     for name in ("numpy", "aliases", "samples", "rejects"):
         if not isinstance(given[name], (list, tuple)):
-            raise DTypeError(f"op: {name}={shown(given[name])}; pass a list")
+            raise DTypeError(f"{who}: {name}={shown(given[name])}; pass a list")
     for alias in given["aliases"]:
-        label("op: aliases", alias)
+        label(f"{who}: aliases", alias)
     names = getattr(given["results"], "_fields", given["results"])
     valid = isinstance(names, (list, tuple))
     if not valid or not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise DTypeError(
-            f"op: results={shown(given['results'])}; pass the names of the results, or the class "
-            "of a named tuple"
+            f"{who}: results={shown(given['results'])}; pass the names of the results, or the "
+            "class of a named tuple"
         )
+    check_meaning(who, given)
 
 
 def operator_of(function: Any) -> Callable[..., Any]:

@@ -70,18 +70,20 @@ class Kernel(NamedTuple):
         return self.when is None or self.when(*specs_and_options)
 
 
-def check_meaning(given: Mapping[str, Any]) -> None:
+def check_meaning(who: str, given: Mapping[str, Any]) -> None:
     """Refuse what is said of a meaning in values that it cannot have."""
     for name in ("equals", "native", "requires"):
         if given[name] is not None:
-            function(f"op: {name}", given[name])
+            function(f"{who}: {name}", given[name])
     for name in ("raises", "ordered"):
-        flag("op", name, given[name])
+        flag(who, name, given[name])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
-        raise DTypeError(f"op: primitive={shown(given['primitive'])}; pass a str, or leave it out")
+        raise DTypeError(
+            f"{who}: primitive={shown(given['primitive'])}; pass a str, or leave it out"
+        )
     kernels = given["kernels"]
     if not isinstance(kernels, (list, tuple)) or not all(type(k) is Kernel for k in kernels):
-        raise DTypeError(f"op: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
+        raise DTypeError(f"{who}: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
 
 
 def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from odyssey.errors import OdysseyError
 from odyssey.table.guards import checking
 from odyssey.table.rules import check_choice, gathering, picking, placing, spreading
-from odyssey.table.signature import Layout, asked, takes_residual
+from odyssey.table.signature import Layout, asked, takes_nothing, takes_residual
 
 __all__ = ["choice_of", "rules_of"]
 
@@ -72,6 +72,12 @@ def _check_names(
             wrong = [name] if name not in arrays else []
             several = bool(layout.cotangents) and rules is vjp
             wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
+            if rule and not wished and takes_nothing(rule):
+                first = "cotangent" if rules is vjp else "tangent"
+                raise OdysseyError(
+                    f"op {layout.name}: the rule of {name!r} takes nothing; it must take the "
+                    f"{first} first, and then what it asks for"
+                )
             wrong += [asked for asked in wished if asked not in known]
             wrong += ["residual"] if rule and takes_residual(rule) and not with_residual else []
             if wrong:

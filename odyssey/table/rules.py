@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.table.signature import PASS, Layout, Rule, asked, takes_residual
+from odyssey.table.signature import PASS, Layout, Rule, asked, takes_nothing, takes_residual
 from odyssey.table.wires import Wire
 
 __all__ = ["check_choice", "gathering", "picking", "placing", "spreading"]
@@ -153,6 +153,11 @@ def check_choice(
     for name, rule in given.items():
         wrong = {name} - set(layout.arrays)
         needs = asked(rule) if rule else ()
+        if rule and not needs and takes_nothing(rule):
+            raise OdysseyError(
+                f"op {layout.name}: the rule of what was chosen of {name!r} takes nothing; it must "
+                "take what is not 0 where the result is wanted"
+            )
         wrong |= {n for n in needs if n not in layout.options and n not in kept}
         if wrong:
             raise OdysseyError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from inspect import CO_VARARGS
 from typing import Any, NamedTuple
 
 from odyssey.errors import OdysseyError
@@ -17,6 +18,7 @@ __all__ = [
     "by_position",
     "call_text",
     "parameters_of",
+    "takes_nothing",
     "takes_residual",
 ]
 
@@ -144,6 +146,12 @@ def asked(rule: Rule, first: int = 1) -> tuple[str, ...]:
         if "residual" not in code.co_varnames:
             return names[first:]
     return names[first:-1] if takes_residual(rule) else names[first:]
+
+
+def takes_nothing(rule: Rule) -> bool:
+    """Whether a rule has no place for the cotangent, or tangent, that it is called with."""
+    code = _code_of(rule)
+    return code is not None and not (code.co_argcount or code.co_flags & CO_VARARGS)
 
 
 def takes_residual(rule: Rule) -> bool:

@@ -9,13 +9,36 @@ from odyssey import GradientTape, Variable
 from odyssey.errors import DTypeError
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
+from odyssey.table.samples import Sample
 from support.together import each
+
+
+def samples_of(row):
+    """The samples of a row; AssertionError, in words, where there are none or they do not fit."""
+    who = f"op {row.name}: samples"
+    assert row.samples, f"op {row.name}: give samples, in its @op(...)"
+    for k, s in enumerate(row.samples):
+        assert isinstance(s, Sample), f"{who}[{k}] is {s!r}; write samples=[sample((2, 3))]"
+        came, count = len(s.operands), len(row.arrays)
+        names = ", ".join(row.arrays)
+        assert row.of or came == count, f"{who}[{k}] has {came} operands; it takes {count}: {names}"
+    return row.samples
+
+
+def lacking(row):
+    """What a row must still say of itself, in words; nothing where it says all."""
+    if not row.doc.strip():
+        return f"op {row.name}: give a docstring"
+    if not (row.scalar or row.equals or row.primitive):
+        return f"op {row.name}: say what it means to a compiler: scalar=, equals= or primitive="
+    return ""
+
 
 EVERY = {
     # Of an op of any number of operands, the row of as many as the sample has.
     f"{row.name}-{k}": (row if row.of is None else row.of(len(s.operands)), s)
     for row in OPS.values()
-    for k, s in enumerate(row.samples)
+    for k, s in enumerate(samples_of(row))
 }
 # Rows of several results have a walk of their own, test_several_results.
 CASES = {name: case for name, case in EVERY.items() if case[0].several is None}

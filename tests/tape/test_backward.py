@@ -139,7 +139,7 @@ def test_what_a_rule_from_outside_gives_is_checked_as_in_a_sweep():
 
 
 def test_an_alias_of_an_op_from_outside_is_text():
-    with pytest.raises(DTypeError, match=r"op: aliases: name=\[1\] is not text"):
+    with pytest.raises(DTypeError, match=r"op named_badly: aliases: name=\[1\] is not text"):
         declared("named_badly", 1.0, aliases=[[1]])
 
 
