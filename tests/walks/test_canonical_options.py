@@ -296,7 +296,7 @@ def test_what_means_the_same_is_written_the_same(row, operands, spellings):
 
 @pytest.mark.parametrize("name", [row.name for row in OPS.values() if row.options])
 def test_every_row_with_options_says_how_they_are_written(name):
-    assert name in SPELLINGS or name in OF_WORDS, f"add {name} to SPELLINGS here"
+    assert name in SPELLINGS or name in OF_WORDS, f"add {name} to SPELLINGS or OF_WORDS here"
 
 
 def test_what_means_another_thing_is_written_otherwise():

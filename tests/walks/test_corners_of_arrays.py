@@ -1,4 +1,4 @@
-"""Derivatives of folds, losses and products at the corners: right, or NaN, never made up."""
+"""Derivatives of folds, losses and products at the corners: right, and NaN where there is none."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
 """What a row equals, written in other ops, is the row: values, specs, and two derivatives."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from odyssey.ops import OPS
 from odyssey.spec import spec_of
 from odyssey.table.samples import sample, singles
 from support import scalar_cases
-from support.cases import Graph, assert_close, derive, draw, random_like, tracked
+from support.cases import Graph, assert_close, derive, draw, lacking, random_like, tracked
 from support.together import together
 
 CASES = {
@@ -31,7 +32,14 @@ def options_of(row, case, operands):
 
 def in_ops(row, case):
     """What the row equals as a function of its operands."""
-    return lambda *operands: row.equals(*operands, *options_of(row, case, operands))
+    return in_line(row, lambda *given: row.equals(*given, *options_of(row, case, given)))
+
+
+def in_line(row, call):
+    """A function that gives what the row does; several results as one line of numbers."""
+    if row.several is None:
+        return call
+    return lambda *given: ops.concatenate([ops.reshape(r, -1) for r in call(*given)])
 
 
 def second_derivatives(call, operands, positions):
@@ -64,7 +72,7 @@ def check_equals(row, case, dtype=np.float64):
     """Raise AssertionError unless a row is what it equals on a sample."""
     operands = draw(case, dtype)
     tolerance, meant = TOLERANCES[np.dtype(dtype)], in_ops(row, case)
-    called = lambda *given: row.call(*given, **case.options)  # noqa: E731
+    called = in_line(row, lambda *given: row.call(*given, **case.options))
     with np.errstate(divide="ignore", invalid="ignore"):
         assert_close(meant(*operands), called(*operands), tolerance)
     positions = tracked(row, case)
@@ -97,11 +105,12 @@ def check_trace(row, case):
     result = row.equals(*symbols, *options)
     assert row not in [instruction[0] for instruction in graph.instructions]
     specs = [None if x is None else spec_of(np.asarray(x)) for x in operands]
-    assert result.spec == row.infer(*specs, *options)
+    found = result.spec if row.several is None else tuple(r.spec for r in result)
+    assert found == row.infer(*specs, *options)
     if row.canonical:  # as a graph has the options, from which a compiler takes them
         options = row.canonical(*specs, *options)
         with np.errstate(divide="ignore", invalid="ignore"):
-            meant, called = (f(*operands, *options) for f in (row.equals, row.kernel))
+            meant, called = (in_line(row, f)(*operands, *options) for f in (row.equals, row.kernel))
         assert_close(meant, called, TOLERANCES[np.dtype("float64")])
     return graph
 
@@ -131,6 +140,7 @@ def test_every_row_comes_down_to_numbers_and_primitives():
     def come_down(row, through):
         assert row not in through, [r.name for r in (*through, row)]
         if not row.scalar and not row.primitive:
+            assert row in below, lacking(row)
             for other in below[row]:
                 come_down(other, (*through, row))
 
@@ -210,3 +220,25 @@ def test_what_is_right_passes():
     for case in row.samples:
         check_equals(row, case)
         check_trace(row, case)
+
+
+@pytest.mark.parametrize("wrong", [None, "a value", "a shape"])
+def test_what_a_row_of_several_results_equals_is_walked_too(wrong):
+    second = ops.exp if wrong == "a value" else ops.cos
+    place = -1 if wrong == "a shape" else (2, 3)
+
+    @od.op(
+        results=("sine", "cosine"),
+        infer=lambda x: (x, x),
+        vjp={"x": lambda g_sine, g_cosine, sine, cosine: g_sine * cosine - g_cosine * sine},
+        jvp={"x": lambda t, sine, cosine: (t * cosine, -t * sine)},
+        equals=lambda x: (ops.sin(x), ops.reshape(second(x), place)),
+    )
+    def turn(x, /):
+        """Sine and cosine."""
+        return np.sin(x), np.cos(x)
+
+    checks = {"a value": [check_equals], "a shape": [check_trace]}
+    for check in checks.get(wrong, [check_equals, check_trace]):
+        with pytest.raises(AssertionError) if wrong else nullcontext():
+            check(turn.row, sample((2, 3)))

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import odyssey as od
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, cpu_loop, select
 from odyssey.kernels.scalars import Program, Term, program
@@ -150,20 +151,48 @@ def test_a_loop_refuses_dtypes_and_options_that_kernels_do_not_have(arguments, m
 # ------------------------------------------------------------------ the scalars of the table
 
 
-def test_every_elementwise_row_has_a_scalar_or_is_the_call_of_a_library():
-    others = [row for row in OPS.values() if row.elementwise and not row.scalar]
-    assert [row.primitive for row in others] == ["call"] * len(others)
-    assert all(row.elementwise for row in OPS.values() if row.primitive == "call")
+def test_every_row_that_works_by_element_has_a_scalar_or_is_the_call_of_a_library():
+    others = {row.name for row in OPS.values() if row.elementwise and not row.scalar}
+    called = {row.name for row in OPS.values() if row.primitive == "call"}
+    assert others == called, (
+        f"{sorted(others ^ called)}: an elementwise row has scalar= or primitive='call', and only "
+        "such a row has primitive='call'"
+    )
 
 
-@pytest.mark.parametrize("case", scalar_cases.CASES)
-def test_a_scalar_asks_no_number_for_its_truth(case, monkeypatch):
-    row, options = scalar_cases.CASES[case]
+def check_without_branches(row, options, monkeypatch):
+    """Raise AssertionError where a scalar asks a number for its truth."""
     asked = []
     monkeypatch.setattr(Program, "ask", lambda self, term: asked.append(term) or True)
     for dtype in ("float32", "float64", "int64", "bool"):
         program(row.scalar, len(row.arrays), options, dtype)
-    assert asked == []
+    assert not asked, (
+        f"op {row.name}: scalar= branches on {asked[0]}, by if, and, or, not, max or min; write "
+        "select(condition, x, y), and join comparisons by & and |"
+    )
+
+
+@pytest.mark.parametrize("case", scalar_cases.CASES)
+def test_a_scalar_asks_no_number_for_its_truth(case, monkeypatch):
+    check_without_branches(*scalar_cases.CASES[case], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        lambda x: x if x > T(0) else T(0),
+        lambda x: max(x, T(0)),
+        lambda x: select(x > T(0) and x < T(1), x, T(0)),
+    ],
+    ids=["if", "max", "and"],
+)
+def test_a_scalar_that_branches_is_told_how_to_choose(scalar, monkeypatch):
+    @od.op(elementwise=True, scalar=scalar)
+    def ramp(x, /):
+        return np.maximum(x, 0)
+
+    with pytest.raises(AssertionError, match=r"^op ramp: scalar= branches on v\d.*; write select"):
+        check_without_branches(ramp.row, (), monkeypatch)
 
 
 @together("dtype", scalar_cases.DTYPES)
