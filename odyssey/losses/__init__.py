@@ -12,16 +12,8 @@ from odyssey.table.published import load, no_attribute
 
 __all__: list[str] = []
 
-FILES = (
-    "classification",
-    "embeddings",
-    "gradients",
-    "likelihoods",
-    "margins",
-    "regression",
-    "sequences",
-)
-"""Where there are losses; the other files hold the rows, and what all of them need."""
+BESIDE = ("gradients",)
+"""Files that are handed on beside those with losses; the rest has rows, and what all need."""
 
 _HOMES = {name: file for file, names in LOSSES.items() for name in names.split()}
 __all__ += _HOMES

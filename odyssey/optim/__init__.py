@@ -1,26 +1,19 @@
 """Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables.
 
-Beside them are schedules of the learning rate and the clipping of gradients.
+Beside them are schedules of the learning rate and the clipping of gradients. An optimizer is
+exported by the ``__all__`` of its file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-from odyssey.optim.adadelta import Adadelta, adadelta
-from odyssey.optim.adagrad import AdaGrad, adagrad
-from odyssey.optim.adam import Adam, AdamW, adam, adamw
-from odyssey.optim.adamax import Adamax, adamax
 from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
 from odyssey.optim.declare import rule_of
 from odyssey.optim.groups import Group
-from odyssey.optim.lars import LARS, lars
-from odyssey.optim.lion import Lion, lion
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.plateau import ReduceLROnPlateau
-from odyssey.optim.radam import RAdam, radam
-from odyssey.optim.rmsprop import RMSprop, rmsprop
 from odyssey.optim.rule import Rule
 from odyssey.optim.schedules import (
     CosineAnnealingLR,
@@ -31,34 +24,14 @@ from odyssey.optim.schedules import (
     WarmupCosineLR,
     WarmupLR,
 )
-from odyssey.optim.sgd import SGD, sgd
+from odyssey.table.index import OPTIMIZERS
 from odyssey.table.published import load, no_attribute
 
 __all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "RAdam",
-    "Adadelta",
-    "AdaGrad",
-    "RMSprop",
-    "LARS",
-    "Lion",
     "Optimizer",
     "Group",
     "Rule",
     "rule_of",
-    "sgd",
-    "adam",
-    "adamw",
-    "adamax",
-    "radam",
-    "adadelta",
-    "adagrad",
-    "rmsprop",
-    "lars",
-    "lion",
     "Schedule",
     "StepLR",
     "MultiStepLR",
@@ -70,11 +43,12 @@ __all__ = [
     "clip_grad_value",
     "clip_grad_norm",
     "clip_grad_global_norm",
-    "scipy_objective",
 ]
 
-if TYPE_CHECKING:
-    scipy_objective: Callable[[Callable[[Any], Any], Any], Any]
+_HOMES = {name: file for file, names in OPTIMIZERS.items() for name in names.split()}
+for _name, _file in _HOMES.items():
+    globals()[_name] = getattr(import_module(_file), _name)
+__all__ += [*_HOMES, "scipy_objective"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, Concatenate, ParamSpec
 
-from odyssey.checks import STUMBLES, flag, number, shown
+from odyssey.checks import STUMBLES, flag, number, shown, sort_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
@@ -22,6 +22,10 @@ P = ParamSpec("P")
 
 class Settings(SimpleNamespace):
     """The settings of a rule as attributes, checked."""
+
+    def __getattr__(self, name: str) -> Any:
+        known = ", ".join(vars(self)) or "none"
+        raise AttributeError(f"a rule: there is no setting {name!r}; known are {known}")
 
 
 def rule_of(
@@ -73,7 +77,10 @@ def rule_of(
     def declare(make: Callable[[Settings], Rule]) -> Callable[P, Rule]:
         def pure(*args: P.args, **named: P.kwargs) -> Rule:
             given = _bound(pure, defaults, args, named)
-            return make(Settings(**{name: check(given[name]) for name, check in checks.items()}))
+            made = make(Settings(**{name: check(given[name]) for name, check in checks.items()}))
+            if not isinstance(made, Rule):
+                raise DTypeError(f"{make.__name__}: it returned {sort_of(made)}; return a Rule")
+            return made
 
         pure.__name__, pure.__qualname__ = make.__name__, make.__qualname__
         pure.__module__, pure.__doc__ = make.__module__, make.__doc__

@@ -100,7 +100,7 @@ def _traced(
     def step(g: Any, p: Any, before: list[Any], steps: Any, rate: Any) -> tuple[Any, ...]:
         rule = make(**{**settings, "learning_rate": rate})
         state = {"steps": steps, **dict(zip(slots, before, strict=True))}
-        p, state = rule.step(g, state, p)
+        p, state = rule.stepped(g, state, p)
         return (p, *[state[slot] for slot in slots])
 
     trace = Trace()

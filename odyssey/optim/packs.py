@@ -204,7 +204,7 @@ class Pack:
             state: State = {"steps": steps}
             for slot, flat in self.slots.items():
                 state[slot] = flat[here]
-            value, new = rule.step(grads[first : first + self.block], state, p)
+            value, new = rule.stepped(grads[first : first + self.block], state, p)
             plan.append((setitem, p, ..., _fresh(value, p)))
             for slot, flat in self.slots.items():
                 plan.append((setitem, flat, here, _fresh(new[slot], p)))

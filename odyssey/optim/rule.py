@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey import ops
-from odyssey.checks import shown
+from odyssey.checks import shown, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
 from odyssey.table.operands import real_dtype
@@ -75,11 +75,23 @@ class Rule:
         new_state = [s | {"steps": ops.add(s["steps"], 1)} for _, s in results]
         return unflatten(params, [p for p, _ in results]), new_state
 
+    def stepped(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
+        """What ``step`` returns, looked at: a slot that it calls otherwise would never move."""
+        made = self.step(g, state, p)
+        pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)
+        if not pair or made[1].keys() != state.keys():
+            came = f"a state of {', '.join(map(repr, made[1]))}" if pair else sort_of(made)
+            raise DTypeError(
+                f"Rule: step returned {came}; return the pair (p, state), with a state of "
+                f"{', '.join(map(repr, state))}"
+            )
+        return made
+
     def _leaf(self, g: Any, state: State, p: Any) -> tuple[Any, State]:
         if p.dtype.kind != "c" or not self.elementwise:
-            return self.step(g, state, p)
+            return self.stepped(g, state, p)
         (p, real), (q, imag) = [
-            self.step(part(g), state | {slot: part(state[slot]) for slot in self.slots}, part(p))
+            self.stepped(part(g), state | {slot: part(state[slot]) for slot in self.slots}, part(p))
             for part in (ops.real, ops.imag)
         ]
         return _joined(p, q), real | {s: _joined(real[s], imag[s]) for s in self.slots}

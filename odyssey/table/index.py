@@ -208,6 +208,19 @@ LOSSES = {
 }
 """What ``odyssey.losses`` hands on, by file."""
 
+OPTIMIZERS = {
+    "odyssey.optim.adadelta": "Adadelta adadelta",
+    "odyssey.optim.adagrad": "AdaGrad adagrad",
+    "odyssey.optim.adam": "Adam AdamW adam adamw",
+    "odyssey.optim.adamax": "Adamax adamax",
+    "odyssey.optim.lars": "LARS lars",
+    "odyssey.optim.lion": "Lion lion",
+    "odyssey.optim.radam": "RAdam radam",
+    "odyssey.optim.rmsprop": "RMSprop rmsprop",
+    "odyssey.optim.sgd": "SGD sgd",
+}
+"""What ``odyssey.optim`` hands on beside its own, by file."""
+
 NUMPY = """
     absolute add all angle any append arccos arccosh arcsin arcsinh arctan arctan2 arctanh
     argmax argmin argpartition argsort array_split atleast_1d atleast_2d atleast_3d average

@@ -4,6 +4,7 @@ import inspect
 import pickle
 import pydoc
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -170,3 +171,48 @@ def test_a_rule_that_refuses_its_settings_does_so_when_it_is_made_and_when_they_
         optimizer.learning_rate = 0
     assert optimizer.learning_rate == 0.1
     assert callable(own)
+
+
+def steps_of(step, slots=("m",)):
+    """One step of a rule, by the pure face and by the optimizer that holds it."""
+
+    class Own(optim.Optimizer):
+        def __init__(self, params, learning_rate=0.1):
+            optim.Optimizer.__init__(**locals())
+
+    own = optim.rule_of(Own)(
+        lambda s: step if slots is None else optim.Rule(slots, partial(step, s))
+    )
+
+    def pure():
+        rule = own()
+        rule.update([np.ones(3)], rule.init([np.ones(3)]), [np.ones(3)])
+
+    def held():
+        w = leaf()
+        w.grad = np.ones(3)
+        Own([w]).step()
+
+    return pure, held
+
+
+@pytest.mark.parametrize(
+    ("step", "slots", "error", "words"),
+    [
+        (lambda s, g, t, p: (p, t | {"mm": g}), ("m",), DTypeError,
+         "Rule: step returned a state of 'steps', 'm', 'mm'; .* a state of 'steps', 'm'$"),
+        (lambda s, g, t, p: (p, {"steps": t["steps"]}), ("m",), DTypeError,
+         "Rule: step returned a state of 'steps'; .* a state of 'steps', 'm'$"),
+        (lambda s, g, t, p: p, (), DTypeError, "Rule: step returned .*; return the pair"),
+        (lambda s, g, t, p: (p - s.lr * g, t), (), AttributeError,
+         "a rule: there is no setting 'lr'; known are learning_rate"),
+        (3, None, DTypeError, "<lambda>: it returned an int; return a Rule"),
+    ],
+    ids=["a slot that there is not", "no slot", "no pair", "no such setting", "no rule"],
+)  # fmt: skip
+def test_a_rule_that_is_none_is_told_of_by_its_pure_face_and_by_its_optimizer(
+    step, slots, error, words
+):
+    for call in steps_of(step, slots):
+        with pytest.raises(error, match=words):
+            call()

@@ -26,7 +26,7 @@ FILES: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
             "odyssey/table/signatures.pyi": signatures_stub,
             **{
                 f"odyssey/{room}/__init__.pyi": partial(room_stub, room)
-                for room in ("ops", "fft", "linalg", "losses", "nn", "special")
+                for room in ("ops", "fft", "linalg", "losses", "nn", "optim", "special")
             },
         },
     }

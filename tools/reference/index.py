@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import odyssey
 from odyssey import losses
 from odyssey.describe.entries import Entry, entries, public_name
+from odyssey.optim import Optimizer
 from odyssey.table.published import FAMILIES
 
 __all__ = ["index"]
@@ -26,15 +28,13 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 
 
 def index() -> str:
-    """Return the module: rows, composites and losses by family, and functions of NumPy by op."""
+    """Return the module: what there is by family, and functions of NumPy by op."""
     _load_new_families()
     made = entries().values()
     rows = _by_family(entry for entry in made if entry.row is not None)
     composites = _by_family(entry for entry in made if entry.row is None)
-    exported = {
-        f"odyssey.losses.{file}": list(import_module(f"odyssey.losses.{file}").__all__)
-        for file in vars(losses)["FILES"]
-    }
+    exported = _exports("losses", _is_loss, vars(losses)["BESIDE"])
+    optimizers = _exports("optim", _is_optimizer)
     numpy = {
         entry.name: [public_name(known) for known in _stands_for(entry)]
         for entry in made
@@ -44,6 +44,7 @@ def index() -> str:
         _dict("ROWS", rows, "Rows by family; behind ``=`` their other names."),
         _dict("COMPOSITES", composites, "Composites by family, likewise."),
         _dict("LOSSES", exported, "What ``odyssey.losses`` hands on, by file."),
+        _dict("OPTIMIZERS", optimizers, "What ``odyssey.optim`` hands on beside its own, by file."),
         _numpy(numpy),
     ]
     return _HEAD + "\n".join(parts)
@@ -61,6 +62,27 @@ def _load_new_families() -> None:
         FAMILIES.intersection_update(found)
         FAMILIES.update(found)
         entries.cache_clear()
+
+
+def _exports(
+    room: str, belongs: Callable[[Any], bool], others: Iterable[str] = ()
+) -> dict[str, list[str]]:
+    """What files of a room export, where something of it belongs there, and what ``others`` do."""
+    found = {}
+    for file in sorted((Path(odyssey.__file__).parent / room).glob("[!_]*.py")):
+        module = import_module(f"odyssey.{room}.{file.stem}")
+        names = list(getattr(module, "__all__", ()))
+        if file.stem in others or any(belongs(getattr(module, name)) for name in names):
+            found[module.__name__] = names
+    return found
+
+
+def _is_loss(value: Any) -> bool:
+    return hasattr(value, "samples")
+
+
+def _is_optimizer(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
 
 
 def _by_family(found: Iterable[Entry]) -> dict[str, list[str]]:

@@ -77,7 +77,8 @@ def room_stub(room: str) -> str:
         if name not in own:
             value = getattr(face, name)
             known = inspect.isclass(value) or inspect.isfunction(value)
-            imports.add(value.__module__ if known else "odyssey.table.declare", name)
+            home = value.__module__ if known else "odyssey.table.declare"
+            imports.add(vars(face).get("_HOMES", {}).get(name, home), name)
     others = [entry for entry in entries().values() if entry.name not in own]
     for entry in others if room == "ops" else ():
         imports.add(f"odyssey.{_room_of(entry)}", "*")

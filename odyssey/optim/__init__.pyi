@@ -1,0 +1,71 @@
+"""Optimizers: pure (init, update) rules over trees, and holders that apply them to Variables.
+
+Made from the table of ops by ``python -m tools.reference``; do not edit.
+"""
+
+from odyssey.objective import scipy_objective
+from odyssey.optim.adadelta import Adadelta, adadelta
+from odyssey.optim.adagrad import AdaGrad, adagrad
+from odyssey.optim.adam import Adam, AdamW, adam, adamw
+from odyssey.optim.adamax import Adamax, adamax
+from odyssey.optim.clipping import clip_grad_global_norm, clip_grad_norm, clip_grad_value
+from odyssey.optim.declare import rule_of
+from odyssey.optim.groups import Group
+from odyssey.optim.lars import LARS, lars
+from odyssey.optim.lion import Lion, lion
+from odyssey.optim.optimizer import Optimizer
+from odyssey.optim.plateau import ReduceLROnPlateau
+from odyssey.optim.radam import RAdam, radam
+from odyssey.optim.rmsprop import RMSprop, rmsprop
+from odyssey.optim.rule import Rule
+from odyssey.optim.schedules import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    MultiStepLR,
+    Schedule,
+    StepLR,
+    WarmupCosineLR,
+    WarmupLR,
+)
+from odyssey.optim.sgd import SGD, sgd
+
+__all__ = [
+    "Optimizer",
+    "Group",
+    "Rule",
+    "rule_of",
+    "Schedule",
+    "StepLR",
+    "MultiStepLR",
+    "ExponentialLR",
+    "CosineAnnealingLR",
+    "WarmupLR",
+    "WarmupCosineLR",
+    "ReduceLROnPlateau",
+    "clip_grad_value",
+    "clip_grad_norm",
+    "clip_grad_global_norm",
+    "Adadelta",
+    "adadelta",
+    "AdaGrad",
+    "adagrad",
+    "Adam",
+    "AdamW",
+    "adam",
+    "adamw",
+    "Adamax",
+    "adamax",
+    "LARS",
+    "lars",
+    "Lion",
+    "lion",
+    "RAdam",
+    "radam",
+    "RMSprop",
+    "rmsprop",
+    "SGD",
+    "sgd",
+    "scipy_objective",
+]
+
+
