@@ -78,7 +78,8 @@ def compile(
     function is run as it was written where it changes Python objects or learning rates, prints,
     calls an op that is ``ordered`` or reads what cannot be watched, within an open tape or pause,
     and where NumPy was told to raise floating-point errors: a program raises none, and warns of
-    none. A schedule is best stepped outside.
+    none. A schedule steps behind the program, if nothing follows it that reads a rate, as an
+    optimizer's step does, and ``fn`` does not ask where it stands.
 
     Args:
         fn: A function of arrays and trees of arrays. It may open tapes, sweep, and step. Without it

@@ -145,6 +145,7 @@ class Graph(_Sealable):
         cleared: Whose they are.
         asked: Variables whose gradient the function found to be None.
         eager: Why no program can do what the function does; None where one can.
+        behind: Schedules that step behind each run, in order.
         made: Variables that hold what Python knows, as learning rates, and what makes them anew.
         shown: By place among the outputs, whose gradient it is: the array that the leaf is left.
         numbers: How numbers are computed that are Given; None where there are none.
@@ -152,6 +153,7 @@ class Graph(_Sealable):
 
     __slots__ = (
         "asked",
+        "behind",
         "cleared",
         "clears",
         "constants",
@@ -175,6 +177,7 @@ class Graph(_Sealable):
         self.cleared: list[Variable] = []
         self.asked: list[Variable] = []
         self.eager: str | None = None
+        self.behind: list[Any] = []
         self.made: list[tuple[Variable, Callable[[], Variable]]] = []
         self.shown: dict[int, Variable] = {}
         self.numbers: Any = None
@@ -211,6 +214,7 @@ class Graph(_Sealable):
         ]
         lines += [f"  {instruction}" for instruction in self.instructions]
         lines += [f"  {s.label} <- {s.update!r}" for s in self.states if s.update is not None]
+        lines += [f"  then {type(schedule).__name__}.step()" for schedule in self.behind]
         lines.append(f"  return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from numpy import ndarray
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
+from odyssey.graph.behind import Behind
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
 from odyssey.graph.names import names_of
 from odyssey.graph.nests import joined
@@ -50,7 +51,7 @@ from odyssey.variable.numpy_calls import call_ufunc
 __all__ = ["Trace", "TracedArray"]
 
 
-class Trace(Refusals, Parts, Showing):
+class Trace(Refusals, Parts, Showing, Behind):
     """A graph under construction, and what the function made of the Variables that it met.
 
     A trace is a trial: everything is noted here, and no Variable changes.
@@ -68,10 +69,10 @@ class Trace(Refusals, Parts, Showing):
         self._count = 0
         self._begin_parts()
         self._begin_showing()
+        self._begin_behind()
         self._states: dict[tuple[int, str], State] = {}
         self._current: dict[int, Any] = {}
         self._grads: dict[int, tuple[Variable, Any]] = {}
-        self._made: dict[int, tuple[Any, Any]] = {}
         self._constants: dict[Any, tuple[Array, Ref]] = {}
         # By id of an argument, itself and what stands for it.
         self._given: dict[int, tuple[Any, Any]] = {}
@@ -310,15 +311,6 @@ class Trace(Refusals, Parts, Showing):
             grad = TracedArray(grad.spec, self, grad.id)
         self._grads[variable._id] = (variable, grad)
 
-    def once(self, owner: Any, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` gave when this was first asked for ``owner``."""
-        if id(owner) not in self._made:
-            made = make()
-            self._made[id(owner)] = (owner, made)
-            if isinstance(made, Variable):
-                self.graph.made.append((made, make))
-        return self._made[id(owner)][1]
-
     # -------------------------------------------------------------- beginning and end
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -352,6 +344,7 @@ class Trace(Refusals, Parts, Showing):
         """Let go of the values, which point here."""
         for held in (self._states, self._current, self._grads, self._made, self._constants):
             held.clear()
+        self._moved.clear()
         self._given.clear()
         self._shown.clear()
         self.stands.clear()

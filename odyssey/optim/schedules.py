@@ -14,10 +14,11 @@ from copy import copy, deepcopy
 from typing import Any, ClassVar
 
 from odyssey.checks import few_digits, number, shown, whole
-from odyssey.devices.commit import commit
+from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, SettingError
 from odyssey.optim.groups import defaults_of
 from odyssey.optim.optimizer import Optimizer
+from odyssey.table.store import store
 
 __all__ = [
     "CosineAnnealingLR",
@@ -76,6 +77,7 @@ class Schedule:
 
     def __repr__(self) -> str:
         """The settings, and where the schedule and the learning rates stand."""
+        store().only_eagerly("it writes out a schedule")
         own = vars(self)
         if "base_rates" not in own or "optimizer" not in own:  # it is being made, or could not be
             return f"<{type(self).__name__}, unfinished>"
@@ -95,19 +97,33 @@ class Schedule:
         return f"{type(self).__name__}({'; '.join(filter(None, [', '.join(settings), where]))})"
 
     def step(self) -> None:
-        """Count one step, and set the learning rates that follow it."""
+        """Count one step, and set the learning rates that follow it.
+
+        In a compiled function it comes last, behind the program, unless an optimizer's step follows
+        it, or the function asks for rates, or for where the schedule stands.
+        """
+        ours = type(self).__module__ == __name__  # else it does what a user wrote
+        if not (ours and store().step_behind(self)):
+            commit(self.stepping())
+
+    def stepping(self) -> Plan:
+        """The calls that a step makes, for one ``commit``."""
         after = copy(self)
         after.steps += 1
         pairs = zip(self._rates(), self.base_rates, strict=True)
-        self._become(vars(after), [after._next(rate, base) for rate, base in pairs])
+        return self._becoming(vars(after), [after._next(rate, base) for rate, base in pairs])
 
     def _become(self, state: dict[str, Any], rates: list[float]) -> None:
         """Take over where a schedule stands, and set the learning rates, both or neither."""
+        commit(self._becoming(state, rates))
+
+    def _becoming(self, state: dict[str, Any], rates: list[float]) -> Plan:
+        """The calls that do so."""
         groups = self.optimizer.groups
         changes = [
             group.checked(learning_rate=rate) for group, rate in zip(groups, rates, strict=True)
         ]
-        commit([*self.optimizer._adopting(changes), (vars(self).update, state)])
+        return [*self.optimizer._adopting(changes), (vars(self).update, state)]
 
     def _next(self, rate: float, base: float) -> float:
         """The rate after ``self.steps`` steps, where the one before was ``rate``."""

@@ -98,6 +98,9 @@ class Store(Protocol):
     def check_inside(self, recording: Recording) -> None:
         """Raise for a recording that cannot take what is computed here."""
 
+    def step_behind(self, schedule: Any) -> bool:
+        """Let a schedule step where this run ends, in place of now; whether that can be."""
+
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` gave when this was first asked for ``owner`` in this run."""
 
@@ -223,6 +226,10 @@ class Memory:
 
     def check_inside(self, recording: Recording) -> None:
         """Nothing: any recording takes arrays."""
+
+    def step_behind(self, schedule: Any) -> bool:
+        """It steps now."""
+        return False
 
     def once(self, owner: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` gives: this is no run of its own, and remembers nothing."""

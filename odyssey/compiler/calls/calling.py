@@ -134,7 +134,8 @@ class Program:
         self._calls = bool(self.executable.calls)
         own = [*guards.variables, *[state.variable for state in graph.states]]
         self._known = set(map(id, own))
-        plain = bare and not self._before and not self._calls
+        self._behind = graph.behind
+        plain = bare and not (self._before or self._calls or self._behind)
         given = self.executable, self._shape.results, guards, MISSED, calls
         self.direct = direct_of(*given, self._rates, self._settings) if plain else None
         self._bind()
@@ -283,6 +284,12 @@ class Program:
             arrays = [*arrays, *[_gradient(v) for v in self._before]]
             if any(array is None for array in arrays):
                 return MISSED
+        behind: Plan = []
+        try:
+            for schedule in self._behind:
+                behind += schedule.stepping()
+        except Exception:  # the function will raise it in its turn
+            return MISSED
         outs = shape.outs()
         answer = executable.start(*arrays, *numbers, *outs)
         if answer == STRANGE:
@@ -305,11 +312,15 @@ class Program:
                     return MISSED
             if self._leaves:
                 try:
-                    self._commit(self._all(outs) if self._calls else outs)
+                    self._commit(self._all(outs) if self._calls else outs, behind)
                 except UnfitError:  # of what looks: another thread has come in between
                     return MISSED
+            elif behind:
+                run_all(starmap(call, [(executable.rest,), *behind]))
             else:
                 executable.rest()
+        elif behind:
+            run_all(starmap(call, behind))
         outs = self._all(outs) if self._calls else outs
         return shape.results.made([*outs, *came] if self._passes else outs)
 
@@ -343,8 +354,8 @@ class Program:
             able = not self.executable.dirty
             self.direct.bind(self._trained, self._numbers, self._left, able)
 
-    def _commit(self, outs: list[Any]) -> None:
-        """The last step, and what is to happen with it."""
+    def _commit(self, outs: list[Any], behind: Plan) -> None:
+        """The last step, and what is to happen with it, and ``behind`` it."""
         for leaf in self._trained:
             leaf._placed = None  # tapes that took the leaf up, but have no use of it, look again
         plan = list(self._begin)
@@ -358,7 +369,7 @@ class Program:
         for variable in self.executable.dirty:
             info = variable._info
             plan += [(setattr, info, "grad", None), (setattr, info, "loan", None)]
-        run_all(starmap(call, plan))
+        run_all(starmap(call, plan + behind))
 
 
 def _begin_with(args: Sequence[Any], ahead: Sequence[Any]) -> bool:

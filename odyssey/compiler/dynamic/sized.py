@@ -133,6 +133,7 @@ def _outline(graph: Graph) -> dict[str, Any]:
         "Variables": [(known(s.variable), s.field, s.spec, s.update is None) for s in graph.states],
         "gradients": [[known(v) for v in held] for held in (graph.cleared, graph.asked)],
         "settings": [make for _, make in graph.made],
+        "schedules": [id(schedule) for schedule in graph.behind],
         "arguments": [(len(spec.shape), spec.dtype) for _, spec in graph.inputs],
     }
 

@@ -37,6 +37,7 @@ class Guards:
             users, and may be called from any thread.
         variables: The Variables that the function reaches.
         groups: The parameter groups whose learning rates may have changed meanwhile.
+        asks_schedules: Whether the function may ask for what the step of a schedule changes.
     """
 
     holds: Callable[[], bool]
@@ -50,6 +51,7 @@ class Guards:
     ) -> None:
         self.reason = reason
         self.settles: str | None = None
+        self.asks_schedules = False
         self.variables = variables
         self.groups = groups
         self._watches = watches
@@ -173,6 +175,7 @@ def guards_of(fn: Any, *args: Any) -> Guards:
     finally:
         walk.close()
     made = Guards(watches, walk.variables, walk.groups)
+    made.asks_schedules = walk.asks_schedules
     if walk.code.caught:
         made.settles = "it goes on after errors"
     elif walk.code.identities:

@@ -51,7 +51,7 @@ def take_ours(walk: Walk, thing: Any, path: str) -> None:
     elif isinstance(thing, Generator):
         walk.follow(w.attribute(f"{path}._state", thing, "_state"))
     elif isinstance(thing, Schedule):
-        walk.take_object(thing, path, whole=True)
+        _take_schedule(walk, thing, path)
         return
     elif isinstance(thing, (Rule, Row)):
         meet_within(walk, thing if isinstance(thing, Row) else thing.step, path)
@@ -190,6 +190,24 @@ def _take_group(walk: Walk, group: Any, path: str) -> None:
     if not hasattr(group._make, "programs"):  # by ``rule_of``, whose functions are pure, as it says
         walk.meet(group._make, f"{path}._make")
     walk.at_end.append(lambda: _end_group(walk, group, path))
+
+
+def _take_schedule(walk: Walk, schedule: Any, path: str) -> None:
+    """Watch what the code asks a schedule for; of one that only steps, whose rates it sets."""
+    if type(schedule).__module__ != Schedule.__module__:  # it does what a user wrote
+        walk.take_object(schedule, path, whole=True)
+        return
+    walk.follow(w.attribute(f"{path}.optimizer", schedule, "optimizer"))
+    asking = {*vars(schedule), "state_dict", "load_state_dict"} - {"optimizer"}
+
+    def end() -> None:
+        told = walk.code.by_text or not walk.code.spoken.isdisjoint(_RATES | asking)
+        if told:
+            for name in sorted(vars(schedule)):
+                walk.watch(w.attribute(f"{path}.{name}", schedule, name))
+        walk.asks_schedules |= told
+
+    walk.at_end.append(end)
 
 
 def _end_group(walk: Walk, group: Any, path: str) -> None:

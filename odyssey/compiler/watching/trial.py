@@ -127,6 +127,8 @@ class Trial:
                 self.graph.numbers = self.numbers.arithmetic if self.free else None
                 changed = around.changed()
                 self.effects = changed and f"it writes to {changed}"
+                if self.graph.behind and self.guards.asks_schedules:
+                    self.effects = "it steps a schedule, and may ask for what that changes"
             except Exception as error:
                 self.error = error
             finally:

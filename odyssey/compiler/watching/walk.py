@@ -76,6 +76,7 @@ class Walk:
         variables: The Variables that were met.
         groups: The parameter groups that were met.
         generators: What the random generators are called that were met.
+        asks_schedules: Whether the code may ask for what the step of a schedule changes.
     """
 
     def __init__(self, take: Callable[[Walk, Any, str], None], watching: bool = True) -> None:
@@ -86,6 +87,7 @@ class Walk:
         self.variables: list[Variable] = []
         self.groups: list[Group] = []
         self.generators: list[str] = []
+        self.asks_schedules = False
         self.at_end: list[Callable[[], None]] = []
         self._seen: dict[int, Any] = {}
         self._waiting: list[tuple[Any, str]] = []
