@@ -276,9 +276,7 @@ def test_threads_that_step_together_lose_no_step():
     compiled = od.compile(net.step)
     for _ in range(3):
         compiled(X)
-    threads = [
-        threading.Thread(target=lambda: [compiled(X) for _ in range(100)]) for _ in range(3)
-    ]
+    threads = [threading.Thread(target=lambda: [compiled(X) for _ in range(100)]) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
