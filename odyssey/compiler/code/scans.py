@@ -20,8 +20,10 @@ from odyssey.compiler.plan.views import View
 
 __all__ = ["Scan"]
 
-# Lines at a time: a sum takes four cycles, of which each may begin two.
-_LINES = 8
+# Lines at a time: a sum takes four cycles, of which each may begin one. Lines whose length is a power
+# of 2 lie in the same places of a cache, so that more of them take up to ten times as long; but where
+# each step waits for a function, such as exp, that is longer still.
+_LINES, _SLOW_LINES = 4, 8
 
 
 class _Place(NamedTuple):
@@ -45,6 +47,8 @@ class Scan(Routine):
         super().__init__(plan, kernel, alone)
         self.node = node = kernel.nodes[0]
         self.axis = node.detail[1]
+        slow = any(name.startswith("math.") for name, _ in node.work.steps)
+        self._count = _SLOW_LINES if slow else _LINES
         self.inputs = [self._array(i) for i in node.inputs]
         self.out = self._array(node)
         long = [a for a, n in enumerate(node.shape) if n > 1 and a != self.axis]
@@ -76,7 +80,7 @@ class Scan(Routine):
             lengths.pop()
         else:
             free.append(False)
-        return cut(lengths, free, time_of(self.kernel), _LINES, not self._heads)
+        return cut(lengths, free, time_of(self.kernel), self._count, not self._heads)
 
     def _all(self) -> None:
         heads, tails = self._heads, self._tails
@@ -155,26 +159,26 @@ class Scan(Routine):
             return
         (axis,) = across
         begin, length = self._range(axis)
-        code = self.code
+        code, many = self.code, self._count
 
         def chunk(k: Word) -> None:
-            first = k * _LINES if begin is None else begin + k * _LINES
-            self._lines([[*places, _Place(axis, first, more)] for more in range(_LINES)])
+            first = k * many if begin is None else begin + k * many
+            self._lines([[*places, _Place(axis, first, more)] for more in range(many)])
 
         def one(k: Word) -> None:
             self._lines([[*places, _Place(axis, k if begin is None else begin + k, done)]])
 
         if isinstance(length, Word):
             done = 0
-            chunks = code.op("i8", f"udiv i64 {length.text}, {_LINES}")
+            chunks = code.op("i8", f"udiv i64 {length.text}, {many}")
             self.loop(chunks, chunk)
             assert begin is not None, "a part has a beginning"
-            begin = begin + chunks * _LINES
-            self.loop(code.op("i8", f"urem i64 {length.text}, {_LINES}"), one)
+            begin = begin + chunks * many
+            self.loop(code.op("i8", f"urem i64 {length.text}, {many}"), one)
             return
-        if length >= _LINES:
-            self.loop(length // _LINES, chunk)
-        done = length - length % _LINES
+        if length >= many:
+            self.loop(length // many, chunk)
+        done = length - length % many
         if done < length:
             self.loop(length - done, one)
 
