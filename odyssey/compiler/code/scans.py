@@ -20,9 +20,9 @@ from odyssey.compiler.plan.views import View
 
 __all__ = ["Scan"]
 
-# Lines at a time: a sum takes four cycles, of which each may begin one. Lines whose length is a power
-# of 2 lie in the same places of a cache, so that more of them take up to ten times as long; but where
-# each step waits for a function, such as exp, that is longer still.
+# Lines at a time: a sum takes four cycles, of which each may begin one. Of more, those of a length
+# that is a power of 2 lie in one place of a cache, and take up to ten times as long; but a function
+# in each step, such as exp, has them wait longer still.
 _LINES, _SLOW_LINES = 4, 8
 
 
