@@ -134,6 +134,7 @@ class Group:
         return Group, (self.params, self.paths, self._make, self._settings)
 
     def __repr__(self) -> str:
+        store().only_eagerly("it writes out a parameter group")
         if getattr(self, "_settings", None) is None:  # it is being made, or could not be
             return "<Group, unfinished>"
         settings = (f"{name}={few_digits(value)}" for name, value in self._settings.items())

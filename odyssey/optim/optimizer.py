@@ -128,6 +128,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         """The parameters, and the settings that are not at their default."""
+        store().only_eagerly("it writes out an optimizer")
         groups: list[Group] | None = vars(self).get("groups")
         if groups is None:  # it is being made, or could not be
             return f"<{type(self).__name__}, unfinished>"

@@ -37,7 +37,7 @@ class Guards:
             users, and may be called from any thread.
         variables: The Variables that the function reaches.
         groups: The parameter groups whose learning rates may have changed meanwhile.
-        asks_schedules: Whether the function may ask for what the step of a schedule changes.
+        steps: Schedules that may step behind a program: the function does not ask where they stand.
     """
 
     holds: Callable[[], bool]
@@ -51,7 +51,7 @@ class Guards:
     ) -> None:
         self.reason = reason
         self.settles: str | None = None
-        self.asks_schedules = False
+        self.steps: list[Any] = []
         self.variables = variables
         self.groups = groups
         self._watches = watches
@@ -175,7 +175,7 @@ def guards_of(fn: Any, *args: Any) -> Guards:
     finally:
         walk.close()
     made = Guards(watches, walk.variables, walk.groups)
-    made.asks_schedules = walk.asks_schedules
+    made.steps = [] if walk.asks_schedules else walk.schedules
     if walk.code.caught:
         made.settles = "it goes on after errors"
     elif walk.code.identities:

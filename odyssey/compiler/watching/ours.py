@@ -197,6 +197,7 @@ def _take_schedule(walk: Walk, schedule: Any, path: str) -> None:
     if type(schedule).__module__ != Schedule.__module__:  # it does what a user wrote
         walk.take_object(schedule, path, whole=True)
         return
+    walk.schedules.append(schedule)
     walk.follow(w.attribute(f"{path}.optimizer", schedule, "optimizer"))
     asking = {*vars(schedule), "state_dict", "load_state_dict"} - {"optimizer"}
 

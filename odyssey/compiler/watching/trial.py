@@ -127,8 +127,9 @@ class Trial:
                 self.graph.numbers = self.numbers.arithmetic if self.free else None
                 changed = around.changed()
                 self.effects = changed and f"it writes to {changed}"
-                if self.graph.behind and self.guards.asks_schedules:
-                    self.effects = "it steps a schedule, and may ask for what that changes"
+                known = set(map(id, self.guards.steps))
+                if not known.issuperset(map(id, self.graph.behind)):
+                    self.effects = "it steps a schedule that it makes, or asks where one stands"
             except Exception as error:
                 self.error = error
             finally:

@@ -76,6 +76,7 @@ class Walk:
         variables: The Variables that were met.
         groups: The parameter groups that were met.
         generators: What the random generators are called that were met.
+        schedules: The schedules that were met; those of users are objects as others are.
         asks_schedules: Whether the code may ask for what the step of a schedule changes.
     """
 
@@ -87,6 +88,7 @@ class Walk:
         self.variables: list[Variable] = []
         self.groups: list[Group] = []
         self.generators: list[str] = []
+        self.schedules: list[Any] = []
         self.asks_schedules = False
         self.at_end: list[Callable[[], None]] = []
         self._seen: dict[int, Any] = {}
