@@ -326,7 +326,8 @@ def test_threads_that_step_together_lose_no_step():
 PACKAGE = str(Path(od.__file__).parent)
 
 
-def test_an_interrupt_leaves_the_parameters_and_the_schedule_together():
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 5])
+def test_an_interrupt_leaves_the_parameters_and_the_schedule_together(stride):
     def fresh():
         net = Net(KINDS["exponential"])
         compiled = od.compile(net.step)
@@ -338,7 +339,7 @@ def test_an_interrupt_leaves_the_parameters_and_the_schedule_together():
     after, compiled = fresh()
     compiled(X)
     while not finished:
-        n += 1
+        n += stride
         net, compiled = fresh()
         try:
             with faults.interrupt(n, within=PACKAGE):
