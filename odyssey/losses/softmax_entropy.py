@@ -16,6 +16,7 @@ from odyssey.losses.class_rows import (
     folded_losses,
     losses_of,
     row_starts,
+    rows_fill_vectors,
     rows_of_classes,
     slope_of,
 )
@@ -214,6 +215,7 @@ def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
             "a compiled loop over rows",
             _compiled,
             when=rows_of_classes,
+            pays=rows_fill_vectors,
             with_residual=compiled_losses,
         )
     ],

@@ -77,7 +77,7 @@ def by_size(
         usual: The row's own kernel.
         leaving: Its ``with_residual``.
     """
-    own = [kernel for kernel in kernels if kernel.device == "cpu"]
+    own = [_paying(kernel) for kernel in kernels if kernel.device == "cpu"]
     least = SIZES.get(name)
     if not own or least is None:
         return usual, leaving
@@ -107,6 +107,18 @@ def by_size(
         return large_leaving(*values)
 
     return chosen, forward
+
+
+def _paying(kernel: Kernel) -> Kernel:
+    """The same, which takes no call that NumPy does sooner, but where all sizes have kernels."""
+    pays = kernel.pays
+    if pays is None:
+        return kernel
+
+    def when(*given: Any) -> bool:
+        return kernel.takes(*given) and (FACTOR[0] == 0 or pays(*given))
+
+    return kernel._replace(when=when)
 
 
 def first_fitting(kernels: Sequence[Kernel], usual: Run) -> Run:

@@ -56,6 +56,8 @@ class Kernel(NamedTuple):
         error_bound: How far its results may lie from the exact ones, relative to the largest; None
             where they are as exact as the reference, up to the order of sums.
         with_residual: The same as ``run``, but returns a residual for the row's rules as well.
+        pays: ``pays(*specs, *options) -> bool``: which of the calls that are large enough it wins,
+            where that hangs on more than their size; None for all.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Kernel(NamedTuple):
     when: Callable[..., bool] | None = None
     error_bound: float | None = None
     with_residual: Callable[..., tuple[Any, Any] | None] | None = None
+    pays: Callable[..., bool] | None = None
 
     def takes(self, *specs_and_options: Any) -> bool:
         """Whether it can run a call on such specs, with such options."""

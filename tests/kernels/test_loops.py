@@ -203,6 +203,25 @@ def test_the_largest_operand_decides_whether_a_kernel_runs_by_itself(sized):
     assert ran == [(10,), (9,), "leaving"]
 
 
+def test_a_kernel_runs_by_itself_where_it_pays_and_in_a_block_for_kernels_anywhere(monkeypatch):
+    def named(name, pays):
+        return Kernel(name, lambda x: name, with_residual=lambda x: (name, x), pays=pays)
+
+    monkeypatch.setattr(choosing, "SIZES", {"sized": 10})
+    kernels = [named("wide", lambda x: x.shape[-1] > 5), named("long", lambda x: x.size > 100)]
+    run, forward = choosing.by_size("sized", kernels, 1, lambda x: "usual", lambda x: ("usual", x))
+    for shape, wanted in {
+        (2, 6): "wide",
+        (6, 2): "usual",
+        (60, 2): "long",
+        (1, 6): "usual",
+    }.items():
+        x = np.zeros(shape)
+        assert (run(x), forward(x)[0]) == (wanted, wanted)
+        with ops.use_kernels():
+            assert (run(x), forward(x)[0]) == ("wide", "wide")
+
+
 def test_a_block_for_numpy_says_that_no_kernel_runs_by_itself(sized):
     run, _, ran = sized
     large = np.zeros(10)
