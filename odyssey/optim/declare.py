@@ -25,7 +25,7 @@ class Settings(SimpleNamespace):
 
     def __getattr__(self, name: str) -> Any:
         known = ", ".join(vars(self)) or "none"
-        raise AttributeError(f"a rule: there is no setting {name!r}; known are {known}")
+        raise AttributeError(f"a rule: no setting is called {name!r}; known are {known}")
 
 
 def rule_of(

@@ -205,7 +205,7 @@ def steps_of(step, slots=("m",)):
          "Rule: step returned a state of 'steps'; .* a state of 'steps', 'm'$"),
         (lambda s, g, t, p: p, (), DTypeError, "Rule: step returned .*; return the pair"),
         (lambda s, g, t, p: (p - s.lr * g, t), (), AttributeError,
-         "a rule: there is no setting 'lr'; known are learning_rate"),
+         "a rule: no setting is called 'lr'; known are learning_rate"),
         (3, None, DTypeError, "<lambda>: it returned an int; return a Rule"),
     ],
     ids=["a slot that there is not", "no slot", "no pair", "no such setting", "no rule"],
