@@ -214,6 +214,7 @@ def layout() -> Layout | None:
         return None
     shape = (ctypes.c_int64 * 2).from_address(words[4])
     flags = words[8] & 0xFFFFFFFF
+    pair = (None, probe)
     right = (
         words[1] == id(ndarray)
         and words[2] == address(probe)
@@ -223,7 +224,8 @@ def layout() -> Layout | None:
         and flags == probe.flags.num
         and ctypes.c_double.from_address(id(_PROBE) + 16).value == _PROBE
         and float.__basicsize__ == 24
-        and _count_of(id(probe)) == 1
+        and ctypes.c_int64.from_address(id(pair) + known.items + 8).value == id(probe)
+        and _count_of(id(probe)) == 2
     )
     if not right:
         return None

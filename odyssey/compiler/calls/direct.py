@@ -7,17 +7,19 @@ the tables have addresses of is held here. Whoever fills them in says first that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import chain
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.calls.binding import address, owner_of_lock, write
+from odyssey.compiler.calls.binding import address, functions, layout, owner_of_lock
 from odyssey.compiler.calls.results import Results
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.tables import BARE, FIELDS, HELD, LIST, NUMBER, TUPLE, VARIABLE_OF_NUMBER
-from odyssey.compiler.machine.native import builtin
+from odyssey.compiler.code.whole import whole
+from odyssey.compiler.machine.native import Loaded, builtin, load
 from odyssey.compiler.watching.guards import Guards
 from odyssey.compiler.watching.memory import (
     MISSING,
@@ -120,11 +122,12 @@ class Direct:
         for k, (group, *_) in enumerate(rates):
             self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
-        at = executable.loaded.address
-        write(at("block"), [address(self._block)])
-        keep = executable, self._held  # also for who calls while the function forgets its programs
-        call = builtin(at("whole"), "program", keep)
-        self._fresh: Callable[..., Any] = builtin(at("fresh"), "fresh", keep)
+        self._note_program(executable)
+        # Also for who calls while the function forgets its programs.
+        keep = self._block, executable, self._held
+        at = caller().address
+        call = builtin(at("whole"), "program", *keep)
+        self._fresh: Callable[..., Any] = builtin(at("fresh"), "fresh", *keep)
         self.call: Callable[..., Any] = call
         if int(self._block[FIELDS["form"]]) == LIST:
             tree = results.tree
@@ -145,6 +148,14 @@ class Direct:
         self._set(**{name: place})
         if count:
             self._set(**{count: found // width})
+
+    def _note_program(self, executable: Executable) -> None:
+        """Note where its functions lie, and what they are called with."""
+        at, names = executable.loaded.address, executable.module.steps
+        first, *more = [at(name) for name in names if isinstance(name, str)]
+        count = len(executable.inputs)
+        self._set(given=count + len(executable.numbers.taken), arrays=count, look=at("look"))
+        self._set(table=address(executable.table), first=first, second=more[0] if more else 0)
 
     def _note_results(self, executable: Executable, results: Results) -> None:
         slots, outs = executable.module.slots, []
@@ -281,6 +292,14 @@ class Direct:
                 rows += [id(whole), version, 0, 0, 1]
         self._fill("items", items)
         self._fill("rooms", rows, 5, "room_count")
+
+
+@cache
+def caller() -> Loaded:
+    """The functions that are a whole call, of any program."""
+    known = layout()
+    assert known is not None, "there is a program that has a call in one native function"
+    return load(whole(known), functions())
 
 
 def direct_of(

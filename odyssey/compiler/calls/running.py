@@ -23,7 +23,6 @@ from odyssey.compiler.calls.binding import (
     address,
     check_state,
     empty_gradient,
-    functions,
     hold_of,
     layout,
     let_alone,
@@ -101,7 +100,6 @@ class Executable:
         self.shares = "@ody_own" in self.module.text
         outside = {
             **blas(),
-            **(functions() if self.module.direct else {}),
             **(symbols() if self.shares else {}),
         }
         self.loaded: Loaded = load(self.module.text, outside)

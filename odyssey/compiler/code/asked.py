@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from odyssey.compiler.code.entry import Layout
 from odyssey.compiler.code.functions import Function, closing
 
 __all__ = ["asked"]
 
 
-def asked(inputs: int, version: int | None) -> str:
+def asked(layout: Layout) -> str:
     """Functions that give a truth, of the block: ``apart`` of arguments, and those below.
 
     And ``fresh()``, which Python calls: True where what the tables say of Python is so, None where
     they say it of another context, and else what says a miss.
-
-    Args:
-        inputs: How many arguments there are.
-        version: How far into a dictionary its version lies, if it has one.
     """
-    parts = [_apart(inputs), _contexts(), _others(), _rooms(version), _pairs(), _fresh()]
-    return "\n".join(parts)
+    rooms = _rooms(layout.version)
+    return "\n".join([_apart(), _contexts(), _others(), rooms, _pairs(), _fresh(layout)])
 
 
-def _apart(inputs: int) -> str:
+def _apart() -> str:
     """Whether no argument comes twice."""
-    f = Function("internal i1 @apart(ptr %args)")
-    with f.each(str(inputs)) as i:
+    f = Function("internal i1 @apart(ptr %args, i64 %count)")
+    with f.each("%count") as i:
         one = f.word("%args", i)
         with f.each(i) as k:
             f.require(f"icmp ne ptr {f.word('%args', k)}, {one}", "no")
@@ -118,9 +115,9 @@ def _pairs() -> str:
     return closing(f)
 
 
-def _fresh() -> str:
+def _fresh(layout: Layout) -> str:
     f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)")
-    block = f.give("load ptr, ptr @block")
+    block = f.block(layout)
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")
     f.require(f"call i1 @words(ptr {rows}, i64 {count})", "missed")

@@ -19,7 +19,6 @@ from odyssey.compiler.code.products import LETTERS, Product
 from odyssey.compiler.code.routine import METADATA, Routine
 from odyssey.compiler.code.scans import Scan
 from odyssey.compiler.code.shared_loops import SharedLoops
-from odyssey.compiler.code.whole import whole
 from odyssey.compiler.numbers.ir import declarations
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.nodes import Node
@@ -39,7 +38,7 @@ class Module(NamedTuple):
             runs the first. Of several the last is ``rest``, which can no more fail.
         names: By place of a kernel, the function that is called for it.
         touched: By place of a kernel, the buffers whose addresses that function gets.
-        direct: Whether it has a function that is a whole call; see ``whole``.
+        direct: Whether a whole call can be one native function; see ``whole``.
         free: Whether other threads of Python may run while a step does.
     """
 
@@ -267,8 +266,6 @@ def emit(
         parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1], numbers))
         direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
         direct = direct and not (driver.free or plan.varies)  # it relies on being alone
-        if direct:
-            parts.append(whole(len(inputs), len(numbers), layout, driver.steps))
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')

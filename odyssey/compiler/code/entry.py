@@ -10,7 +10,7 @@ from odyssey.compiler.code.given import Taken, taking
 from odyssey.compiler.plan.planning import Plan
 from odyssey.spec import Spec
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Layout", "entry"]
+__all__ = ["RAN", "REFUSED", "STRANGE", "WORDS", "Layout", "entry"]
 
 RAN, STRANGE, REFUSED = 0, 1, 2
 """What a program answers: all was done; arguments or states are others than it was made for, and
@@ -23,6 +23,7 @@ class Layout(NamedTuple):
     Attributes:
         variable: Of a Variable its slots, by name; none where no call is one native function.
         version: Of a dictionary its version, if it has one.
+        items: Of a tuple what it has.
     """
 
     data: int
@@ -32,6 +33,7 @@ class Layout(NamedTuple):
     flags: int
     variable: Mapping[str, int] = MappingProxyType({})
     version: int | None = None
+    items: int = tuple.__basicsize__
 
 
 _ARRAY_FLAGS = 0x101  # row-major, aligned
@@ -63,7 +65,7 @@ def entry(
         "@number_classes = global [2 x i64] zeroinitializer",
         "declare ptr @PyLong_FromLong(i64)",
         "declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)",
-        _WORDS,
+        WORDS,
         *_looking(inputs, numbers, slots, layout),
         "define ptr @call(ptr %self, ptr %args, i64 %count) {",
         f"  %enough = icmp eq i64 %count, {given + len(outputs)}",
@@ -99,8 +101,7 @@ def entry(
     return "\n".join(lines)
 
 
-# Whether at each place there stands a word, under a mask: rows of the three.
-_WORDS = """define internal i1 @words(ptr %rows, i64 %n) noinline {
+WORDS = """define internal i1 @words(ptr %rows, i64 %n) noinline {
 begin:
   %any = icmp sgt i64 %n, 0
   br i1 %any, label %look, label %end
@@ -125,6 +126,7 @@ end:
   %answer = phi i1 [true, %begin], [false, %look], [true, %next]
   ret i1 %answer
 }"""
+"""Whether at each place there stands a word, under a mask: rows of the three."""
 
 
 def _looking(
@@ -135,7 +137,7 @@ def _looking(
 ) -> list[str]:
     """``look(args)``: whether guards hold and arguments fit, whose addresses it notes."""
     lines = [
-        "define internal i1 @look(ptr %args) {",
+        "define i1 @look(ptr %args) {",
         "  %table = load ptr, ptr @table",
         "  %guards = load ptr, ptr @guards",
         "  %n = load i64, ptr @guard_count",

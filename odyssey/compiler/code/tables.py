@@ -22,11 +22,14 @@ FIELDS = {
             *("rooms", "room_count", "items", "words", "word_count", "pairs", "pair_count"),
             *("numbers", "number_count", "cells", "cell_count", "outs", "out_count"),
             *("leaves", "leaf_count", "form", "ticket", "ids", "one", "none", "true"),
-            *("whole_number", "variable"),
+            *("whole_number", "variable", "given", "arrays", "look", "table", "first", "second"),
         )
     )
 }
 """What stands in the block of words of a program, and where: addresses and counts.
+
+``given`` says how many arguments there are, the first of which are ``arrays``; ``look``, ``first``
+and ``second`` are functions of the program, the last perhaps none; see ``entry``.
 
 ``turn`` is another number after each change of the tables, so that nobody takes two for one.
 

@@ -2,15 +2,16 @@
 
 Nothing of Python runs between the last look at what a program relies on and the end of what it
 leaves, so there is nothing that could come in between. What it needs to know lies in tables of
-words, as ``direct`` fills them in. What may fail, or let the collector run, comes before the look.
+words, as ``direct`` fills them in; so it is the same function for all programs, made once. What may
+fail, or let the collector run, comes before the look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from odyssey.compiler.code.asked import asked
-from odyssey.compiler.code.entry import Layout
+from odyssey.compiler.code.entry import RAN, WORDS, Layout
 from odyssey.compiler.code.functions import Function, closing
 from odyssey.compiler.code.tables import (
     ARRAY,
@@ -25,8 +26,7 @@ from odyssey.compiler.code.tables import (
 
 __all__ = ["whole"]
 
-_DECLARED = """@block = global ptr null
-declare ptr @PyObject_CallNoArgs(ptr)
+_DECLARED = """declare ptr @PyObject_CallNoArgs(ptr)
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare ptr @PyErr_Occurred()
@@ -44,19 +44,18 @@ declare ptr @odyssey_new_array(i32, ptr, ptr, i32)
 declare ptr @odyssey_new_number(ptr, ptr, ptr)"""
 
 
-def whole(inputs: int, numbers: int, layout: Layout, steps: Sequence[object]) -> str:
+def whole(layout: Layout) -> str:
     """``whole(self, args, count)``: what the function returns; or the object that says a miss.
 
+    And ``fresh``; see ``asked``. Of ``self``, a tuple, the second is an array: the block.
+
     Args:
-        inputs: How many arguments are arrays.
-        numbers: How many numbers come behind them.
         layout: Where Variables, arrays and dictionaries keep what is theirs.
-        steps: The names of one step, or of two.
     """
     slots = layout.variable
-    parts = [asked(inputs, layout.version), _outs(layout.data), _leaves(slots), _numbers()]
-    parts += [_commit(), _result(slots), _call(inputs, numbers, steps)]
-    return "\n".join([_DECLARED, *parts])
+    parts = [asked(layout), _outs(layout.data), _leaves(slots), _numbers()]
+    parts += [_commit(), _result(slots), _call(layout)]
+    return "\n".join([_DECLARED, WORDS, *parts])
 
 
 # ------------------------------------------------------------------ what is made before the run
@@ -207,12 +206,11 @@ def _result(slots: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ the call
 
 
-def _call(inputs: int, numbers: int, steps: Sequence[object]) -> str:
+def _call(layout: Layout) -> str:
     f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)")
-    block = f.give("load ptr, ptr @block")
-    f.require(f"icmp eq i64 %count, {inputs + numbers}", "missed")
-    if inputs > 1:
-        f.require("call i1 @apart(ptr %args)", "missed")
+    block = f.block(layout)
+    f.require(f"icmp eq i64 %count, {f.field(block, 'given', 'i64')}", "missed")
+    f.require(f"call i1 @apart(ptr %args, i64 {f.field(block, 'arrays', 'i64')})", "missed")
     f.require(f"call i1 @contexts(ptr {block})", "missed")
     turn = f.field(block, "turn", "i64")
     answer = f.give(f"call i64 @others(ptr {block})")
@@ -228,10 +226,12 @@ def _call(inputs: int, numbers: int, steps: Sequence[object]) -> str:
     _look(f, block)
     _point(f, block, tables["places"])
     f.require(f"call i1 @numbers(ptr {block}, ptr {tables['new']})", "undo")
-    table = f.give("load ptr, ptr @table")
-    for step in steps:
-        answer = f.give(f"call i64 @{step}(ptr {table})")
-        f.require(f"icmp eq i64 {answer}, 0", "undo")
+    table, second = f.field(block, "table"), f.field(block, "second")
+    first = f.give(f"call i64 {f.field(block, 'first')}(ptr {table})")
+    f.require(f"icmp eq i64 {first}, {RAN}", "undo")
+    with f.where(f"icmp ne ptr {second}, null"):
+        answer = f.give(f"call i64 {second}(ptr {table})")
+        f.require(f"icmp eq i64 {answer}, {RAN}", "undo")
     given = ", ".join(f"ptr {tables[name]}" for name in ("outs", "new", "old"))
     f.do(f"call void @commit(ptr {block}, {given})")
     given = f"ptr {tables['places']}, ptr {tables['leaves']}, ptr {f.word(box, 0)}"
@@ -289,12 +289,12 @@ def _look(f: Function, block: str) -> None:
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"call i1 @words(ptr {rows}, i64 {count})", "undo")
     f.require(f"call i1 @pairs(ptr {block})", "undo")
-    f.require("call i1 @look(ptr %args)", "undo")
+    f.require(f"call i1 {f.field(block, 'look')}(ptr %args)", "undo")
 
 
 def _point(f: Function, block: str, places: str) -> None:
     """Tell the program where its results are to lie."""
-    table, rows = f.give("load ptr, ptr @table"), f.field(block, "outs")
+    table, rows = f.field(block, "table"), f.field(block, "outs")
     with f.each(f.field(block, "out_count", "i64")) as k:
         row = f.at(rows, f.give(f"mul i64 {k}, 5"))
         f.put(f.word(places, k), table, f.word(row, 3, "i64"))

@@ -326,19 +326,20 @@ _new_function: Any = ctypes.PYFUNCTYPE(
 )
 
 
-def builtin(address: int, name: str, keep: object) -> Callable[..., object]:
+def builtin(address: int, name: str, *keep: object) -> Callable[..., object]:
     """A function in C as one of Python's built-in functions.
 
     Args:
         address: Of ``PyObject *f(PyObject *self, PyObject **args, Py_ssize_t count)``, which takes
             positional arguments and is called with the interpreter's lock held.
         name: What it is called.
-        keep: Lives as long as the function does, such as what its code lies in.
+        keep: Live as long as the function does, such as what its code lies in; ``self`` is a tuple
+            that has them from its second place on.
     """
     definition = _MethodDef(name.encode(), address, _METH_FASTCALL, None)
     make = _new_function(("PyCFunction_NewEx", ctypes.pythonapi))
     # What it is bound to is let go last of all, after the definition was read.
-    made: Callable[..., object] = make(ctypes.addressof(definition), (definition, keep), None)
+    made: Callable[..., object] = make(ctypes.addressof(definition), (definition, *keep), None)
     return made
 
 
