@@ -283,7 +283,7 @@ def test_code_is_a_module_that_llvm_takes_and_assembly_is_made_of_it():
     text = compiled.code(x)
     module = llvm.parse_assembly(text, llvm.create_context())
     module.verify()
-    assert {"call", "segment0"} <= {f.name for f in module.functions}
+    assert "segment0" in {f.name for f in module.functions}
     assembly = compiled.code(x, assembly=True)
     assert "segment0:" in assembly
     assert "define" not in assembly

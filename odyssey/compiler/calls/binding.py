@@ -16,7 +16,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy import ndarray
 
-from odyssey.compiler.code.entry import Layout
+from odyssey.compiler.code.entry import Layout, entry
+from odyssey.compiler.code.whole import whole
+from odyssey.compiler.machine.native import Loaded, load
 from odyssey.compiler.plan.planning import Plan
 from odyssey.compiler.watching.memory import place_in, places_of_list, version_place
 from odyssey.errors import OdysseyError
@@ -29,6 +31,7 @@ __all__ = [
     "Hold",
     "UnfitError",
     "address",
+    "caller",
     "check_state",
     "empty_gradient",
     "functions",
@@ -268,3 +271,11 @@ def owner_of_lock() -> int | None:
             places = [k for k in places if words[k] == me]
     places = [k for k in places if words[k] == 0]
     return 8 * places[0] if len(places) == 1 else None
+
+
+@cache
+def caller() -> Loaded:
+    """The functions that Python calls of any program; see ``entry`` and ``whole``."""
+    known = layout()
+    assert known is not None, "Python fills in the tables of programs"
+    return load(whole(known) if known.variable else entry(known), functions())

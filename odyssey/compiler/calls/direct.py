@@ -7,19 +7,26 @@ the tables have addresses of is held here. Whoever fills them in says first that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import chain
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.calls.binding import address, functions, layout, owner_of_lock
+from odyssey.compiler.calls.binding import address, caller, layout, owner_of_lock
 from odyssey.compiler.calls.results import Results
 from odyssey.compiler.calls.running import Executable
-from odyssey.compiler.code.tables import BARE, FIELDS, HELD, LIST, NUMBER, TUPLE, VARIABLE_OF_NUMBER
-from odyssey.compiler.code.whole import whole
-from odyssey.compiler.machine.native import Loaded, builtin, load
+from odyssey.compiler.code.tables import (
+    BARE,
+    FIELDS,
+    HELD,
+    LIST,
+    NUMBER,
+    OF_CALL,
+    TUPLE,
+    VARIABLE_OF_NUMBER,
+)
+from odyssey.compiler.machine.native import builtin
 from odyssey.compiler.watching.guards import Guards
 from odyssey.compiler.watching.memory import (
     MISSING,
@@ -99,12 +106,13 @@ class Direct:
         lists = self._latest, self._around, self._states, self._rooms
         self._held: list[Any] = [*lists, missed, calls]
         self._rates: list[tuple[int, int]] = []
-        self._block = np.zeros(len(FIELDS), np.int64)
+        self._block = np.zeros(OF_CALL, np.int64)
         self._held.append(self._block)
         names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
         self._tables = {name: _Table(self._held) for name in (*names, "outs", "leaves")}
         self._bound: list[int] = []
         fixed = {
+            "program": address(executable.block),
             "missed": id(missed),
             "calls": address(calls),
             "ticket": id(_counter(ticket)),
@@ -122,7 +130,6 @@ class Direct:
         for k, (group, *_) in enumerate(rates):
             self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
-        self._note_program(executable)
         # Also for who calls while the function forgets its programs.
         keep = self._block, executable, self._held
         at = caller().address
@@ -148,14 +155,6 @@ class Direct:
         self._set(**{name: place})
         if count:
             self._set(**{count: found // width})
-
-    def _note_program(self, executable: Executable) -> None:
-        """Note where its functions lie, and what they are called with."""
-        at, names = executable.loaded.address, executable.module.steps
-        first, *more = [at(name) for name in names if isinstance(name, str)]
-        count = len(executable.inputs)
-        self._set(given=count + len(executable.numbers.taken), arrays=count, look=at("look"))
-        self._set(table=address(executable.table), first=first, second=more[0] if more else 0)
 
     def _note_results(self, executable: Executable, results: Results) -> None:
         slots, outs = executable.module.slots, []
@@ -294,14 +293,6 @@ class Direct:
         self._fill("rooms", rows, 5, "room_count")
 
 
-@cache
-def caller() -> Loaded:
-    """The functions that are a whole call, of any program."""
-    known = layout()
-    assert known is not None, "there is a program that has a call in one native function"
-    return load(whole(known), functions())
-
-
 def direct_of(
     executable: Executable,
     results: Results,
@@ -312,7 +303,10 @@ def direct_of(
     settings: list[Any],
 ) -> Direct | None:
     """A call of a program in one native function, where it can be one; see ``Direct``."""
-    if not executable.module.direct or not all(isinstance(rate[0], Group) for rate in rates):
+    known = layout()
+    if known is None or not known.variable or not executable.module.direct:
+        return None
+    if not all(isinstance(rate[0], Group) for rate in rates):
         return None
     kinds = [leaf.kind for leaf in results.leaves]
     shapes = [shape for shape, _ in executable.outputs]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import RLock
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -21,6 +21,7 @@ from odyssey.compiler.calls.binding import (
     Hold,
     UnfitError,
     address,
+    caller,
     check_state,
     empty_gradient,
     hold_of,
@@ -39,7 +40,8 @@ from odyssey.compiler.calls.writing import Written, data_of, outputs_of, strides
 from odyssey.compiler.code.clocks import MORE
 from odyssey.compiler.code.emitting import Module
 from odyssey.compiler.code.entry import RAN, REFUSED, STRANGE
-from odyssey.compiler.code.given import CLASSES, Numbers
+from odyssey.compiler.code.given import Numbers
+from odyssey.compiler.code.tables import FIELDS, OF_PROGRAM
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.machine.native import Loaded, builtin, load
 from odyssey.compiler.plan.lowering import lower
@@ -50,7 +52,15 @@ from odyssey.graph.graph import Graph, State
 from odyssey.graph.parts import LoopRow
 from odyssey.spec import Array, Spec
 
-__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "UnfitError"]
+__all__ = ["RAN", "REFUSED", "STRANGE", "Executable", "Given", "UnfitError"]
+
+
+class Given(NamedTuple):
+    """What the entry needs to know of arguments: rows as in ``tables``, and what they speak of."""
+
+    arrays: Array
+    numbers: Array
+    held: tuple[Any, ...]
 
 
 class Executable:
@@ -73,6 +83,7 @@ class Executable:
         spent: What ``clocks`` counts; None for a program without them.
         seconds: How long each stage took until there was a text; see ``Loaded`` for the others.
         constants: Arrays of the function's own, with their places in the table.
+        block: What the entry reads of it, in words; see ``tables``.
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
             answers are those of ``entry``.
         rest: Runs the last step, where there are several.
@@ -107,6 +118,7 @@ class Executable:
         if self.shares:
             write(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
+        self.block = np.zeros(OF_PROGRAM, np.int64)
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)
         self._prepare()
@@ -139,13 +151,43 @@ class Executable:
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
         if layout() is not None:
-            write(at("table"), [address(self.table)])
-            write(at("array_type"), [id(ndarray)])
-            write(at("number_classes"), [id(kind) for kind in CLASSES])
-            write(at("dtypes"), [id(spec.dtype) for spec in self.inputs])
-            # They keep the code, and what they are bound to lets them go with this.
-            self.start = builtin(at("call"), "program", self.loaded)
-            self.rest = builtin(at("rest"), "rest", self.loaded)
+            self._note_entry([at(name) for name in names])
+            keep = self.block, self.loaded  # what they are bound to lets them go with this
+            self.start = builtin(caller().address("call"), "program", *keep)
+            self.rest = builtin(caller().address("rest"), "rest", *keep)
+
+    def _note_entry(self, steps: Sequence[int]) -> None:
+        """Fill in what the entry needs to know, but for states."""
+        slots, count = self.module.slots, len(self.inputs)
+        outputs = [slots["output", k] for k in self.plan.written()]
+        self._outputs = np.array(outputs, np.int64)
+        self.note(table=address(self.table), first=steps[0], last=steps[-1])
+        self.note(array_type=id(ndarray), array_count=count)
+        self.note(given=count + len(self.numbers.taken))
+        self.note(outputs=address(self._outputs), output_count=len(outputs))
+        self.take(self.given(self.inputs, self.numbers))
+
+    def note(self, **fields: int) -> None:
+        """Put words into the block that the entry reads."""
+        for name, word in fields.items():
+            self.block[FIELDS[name]] = word
+
+    def given(self, inputs: Sequence[Spec], numbers: Numbers) -> Given:
+        """What the entry needs to know of arguments."""
+        lengths = [np.array(spec.shape, np.int64) for spec in inputs]
+        rows = []
+        for k, (spec, room) in enumerate(zip(inputs, lengths, strict=True)):
+            size = spec.size * spec.dtype.itemsize
+            slot = self.module.slots["input", k]
+            rows += [id(spec.dtype), len(spec.shape), address(room), slot, size]
+        taken = numbers.rows(len(inputs))
+        return Given(np.array(rows, np.int64), np.array(taken, np.int64), (*inputs, *lengths))
+
+    def take(self, given: Given) -> None:
+        """Let the entry look for such arguments."""
+        self._given = given
+        self.note(arrays=address(given.arrays), takes=address(given.numbers))
+        self.note(take_count=given.numbers.size // 6)
 
     def widen(self, size: int) -> int:
         """Take an arena of so many bytes, and tell them."""
@@ -213,12 +255,10 @@ class Executable:
             before = self.words, self._spans
             before[0][1:3] = 0, 1
             self.words = np.array(words or [0, 0, 0], np.int64)
-            at = self.loaded.address
             self._spans = np.array([word for span in self._written for word in span], np.int64)
-            write(at("spans"), [address(self._spans)])
-            write(at("span_count"), [len(self._written)])
-            write(at("guard_count"), [len(words) // 3])
-            write(at("guards"), [address(self.words)])
+            self.note(spans=address(self._spans), span_count=len(self._written))
+            self.note(guard_count=len(words) // 3)
+            self.note(guards=address(self.words))
 
     def looks(self) -> list[tuple[Any, ...]]:
         """Calls that raise where somebody took an array that a run is to write to as a new one."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.calls.binding import layout, strides_of_state
+from odyssey.compiler.calls.binding import strides_of_state
 from odyssey.compiler.code.emitting import Module, emit
 from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.machine.blas import blas
@@ -76,7 +76,7 @@ def write_down(
     inputs = [*[spec for _, spec in graph.inputs], *given]
     left = any(s.update is not None for s in graph.states) or bool(graph.cleared)
     numbers = Numbers(graph.numbers or Arithmetic((), ()), low.given, low.called)
-    module = emit(made, inputs, layout(), blas(), left, clocks, numbers=numbers.taken)
+    module = emit(made, len(inputs), blas(), left, clocks)
     seconds["write down"] = perf_counter() - begun
     return Written(graph, low.calls, sources, inputs, made, numbers, module, seconds)
 

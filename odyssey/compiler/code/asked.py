@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odyssey.compiler.code.entry import Layout
+from odyssey.compiler.code.entry import Layout, block_of
 from odyssey.compiler.code.functions import Function, closing
 
 __all__ = ["asked"]
@@ -117,7 +117,7 @@ def _pairs() -> str:
 
 def _fresh(layout: Layout) -> str:
     f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)")
-    block = f.block(layout)
+    block = block_of(f, layout)
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")
     f.require(f"call i1 @words(ptr {rows}, i64 {count})", "missed")

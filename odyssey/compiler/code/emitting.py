@@ -1,4 +1,4 @@
-"""A plan as the text of one LLVM module: kernels, what calls them in order, and the entry.
+"""A plan as the text of one LLVM module: kernels, and what calls them in order.
 
 The module is called with one table of addresses: of the arena, then of the arrays of arguments,
 states, constants, results and calls. Nothing in the text is an address, so it is the same in every
@@ -7,14 +7,13 @@ process. Kernels that are alike, as those of equal layers, are one function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from odyssey.compiler.code.clocks import clock
 from odyssey.compiler.code.cutting import time_of, varies
-from odyssey.compiler.code.entry import RAN, REFUSED, Layout, entry
-from odyssey.compiler.code.given import Taken
+from odyssey.compiler.code.entry import RAN, REFUSED
 from odyssey.compiler.code.products import LETTERS, Product
 from odyssey.compiler.code.routine import METADATA, Routine
 from odyssey.compiler.code.scans import Scan
@@ -23,7 +22,6 @@ from odyssey.compiler.numbers.ir import declarations
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.planning import Buffer, Plan, covered
-from odyssey.spec import Spec
 
 __all__ = ["Module", "emit"]
 
@@ -35,10 +33,10 @@ class Module(NamedTuple):
         text: Of the module.
         slots: By kind and number of a buffer, its place in the table of addresses.
         steps: In order, names of functions ``i64 f(ptr table)``, and calls of Python. The entry
-            runs the first. Of several the last is ``rest``, which can no more fail.
+            runs the first; see ``entry``. Of several the last, ``rest``, can no more fail.
         names: By place of a kernel, the function that is called for it.
         touched: By place of a kernel, the buffers whose addresses that function gets.
-        direct: Whether a whole call can be one native function; see ``whole``.
+        direct: Whether a whole call may be one native function; see ``whole``.
         free: Whether other threads of Python may run while a step does.
     """
 
@@ -196,30 +194,25 @@ class _Driver:
 
 def emit(
     plan: Plan,
-    inputs: list[Spec],
-    layout: Layout | None,
+    inputs: int,
     blas: Mapping[str, int],
     apart: bool,
     clocks: bool = False,
     bounds: bool = False,
-    numbers: Sequence[Taken] = (),
 ) -> Module:
     """Write a plan down.
 
     Args:
         plan: What is to be done.
-        inputs: Specs of the arguments, in order.
-        layout: Of NumPy's arrays here; None for a program without an entry of its own, whose table
-            Python fills in.
+        inputs: How many arguments are arrays.
         blas: Names of the products that can be called.
         apart: Whether what can fail is to be a step apart from what cannot.
         clocks: Whether to count what kernels take; see ``clocks``.
         bounds: Whether to look at each address before it is read or written; see ``bounds``.
-        numbers: What is taken of Python's numbers, which come behind the arguments.
     """
     looks = import_module("odyssey.compiler.code.bounds") if bounds else None
     driver = _Driver(plan, clocks, looks)
-    for kind, index in _fixed(plan, len(inputs)):
+    for kind, index in _fixed(plan, inputs):
         driver.slots.setdefault((kind, index), len(driver.slots))
     if clocks:
         driver.do("  call void @odyssey_begin()", len(plan.fused.kernels) + 2)
@@ -261,11 +254,8 @@ def emit(
         parts.append(clock(len(plan.fused.kernels)))
     if looks:
         parts.append(looks.WATCHMEN)
-    direct = False
-    if layout is not None:
-        parts.append(entry(inputs, plan, driver.slots, layout, driver.steps[-1], numbers))
-        direct = bool(layout.variable) and len(driver.steps) <= 2 and not (clocks or bounds)
-        direct = direct and not (driver.free or plan.varies)  # it relies on being alone
+    direct = len(driver.steps) <= 2 and not (clocks or bounds)
+    direct = direct and not (driver.free or plan.varies)  # it relies on being alone
     if "!llvm.loop" in used:
         parts.append(METADATA)
     parts.append('attributes #0 = { noinline nounwind "prefer-vector-width"="512" }')

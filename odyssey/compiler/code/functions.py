@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from odyssey.compiler.code.entry import Layout
 from odyssey.compiler.code.tables import FIELDS
 
 __all__ = ["Function", "closing"]
@@ -53,15 +52,8 @@ class Function:
         """A word of a table."""
         return self.give(f"load {type}, ptr {self.at(base, place)}")
 
-    def block(self, layout: Layout) -> str:
-        """The block of the program that ``self`` is bound to, a tuple with it in second place."""
-        at = self.give(f"getelementptr i8, ptr %self, i64 {layout.items + 8}")
-        array = self.give(f"load ptr, ptr {at}")
-        data = self.give(f"getelementptr i8, ptr {array}, i64 {layout.data}")
-        return self.give(f"load ptr, ptr {data}")
-
     def field(self, block: str, name: str, type: str = "ptr") -> str:
-        """A word of the block."""
+        """A word of a block, by its name."""
         return self.word(block, FIELDS[name], type)
 
     def require(self, truth: str, other: str) -> None:

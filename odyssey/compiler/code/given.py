@@ -16,23 +16,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.compiler.code.functions import Function
+from odyssey.compiler.code.tables import DOUBLE, NARROWED, SINGLE, WIDENED, WORD
 from odyssey.compiler.numbers.expressions import Arithmetic, Expression, computing
 from odyssey.compiler.numbers.scalars import evaluate
 from odyssey.compiler.numbers.words import Code, Word
 from odyssey.compiler.plan.meanings import meaning
 from odyssey.errors import OdysseyError
 
-__all__ = ["CLASSES", "Numbers", "Taken", "converted", "looked_at", "taking"]
-
-CLASSES = (float, int)
-"""Of what numbers may be, in the order of ``number_classes`` of the entry."""
+__all__ = ["Numbers", "Taken", "converted", "looked_at", "taking"]
 
 
 class Taken(NamedTuple):
     """A number that a program is given.
 
     Attributes:
-        kind: Its class, of ``CLASSES``.
+        kind: Its class, float or int.
         uses: The types in which it is used, each with the place of the cell that it is put into.
     """
 
@@ -70,7 +69,7 @@ class Numbers:
             Taken(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
             for one in (*arithmetic.inputs, *computed)
         ]
-        self.cells = np.zeros(max(len(used), 1), np.int64)
+        self.cells = np.zeros(len(used) + 1, np.int64)  # the last for what is not used
         self.known: dict[Expression, Any] = {}
         self._kinds = [one.kind for one in arithmetic.inputs]
         self._called = list(dict.fromkeys(called))
@@ -106,6 +105,19 @@ class Numbers:
             return None
         return numbers[:count]
 
+    def rows(self, first: int) -> list[int]:
+        """What the entry needs to know of each number: ``takes`` in the block of a program.
+
+        Args:
+            first: The place of the first one among all that the entry is given.
+        """
+        start, rows = self.cells.__array_interface__["data"][0], list[int]()
+        for k, one in enumerate(self.taken, first):
+            for type_, cell in one.uses or (("", self.cells.size - 1),):
+                form = _FORMS.get((one.kind, type_ or "f8"), WORD)
+                rows += [k, id(one.kind), *_limits(type_ or "i8"), form, start + 8 * cell]
+        return rows
+
     def put(self, numbers: Sequence[Any]) -> bool:
         """Put numbers into their cells, as the entry does; False where one does not fit."""
         room = self.cells.view(np.uint8)
@@ -126,13 +138,20 @@ _EXACT = 1 << 53
 _WHOLE = np.iinfo(np.int64)
 
 
+def _limits(type_: str) -> tuple[int, int]:
+    """The least and the largest whole number that is taken in a type."""
+    if type_ == "f4":
+        return -_EXACT, _EXACT
+    limits = np.iinfo(type_) if type_[0] in "iu" else _WHOLE
+    return max(int(limits.min), int(_WHOLE.min)), min(int(limits.max), int(_WHOLE.max))
+
+
 def converted(number: Any, type_: str) -> Any:
     """A number as a ufunc takes it in a type; None where that does not hold it."""
     dtype = np.dtype(type_)
     if isinstance(number, int):
-        limits = np.iinfo(dtype) if dtype.kind in "iu" else _WHOLE
-        low, high = (-_EXACT, _EXACT) if type_ == "f4" else (limits.min, limits.max)
-        within = max(low, _WHOLE.min) <= number <= min(high, _WHOLE.max)
+        low, high = _limits(type_)
+        within = low <= number <= high
     else:
         within = not float(np.finfo(dtype).max) < abs(number) < inf
     return dtype.type(number) if within else None
@@ -140,119 +159,59 @@ def converted(number: Any, type_: str) -> Any:
 
 # ------------------------------------------------------------------ the entry
 
-
-def taking(k: int, one: Taken, cells: Mapping[int, int]) -> list[str]:
-    """The text by which the entry looks at a number, and puts it into its cells.
-
-    Args:
-        k: Its place among all that the entry is given.
-        one: What is taken of it.
-        cells: By place of a cell, the place of its address in the table.
-    """
-    text = _Text(k)
-    text.add(
-        f"given{k}:",
-        f"  %oa{k} = getelementptr ptr, ptr %args, i64 {k}",
-        f"  %o{k} = load ptr, ptr %oa{k}",
-        f"  %kinda{k} = getelementptr i8, ptr %o{k}, i64 8",
-        f"  %kind{k} = load i64, ptr %kinda{k}",
-        f"  %ca{k} = getelementptr i64, ptr @number_classes, i64 {CLASSES.index(one.kind)}",
-        f"  %class{k} = load i64, ptr %ca{k}",
-    )
-    text.require(f"icmp eq i64 %kind{k}, %class{k}")
-    _load(text, one.kind)
-    for j, (type_, cell) in enumerate(one.uses):
-        word = _of_float(text, type_, j) if one.kind is float else _of_int(text, type_, j)
-        if cell in cells:
-            text.add(
-                f"  %ta{k}_{j} = getelementptr i64, ptr %table, i64 {cells[cell]}",
-                f"  %t{k}_{j} = load ptr, ptr %ta{k}_{j}",
-                f"  store {word}, ptr %t{k}_{j}",
-            )
-    text.add(f"  br label %given{k + 1}")
-    return text.lines
+_FORMS = {(int, "f8"): WIDENED, (int, "f4"): NARROWED, (float, "f8"): DOUBLE, (float, "f4"): SINGLE}
 
 
-class _Text:
-    """Lines for one argument, and the conditions in them."""
-
-    def __init__(self, k: int) -> None:
-        self.k = k
-        self.lines: list[str] = []
-        self._count = 0
-
-    def add(self, *lines: str) -> None:
-        self.lines += lines
-
-    def require(self, truth: str) -> None:
-        """Go on only where an instruction gives true."""
-        name = f"{self.k}_{self._count}"
-        self.add(f"  %r{name} = {truth}", f"  br i1 %r{name}, label %g{name}, label %strange")
-        self.add(f"g{name}:")
-        self._count += 1
+def taking(f: Function) -> None:
+    """Look at the numbers of a call, and put them into their cells; see ``Numbers.rows``."""
+    rows = f.field("%program", "takes")
+    with f.each(f.field("%program", "take_count", "i64")) as k:
+        row = f.at(rows, f.give(f"mul i64 {k}, 6"))
+        number = f.word("%args", f.word(row, 0, "i64"))
+        f.require(f"icmp eq ptr {f.word(number, 1)}, {f.word(row, 1)}", "no")
+        form, cell = f.word(row, 4, "i64"), f.word(row, 5)
+        with f.where(f"icmp sge i64 {form}, {DOUBLE}"):
+            _take_float(f, number, form, cell)
+        with f.where(f"icmp slt i64 {form}, {DOUBLE}"):
+            _take_int(f, number, row, form, cell)
 
 
-def _load(text: _Text, kind: type) -> None:
-    k = text.k
-    if kind is float:
-        text.add(
-            f"  %na{k} = getelementptr i8, ptr %o{k}, i64 16",
-            f"  %n{k} = load double, ptr %na{k}",
-            f"  %bits{k} = bitcast double %n{k} to i64",
-            f"  %size{k} = and i64 %bits{k}, {(1 << 63) - 1}",
-        )
-        return
-    text.add(
-        f"  %far{k} = alloca i32",
-        f"  %n{k} = call i64 @PyLong_AsLongLongAndOverflow(ptr %o{k}, ptr %far{k})",
-        f"  %is_far{k} = load i32, ptr %far{k}",
-    )
-    text.require(f"icmp eq i32 %is_far{k}, 0")
+def _take_float(f: Function, number: str, form: str, cell: str) -> None:
+    """A float in a type: finite ones stay so."""
+    n = f.word(number, 2, "double")
+    with f.where(f"icmp eq i64 {form}, {DOUBLE}"):
+        f.do(f"store double {n}, ptr {cell}")
+    with f.where(f"icmp eq i64 {form}, {SINGLE}"):
+        size = f.give(f"and i64 {f.word(number, 2, 'i64')}, {(1 << 63) - 1}")
+        large = f.give(f"icmp ugt i64 {size}, {_bits(float(np.finfo(np.float32).max))}")
+        finite = f.give(f"icmp ult i64 {size}, {_bits(inf)}")
+        lost = f.give(f"and i1 {large}, {finite}")
+        f.require(f"xor i1 {lost}, true", "no")
+        single = f.give(f"fptrunc double {n} to float")
+        f.do(f"store float {single}, ptr {cell}")
+
+
+def _take_int(f: Function, number: str, row: str, form: str, cell: str) -> None:
+    """A whole number in a type that has it, or a floating one."""
+    far = f.room("i32")
+    n = f.give(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
+    f.require(f"icmp eq i32 {f.give(f'load i32, ptr {far}')}, 0", "no")
+    f.require(f"icmp sge i64 {n}, {f.word(row, 2, 'i64')}", "no")
+    f.require(f"icmp sle i64 {n}, {f.word(row, 3, 'i64')}", "no")
+    with f.where(f"icmp eq i64 {form}, {WORD}"):
+        f.do(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
+    with f.where(f"icmp ne i64 {form}, {WORD}"):
+        wide = f.give(f"sitofp i64 {n} to double")
+        with f.where(f"icmp eq i64 {form}, {WIDENED}"):
+            f.do(f"store double {wide}, ptr {cell}")
+        with f.where(f"icmp eq i64 {form}, {NARROWED}"):
+            single = f.give(f"fptrunc double {wide} to float")
+            f.do(f"store float {single}, ptr {cell}")
 
 
 def _bits(number: float) -> int:
     (found,) = struct.unpack("<q", struct.pack("<d", number))
     return int(found)
-
-
-def _of_float(text: _Text, type_: str, j: int) -> str:
-    """A float in a type: finite ones stay so."""
-    k = text.k
-    if type_ == "f8":
-        return f"double %n{k}"
-    text.add(
-        f"  %large{k}_{j} = icmp ugt i64 %size{k}, {_bits(float(np.finfo(np.float32).max))}",
-        f"  %finite{k}_{j} = icmp ult i64 %size{k}, {_bits(inf)}",
-        f"  %lost{k}_{j} = and i1 %large{k}_{j}, %finite{k}_{j}",
-    )
-    text.require(f"xor i1 %lost{k}_{j}, true")
-    text.add(f"  %w{k}_{j} = fptrunc double %n{k} to float")
-    return f"float %w{k}_{j}"
-
-
-def _of_int(text: _Text, type_: str, j: int) -> str:
-    """A whole number in a type that has it, or a floating one."""
-    k = text.k
-    if type_ == "f8":
-        text.add(f"  %w{k}_{j} = sitofp i64 %n{k} to double")
-        return f"double %w{k}_{j}"
-    limits = np.iinfo(np.dtype(type_)) if type_ != "f4" else _WHOLE
-    low, high = (-_EXACT, _EXACT) if type_ == "f4" else (int(limits.min), int(limits.max))
-    if low > _WHOLE.min:
-        text.require(f"icmp sge i64 %n{k}, {low}")
-    if high < _WHOLE.max:
-        text.require(f"icmp sle i64 %n{k}, {high}")
-    if type_ == "f4":
-        text.add(
-            f"  %d{k}_{j} = sitofp i64 %n{k} to double",
-            f"  %w{k}_{j} = fptrunc double %d{k}_{j} to float",
-        )
-        return f"float %w{k}_{j}"
-    if type_[1] == "8":
-        return f"i64 %n{k}"
-    bits = 8 * int(type_[1])
-    text.add(f"  %w{k}_{j} = trunc i64 %n{k} to i{bits}")
-    return f"i{bits} %w{k}_{j}"
 
 
 # ------------------------------------------------------------------ what looks at numbers

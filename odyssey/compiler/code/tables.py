@@ -1,49 +1,71 @@
-"""What the tables have that a call in one native function reads; see ``whole`` and ``direct``."""
+"""What the tables of words have that tell native functions of a program and of its call."""
 
 from __future__ import annotations
 
 __all__ = [
     "ARRAY",
     "BARE",
+    "DOUBLE",
     "FIELDS",
     "HELD",
     "LIST",
+    "NARROWED",
     "NUMBER",
+    "OF_CALL",
+    "OF_PROGRAM",
+    "SINGLE",
     "TUPLE",
     "VARIABLE",
     "VARIABLE_OF_NUMBER",
+    "WIDENED",
+    "WORD",
 ]
 
-FIELDS = {
-    name: place
-    for place, name in enumerate(
-        (
-            *("ready", "turn", "missed", "calls", "contexts", "context_count", "others"),
-            *("rooms", "room_count", "items", "words", "word_count", "pairs", "pair_count"),
-            *("numbers", "number_count", "cells", "cell_count", "outs", "out_count"),
-            *("leaves", "leaf_count", "form", "ticket", "ids", "one", "none", "true"),
-            *("whole_number", "variable", "given", "arrays", "look", "table", "first", "second"),
-        )
-    )
-}
-"""What stands in the block of words of a program, and where: addresses and counts.
+_PROGRAM = (
+    *("table", "first", "last", "given", "guards", "guard_count", "spans", "span_count"),
+    *("array_type", "arrays", "array_count", "takes", "take_count", "outputs", "output_count"),
+)
+_CALL = (
+    *("program", "ready", "turn", "missed", "calls", "contexts", "context_count", "others"),
+    *("rooms", "room_count", "items", "words", "word_count", "pairs", "pair_count"),
+    *("numbers", "number_count", "cells", "cell_count", "outs", "out_count"),
+    *("leaves", "leaf_count", "form", "ticket", "ids", "one", "none", "true"),
+    *("whole_number", "variable"),
+)
+OF_PROGRAM, OF_CALL = len(_PROGRAM), len(_CALL)
+"""How long the blocks are."""
 
-``given`` says how many arguments there are, the first of which are ``arrays``; ``look``, ``first``
-and ``second`` are functions of the program, the last perhaps none; see ``entry``.
+FIELDS = {name: place for names in (_PROGRAM, _CALL) for place, name in enumerate(names)}
+"""What stands in two blocks of words, and where: addresses and counts. Of a program:
 
-``turn`` is another number after each change of the tables, so that nobody takes two for one.
+* ``table`` has the addresses of what it reads and writes; ``first`` and ``last`` are its steps of
+  these names, which may be the same; ``given`` says how many arguments there are.
+* ``guards`` has rows of a place, a mask and the word that must stand there.
+* ``spans`` says where states begin and end that are written to.
+* ``arrays`` has a row for each argument that is one, which come first: a dtype, a number of axes,
+  where their lengths stand, a slot of the table, and how many bytes there are.
+* ``takes`` has rows of the numbers that come behind them: which argument, its class, the least and
+  the largest that is taken, how it is put into a cell, and the cell.
+* ``outputs`` has the slots of results.
 
+Of a call in one native function, whose ``program`` is a block of these:
+
+* ``turn`` is another number after each change of the tables, so that nobody takes two for one.
 * ``contexts`` has rows of a context variable, what is taken where it is not set, and what must be
   found.
 * ``rooms`` has rows of a dictionary, its version, where in ``items`` its own begin and end, and
   whether only the version will do; ``items`` those of a key and what must be found, or 0.
-* ``words`` has rows of a place, a mask and a word; ``pairs`` of two places with the same word.
+* ``words`` has rows as ``guards``; ``pairs`` of two places with the same word.
 * ``numbers`` has the places of numbers that go up by one.
 * ``cells`` has rows of a place, and what is put there: 0 for None, or 1 and a result's number.
 * ``outs`` has rows of a dtype, a number of axes, where their lengths stand, a slot of the table of
   addresses, and 0; or, for a number of NumPy's, where it lies meanwhile, and 1.
 * ``leaves`` has rows of what is returned: a kind, an object or a result's number, a mark, a spec.
 """
+
+WORD, WIDENED, NARROWED, DOUBLE, SINGLE = range(5)
+"""How a number is put into a cell: an int as it is, as float64 or as float32; a float as float64 or
+as float32."""
 
 BARE, TUPLE, LIST = 0, 1, 2
 """In which form leaves are returned: the only one itself, or all in a container."""

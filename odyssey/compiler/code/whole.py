@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odyssey.compiler.code.asked import asked
-from odyssey.compiler.code.entry import RAN, WORDS, Layout
+from odyssey.compiler.code.entry import RAN, Layout, block_of, entry
 from odyssey.compiler.code.functions import Function, closing
 from odyssey.compiler.code.tables import (
     ARRAY,
@@ -47,7 +47,7 @@ declare ptr @odyssey_new_number(ptr, ptr, ptr)"""
 def whole(layout: Layout) -> str:
     """``whole(self, args, count)``: what the function returns; or the object that says a miss.
 
-    And ``fresh``; see ``asked``. Of ``self``, a tuple, the second is an array: the block.
+    And ``fresh``, of which see ``asked``; and what ``entry`` has. ``self`` has a block as there.
 
     Args:
         layout: Where Variables, arrays and dictionaries keep what is theirs.
@@ -55,7 +55,7 @@ def whole(layout: Layout) -> str:
     slots = layout.variable
     parts = [asked(layout), _outs(layout.data), _leaves(slots), _numbers()]
     parts += [_commit(), _result(slots), _call(layout)]
-    return "\n".join([_DECLARED, WORDS, *parts])
+    return "\n".join([_DECLARED, entry(layout), *parts])
 
 
 # ------------------------------------------------------------------ what is made before the run
@@ -208,9 +208,11 @@ def _result(slots: Mapping[str, int]) -> str:
 
 def _call(layout: Layout) -> str:
     f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)")
-    block = f.block(layout)
-    f.require(f"icmp eq i64 %count, {f.field(block, 'given', 'i64')}", "missed")
-    f.require(f"call i1 @apart(ptr %args, i64 {f.field(block, 'arrays', 'i64')})", "missed")
+    block = block_of(f, layout)
+    program = f.field(block, "program")
+    f.require(f"icmp eq i64 %count, {f.field(program, 'given', 'i64')}", "missed")
+    arrays = f.field(program, "array_count", "i64")
+    f.require(f"call i1 @apart(ptr %args, i64 {arrays})", "missed")
     f.require(f"call i1 @contexts(ptr {block})", "missed")
     turn = f.field(block, "turn", "i64")
     answer = f.give(f"call i64 @others(ptr {block})")
@@ -223,15 +225,11 @@ def _call(layout: Layout) -> str:
     box = tables["box"]
     _box(f, block, box)
     f.require(f"icmp eq i64 {f.field(block, 'turn', 'i64')}, {turn}", "undo")
-    _look(f, block)
-    _point(f, block, tables["places"])
+    _look(f, block, program)
+    table = f.field(program, "table")
+    _point(f, block, table, tables["places"])
     f.require(f"call i1 @numbers(ptr {block}, ptr {tables['new']})", "undo")
-    table, second = f.field(block, "table"), f.field(block, "second")
-    first = f.give(f"call i64 {f.field(block, 'first')}(ptr {table})")
-    f.require(f"icmp eq i64 {first}, {RAN}", "undo")
-    with f.where(f"icmp ne ptr {second}, null"):
-        answer = f.give(f"call i64 {second}(ptr {table})")
-        f.require(f"icmp eq i64 {answer}, {RAN}", "undo")
+    _run(f, program, table)
     given = ", ".join(f"ptr {tables[name]}" for name in ("outs", "new", "old"))
     f.do(f"call void @commit(ptr {block}, {given})")
     given = f"ptr {tables['places']}, ptr {tables['leaves']}, ptr {f.word(box, 0)}"
@@ -283,18 +281,28 @@ def _box(f: Function, block: str, box: str) -> None:
             f.require(f"icmp ne ptr {made}, null", "undo")
 
 
-def _look(f: Function, block: str) -> None:
+def _look(f: Function, block: str, program: str) -> None:
     """What a program relies on, now that nothing of Python runs any more."""
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "undo")
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"call i1 @words(ptr {rows}, i64 {count})", "undo")
     f.require(f"call i1 @pairs(ptr {block})", "undo")
-    f.require(f"call i1 {f.field(block, 'look')}(ptr %args)", "undo")
+    f.require(f"call i1 @look(ptr {program}, ptr %args)", "undo")
 
 
-def _point(f: Function, block: str, places: str) -> None:
+def _run(f: Function, program: str, table: str) -> None:
+    """Run the one step that there is, or both."""
+    first, last = f.field(program, "first"), f.field(program, "last")
+    answer = f.give(f"call i64 {first}(ptr {table})")
+    f.require(f"icmp eq i64 {answer}, {RAN}", "undo")
+    with f.where(f"icmp ne ptr {first}, {last}"):
+        answer = f.give(f"call i64 {last}(ptr {table})")
+        f.require(f"icmp eq i64 {answer}, {RAN}", "undo")
+
+
+def _point(f: Function, block: str, table: str, places: str) -> None:
     """Tell the program where its results are to lie."""
-    table, rows = f.field(block, "table"), f.field(block, "outs")
+    rows = f.field(block, "outs")
     with f.each(f.field(block, "out_count", "i64")) as k:
         row = f.at(rows, f.give(f"mul i64 {k}, 5"))
         f.put(f.word(places, k), table, f.word(row, 3, "i64"))

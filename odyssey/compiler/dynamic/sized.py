@@ -15,7 +15,7 @@ import numpy as np
 from odyssey.compiler.calls.binding import address
 from odyssey.compiler.calls.calling import MISSED, Program, Shape, shape_of
 from odyssey.compiler.calls.kernels import Calling
-from odyssey.compiler.calls.running import UnfitError
+from odyssey.compiler.calls.running import Given, UnfitError
 from odyssey.compiler.calls.timing import Profile
 from odyssey.compiler.calls.writing import Written, write_down
 from odyssey.compiler.code.given import Numbers
@@ -48,6 +48,7 @@ class _Sized(NamedTuple):
         constants: Arrays of the function's own: place in the table, address, and they.
         calling: By number of a node, what calls its row.
         taken: What it is given of Python's numbers.
+        given: What the entry looks for of arguments.
         arena: Bytes.
     """
 
@@ -57,6 +58,7 @@ class _Sized(NamedTuple):
     constants: list[tuple[int, int, Array]]
     calling: dict[int, Calling]
     taken: Numbers
+    given: Given
     arena: int
 
 
@@ -113,6 +115,8 @@ class Pattern:
             raise UnlikeError("its results lie elsewhere")
         if _steps(written) != _steps(first):
             raise UnlikeError("it calls others")
+        if written.numbers.taken != first.numbers.taken:
+            raise UnlikeError("it takes other numbers")
 
 
 def _steps(written: Written) -> list[Any]:
@@ -222,7 +226,8 @@ class SizedProgram(Program):
         arena = int(written.plan.arena)
         taken = written.numbers
         taken.cells = self.executable.numbers.cells  # which the code knows
-        found = _Sized(numbers, address(numbers), shape, constants, calling, taken, arena)
+        given = self.executable.given(written.inputs, taken)
+        found = _Sized(numbers, address(numbers), shape, constants, calling, taken, given, arena)
         assert self._lock is not None
         with self._lock:
             if found.arena > self._arena_bytes:
@@ -265,6 +270,7 @@ class SizedProgram(Program):
         for slot, at, _ in sized.constants:
             self.executable.table[slot] = at
         self.executable.calling = sized.calling
+        self.executable.take(sized.given)
         self.numbers = self.executable.numbers = sized.taken
         return super()._look_and_run(arrays, sized.shape)
 
