@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from odyssey.nn.shared import Shared
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.structure.precision import in_single
 from odyssey.ops.structure.shape import matrix_transpose, shape_of
-from odyssey.spec import Array, Shape, Spec, spec_of
+from odyssey.spec import Shape, Spec, spec_of
+from odyssey.table.choosing import are_kernels_compiled
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.derived import derived
 from odyssey.table.samples import reject, sample
@@ -156,18 +158,28 @@ def _leaving(passes: Passes, *given: Any) -> tuple[Any, Any]:
     return out, (Shared(), passes, *kept)
 
 
-def _pulled(passes: Passes, cotangent: Any, *given: Any) -> Array:
-    q, k, v, mask, causal, scale, operand = given
+def _pulled(
+    passes: Passes, operands: Sequence[str], cotangent: Any, given: Sequence[Any]
+) -> dict[str, Any]:
+    """The cotangents of some operands, by name."""
+    q, k, v, mask, causal, scale = given
     call = _call(q, k, v, mask, causal, scale, passes)
     cotangent = np.asarray(cotangent)
-    wanted = _pullback_spec(cotangent, q, k, v, mask, causal, scale, operand)
-    return call.backward(cotangent, (operand,))[operand].astype(wanted.dtype, copy=False)
+    wanted = {
+        name: _pullback_spec(cotangent, q, k, v, mask, causal, scale, name) for name in operands
+    }
+    found = call.backward(cotangent, tuple(operands))
+    return {name: found[name].astype(spec.dtype, copy=False) for name, spec in wanted.items()}
 
 
 def _compiled() -> Passes:
     from odyssey.kernels.attention import pull, weigh
 
     return Passes(weigh, pull)
+
+
+def _fastest() -> Passes:
+    return _compiled() if are_kernels_compiled() else PASSES
 
 
 def _many(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
@@ -179,16 +191,29 @@ def _many(q: Any, k: Any, v: Any, mask: Any, *options: Any) -> bool:
     return known and q.ndim > 1 and q.shape[-2] > 1
 
 
+# Bytes of scores from which on they are made a tile at a time in compiled functions too.
+_LARGE = 1 << 28
+
+
+def _is_large(q: Any, k: Any, v: Any, mask: Any, causal: bool, *rest: Any) -> bool:
+    out = _out_spec(q, k, v, mask, causal, None)
+    count = math.prod(out.shape[:-1]) * k.shape[-2]
+    return count * out.dtype.itemsize >= _LARGE
+
+
 _KERNEL = Kernel(
     "compiled passes over tiles",
     lambda *given: _leaving(_compiled(), *given)[0],
     when=_many,
     with_residual=lambda *given: _leaving(_compiled(), *given),
+    within=_is_large,
 )
 _KERNEL_BACK = Kernel(
     "compiled passes over tiles",
-    lambda *given: _pulled(_compiled(), *given),
+    lambda g, *given: _pulled(_compiled(), given[-1:], g, given[:-1])[given[-1]],
     when=lambda cotangent, *given: _many(*given) and _many(cotangent, *given[1:]),
+    within=lambda cotangent, *given: _is_large(*given),
+    together=("operand", lambda operands, g, *given: _pulled(_fastest(), operands, g, given)),
 )
 _LOWER = np.tri(3, 4, dtype=bool)
 _VALUES = np.arange(16, dtype=np.float16).reshape(2, 4, 2)
@@ -337,7 +362,8 @@ def attention_pullback(
     operand: str,
 ) -> Any:
     """The cotangent of one operand of ``scaled_dot_product_attention``, for that of its result."""
-    return _pulled(PASSES, cotangent, q, k, v, mask, causal, scale, operand)
+    given = q, k, v, mask, causal, scale
+    return _pulled(PASSES, (operand,), cotangent, given)[operand]
 
 
 publish(globals())

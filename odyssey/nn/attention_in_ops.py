@@ -1,9 +1,14 @@
-"""Attention written in other ops, with all scores at once: what its rows mean."""
+"""Attention written in other ops, with all scores at once: what its rows mean.
+
+Of a long causal call they are computed in a few parts of the queries, each with the keys that these
+may attend to: of the scores above the diagonal most are never made.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +16,8 @@ from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
-from odyssey.ops.folds.reductions import max, sum, sum_to
+from odyssey.ops.folds.reductions import max as largest
+from odyssey.ops.folds.reductions import sum, sum_to
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
@@ -62,10 +68,19 @@ def _onto(total: Any, x: Any) -> Any:
     return sum_to(total, x.shape)
 
 
-def weights_of(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> Any:
-    """The softmax of the scores; 0 where a row has no key to attend to."""
+def weights_of(q: Any, k: Any, mask: Any, causal: bool, scale: float | None, first: int = 0) -> Any:
+    """The softmax of the scores; 0 where a row has no key to attend to.
+
+    Args:
+        q: Queries, of which the first is number ``first`` of all of them.
+        k: Keys.
+        mask: Of these queries and keys.
+        causal: Whether later keys are left out.
+        scale: What products are multiplied by.
+        first: See ``q``.
+    """
     scores = mul(matmul(q, matrix_transpose(per_head(k, q))), scale_of(q, scale))
-    allowed = np.tri(q.shape[-2], k.shape[-2], dtype=bool) if causal else None
+    allowed = np.tri(q.shape[-2], k.shape[-2], first, dtype=bool) if causal else None
     if mask is not None and dtype_of(mask).kind == "b":
         allowed = mask if allowed is None else logical_and(allowed, mask)
     elif mask is not None:
@@ -74,7 +89,7 @@ def weights_of(q: Any, k: Any, mask: Any, causal: bool, scale: float | None) -> 
         return scores
     if allowed is not None:
         scores = where(allowed, scores, -np.inf)
-    top = max(scores, -1, keepdims=True)
+    top = largest(scores, -1, keepdims=True)
     powers = exp(sub(scores, where(equal(top, -np.inf), 0, top)))
     total = sum(powers, -1, keepdims=True)
     return div(powers, where(equal(total, 0), 1, total))
@@ -84,7 +99,11 @@ def in_ops(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None)
     """What ``scaled_dot_product_attention`` equals."""
     q, k, v = map(_real, (q, k, v))
     k, v, mask = _reached(q, k, v, mask, causal)
-    return matmul(weights_of(q, k, mask, causal, scale), per_head(v, q))
+    made = []
+    for part in _parts(q, k, v, mask, causal):
+        weights = weights_of(part.q, part.k, part.mask, causal, scale, part.rows.start)
+        made.append(matmul(weights, per_head(part.v, q)))
+    return made[0] if len(made) == 1 else concatenate(made, -2)
 
 
 def pullback_in_ops(
@@ -101,8 +120,62 @@ def pullback_in_ops(
     whole = {"k": k, "v": v, "mask": mask}.get(operand)
     q, k, v = map(_real, (q, k, v))
     k, v, mask = _reached(q, k, v, mask, causal)
-    made = _pulled(cotangent, q, k, v, mask, causal, scale, operand)
+    made: Any = None
+    for part in reversed(list(_parts(q, k, v, mask, causal and operand != "mask"))):
+        moved = _cut(cotangent, -2, part.rows) if part.cut else cotangent
+        found = _pulled(moved, part, causal, scale, operand)
+        made = found if made is None else _joined(found, made, operand)
     return made if whole is None else _with_unreached(made, shape_of(whole))
+
+
+def _joined(found: Any, behind: Any, operand: str) -> Any:
+    """The cotangent of an operand, of a part of the queries and of those behind it."""
+    if operand == "q":
+        return concatenate([found, behind], -2)
+    if found.shape == behind.shape:
+        return add(found, behind)
+    count = found.shape[-2]
+    both = add(found, _cut(behind, -2, slice(count)))
+    return concatenate([both, _cut(behind, -2, slice(count, behind.shape[-2]))], -2)
+
+
+class _Part(NamedTuple):
+    """Some queries, and the keys that they may attend to; ``cut`` unless it is all there is."""
+
+    rows: slice
+    q: Any
+    k: Any
+    v: Any
+    mask: Any
+    cut: bool
+
+
+# Scores of one head from which on a causal call is computed in parts, and how many these are: each
+# has kernels of its own, which take their time to compile.
+_PARTS = {1 << 18: 4, 1 << 20: 8}
+
+
+def _parts(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Iterator[_Part]:
+    count, keys = q.shape[-2], k.shape[-2]
+    number = max([parts for least, parts in _PARTS.items() if count * keys >= least], default=1)
+    # A program for all sizes does the same at each.
+    fixed = getattr(getattr(q, "graph", None), "fixed", True)
+    if not causal or not fixed or not 1 < number <= count:
+        yield _Part(slice(0, count), q, k, v, mask, False)
+        return
+    ends = [count * (n + 1) // number for n in range(number)]
+    for first, last in zip([0, *ends[:-1]], ends, strict=True):
+        rows, reach = slice(first, last), slice(min(last, keys))
+        part = _cut(_cut(mask, -2, rows), -1, reach)
+        yield _Part(rows, _cut(q, -2, rows), _cut(k, -2, reach), _cut(v, -2, reach), part, True)
+
+
+def _cut(x: Any, axis: int, part: slice) -> Any:
+    """A part of an operand along an axis, where it has that and does not repeat one element."""
+    shape = shape_of(x)
+    if len(shape) < -axis or shape[axis] == 1:
+        return x
+    return getitem(x, (..., part, *(slice(None),) * (-1 - axis)))
 
 
 def _reached(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> tuple[Any, Any, Any]:
@@ -125,17 +198,9 @@ def _with_unreached(made: Any, shape: Shape) -> Any:
     return made
 
 
-def _pulled(
-    cotangent: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any,
-    causal: bool,
-    scale: float | None,
-    operand: str,
-) -> Any:
-    weights = weights_of(q, k, mask, causal, scale)
+def _pulled(cotangent: Any, part: _Part, causal: bool, scale: float | None, operand: str) -> Any:
+    _, q, k, v, mask, _ = part
+    weights = weights_of(q, k, mask, causal, scale, part.rows.start)
     if operand == "v":
         return _onto(matmul(matrix_transpose(weights), cotangent), v)
     moved = softmax_moved(matmul(cotangent, matrix_transpose(per_head(v, q))), weights)

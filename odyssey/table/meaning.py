@@ -58,6 +58,11 @@ class Kernel(NamedTuple):
         with_residual: The same as ``run``, but returns a residual for the row's rules as well.
         pays: ``pays(*specs, *options) -> bool``: which of the calls that are large enough it wins,
             where that hangs on more than their size; None for all.
+        within: ``within(*specs, *options) -> bool``: which calls a compiled function leaves to the
+            row's kernel, though it could compute what the row equals: where that saves much.
+        together: The name of an option in which calls may differ that have most of their work in
+            common; and ``together(choices, *arrays, *other_options)``, which gives a dictionary of
+            what they return.
     """
 
     name: str
@@ -67,10 +72,17 @@ class Kernel(NamedTuple):
     error_bound: float | None = None
     with_residual: Callable[..., tuple[Any, Any] | None] | None = None
     pays: Callable[..., bool] | None = None
+    within: Callable[..., bool] | None = None
+    together: tuple[str, Callable[..., dict[Any, Any]]] | None = None
 
     def takes(self, *specs_and_options: Any) -> bool:
         """Whether it can run a call on such specs, with such options."""
         return self.when is None or self.when(*specs_and_options)
+
+    def is_left(self, *specs_and_options: Any) -> bool:
+        """Whether a compiled function leaves such a call to it."""
+        known = self.within is not None and self.takes(*specs_and_options)
+        return known and self.within is not None and self.within(*specs_and_options)
 
 
 def check_meaning(who: str, given: Mapping[str, Any]) -> None:
@@ -101,6 +113,12 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
                     f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "
                     f"arrays and options, ({', '.join(names)})"
                 )
+    for kernel in given["kernels"]:
+        if kernel.together is not None and kernel.together[0] not in layout.options:
+            raise OdysseyError(
+                f"op {layout.name}: together={kernel.together[0]!r} of a kernel; name an option of "
+                "the row in which calls may differ"
+            )
     primitive = given["primitive"]
     if primitive is None:
         return facts

@@ -9,6 +9,7 @@ import pytest
 import odyssey as od
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.table import declare, published
+from odyssey.table.meaning import Kernel
 from odyssey.table.samples import sample
 from support.cases import lacking, samples_of
 
@@ -54,6 +55,10 @@ MISTAKES = {
     "a rule that is a number": ({"vjp": {"x": 3}}, "op trialop: vjp.'x'.: 3 cannot be called"),
     "a number for samples": ({"samples": 3}, "op trialop: samples=3; pass a list"),
     "a number for kernels": ({"kernels": 3}, "op trialop: kernels=3; pass a list of Kernel"),
+    "an option that there is not": (
+        {"kernels": [Kernel("it", np.sin, together=("operand", dict))]},
+        "op trialop: together='operand' of a kernel; name an option",
+    ),
     "a rule of nothing": (
         {"vjp": {"x": lambda: 0}},
         "op trialop: the rule of 'x' takes nothing; it must take the cotangent first",

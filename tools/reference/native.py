@@ -27,7 +27,7 @@ a call is right, and takes the time that it takes in an eager call. Of half prec
 arithmetic is rounded, as NumPy does it; functions, sums and products are those of single precision.
 Where they are large, and so a call is the faster, called are convolutions of 3 by 3 windows of 32
 channels and more, the places of extremes in lines of 256 elements and more, and 64 products of all
-others of 64 elements and more.
+others of 64 elements and more; and attention whose scores would take 256 MB and more.
 """
 
 _WAYS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Calling:
         self._table = executable.table
         self._executable = executable
         users = plan_.fused.users.get(node.id, [])
+        self._common = _Common.of(node, plan_)
         self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
 
     def run(self, results: dict[int, Array]) -> None:
@@ -56,7 +57,10 @@ class Calling:
         if row.foreign:  # which may keep what it is given, longer than the program keeps it
             arrays = [np.array(array) for array in arrays]
         given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
-        made = self._kernel(*given, *options)
+        if self._common is None:
+            made = self._kernel(*given, *options)
+        else:
+            made = self._common.answer(self._executable.answers, given, options)
         made = (made,) if row.several is None else tuple(made)
         if row.foreign and not _agree(made, specs):
             self._executable.strayed = True
@@ -75,6 +79,49 @@ class Calling:
         if isinstance(operand, Given):
             return self._executable.numbers.known[operand.expression]
         return operand
+
+
+class _Common(NamedTuple):
+    """Calls that have most of their work in common, of which the first to run does all of it.
+
+    Attributes:
+        first: The number of the first of them.
+        place: Of the option in which they differ.
+        choices: What it is in them.
+        answer_all: Gives what all of them return.
+    """
+
+    first: int
+    place: int
+    choices: tuple[Any, ...]
+    answer_all: Callable[..., dict[Any, Any]]
+
+    @classmethod
+    def of(cls, node: Node, plan_: Plan) -> _Common | None:
+        """Those of a call; None where it is alone."""
+        row = node.work.row
+        known = [kernel.together for kernel in row.kernels if kernel.together is not None]
+        if not known:
+            return None
+        name, answer_all = known[0]
+        place = row.options.index(name)
+
+        def rest(one: Node) -> list[Any]:
+            options = one.work.options
+            return [row, *one.inputs, *one.work.operands, *options[:place], *options[place + 1 :]]
+
+        calls = [kernel.nodes[0] for kernel in plan_.fused.kernels if kernel.kind == "call"]
+        alike = [one for one in calls if one.work.row is row and rest(one) == rest(node)]
+        choices = tuple([one.work.options[place] for one in alike])
+        return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
+
+    def answer(self, answers: dict[int, dict[Any, Any]], given: list[Any], options: Any) -> Any:
+        """What one of them returns; ``answers`` are those of this run."""
+        own = options[self.place]
+        if own not in answers.get(self.first, {}):
+            others = (*options[: self.place], *options[self.place + 1 :])
+            answers[self.first] = self.answer_all(self.choices, *given, *others)
+        return answers[self.first].pop(own)
 
 
 def _agree(made: Sequence[Any], specs: Sequence[Spec]) -> bool:

@@ -148,6 +148,7 @@ class Executable:
         self._places = {k.nodes[0].id: k.place for k in kernels if k.kind == "call"}
         self.strayed = False
         self.called: dict[int, Array] = {}
+        self.answers: dict[int, dict[Any, Any]] = {}
         self.start: Callable[..., Any] = self._start
         self.rest: Callable[..., Any] = self._rest
         if layout() is not None:
@@ -331,7 +332,7 @@ class Executable:
     def proceed(self) -> int:
         """The steps between the first and the last."""
         # By number of a node, what calls gave, until the last step has read it.
-        self.called = {}
+        self.called, self.answers = {}, {}
         for step in self.module.steps[1:-1]:
             if (answer := self.do(step)) != RAN:
                 return answer

@@ -2,7 +2,8 @@
 
 A row that has a ``scalar`` is a map; one with ``native`` says by the verbs of ``Lowering`` what it
 does; one with ``equals`` is what it equals. All others are called, as are ops on numbers that no
-native code knows: complex ones where more is asked than arithmetic, comparison and places.
+native code knows (complex ones where more is asked than arithmetic, comparison and places), and
+calls that a kernel saves much of.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Lowering(Placing, Seeing, Folding):
 
     def __init__(self, nodes: Nodes | None = None) -> None:
         self.nodes = Nodes() if nodes is None else nodes
+        self.fixed = nodes is None  # else sizes vary, and what is done must not hang on them
         self.checks: list[Node] = []
         self.stays: list[Node] = []
         self.calls: dict[str, str] = {}
@@ -130,8 +132,9 @@ class Lowering(Placing, Seeing, Folding):
         if any(spec.dtype.kind == "f" and not _holds(spec.dtype, specs) for spec in made):
             self.calls.setdefault(row.name, "a number is beyond what its dtype holds")
             return None
-        if row.raises:
-            self.calls.setdefault(row.name, "it may raise")
+        if row.raises or (self.fixed and any(k.is_left(*specs, *options) for k in row.kernels)):
+            why = "it may raise" if row.raises else "its kernel takes less time, or less memory"
+            self.calls.setdefault(row.name, why)
             return None
         if row.requires is not None:
             for truth in row.requires(*values, *options):
@@ -322,13 +325,9 @@ def _kind(spec: Any) -> str:
 def _spec(value: Any) -> Any:
     if isinstance(value, Given):
         return value.number
-    return (
-        value.spec if isinstance(value, Symbol) else spec_of(value) if _is_array(value) else value
-    )
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "shape")
+    if isinstance(value, Symbol):
+        return value.spec
+    return spec_of(value) if hasattr(value, "dtype") and hasattr(value, "shape") else value
 
 
 def _holds(dtype: Any, specs: Sequence[Any]) -> bool:
