@@ -1,4 +1,4 @@
-"""Rows that a program could compute, and leaves to their kernels where these save time or memory."""
+"""Rows that a program could compute, and leaves to kernels where these save time or memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Long causal attention in parts of its queries: what its rows equal, computed without most zeros."""
+"""Long causal attention in parts of its queries: what its rows equal, without most zeros."""
 
 import numpy as np
 import pytest
