@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
+from odyssey.compiler.calls.binding import caller
 from odyssey.compiler.calls.missed import MISSED
 from odyssey.errors import MutationError
 
@@ -246,6 +247,21 @@ def test_a_compiled_function_and_what_it_uses_are_let_go():
     del fn, w, b, optimizer, held, compiled
     gc.collect()
     assert [one() for one in gone] == [None] * 5
+
+
+def test_programs_keep_the_code_that_all_of_them_are_called_by():
+    fn, *_ = step_of()
+    compiled = settled(fn, np.eye(2))
+    before = caller()
+    gone = weakref.ref(before)
+    caller.cache_clear()  # as at the end of Python
+    del before
+    gc.collect()
+    assert gone() is not None
+    compiled(np.eye(2))
+    other, *_ = step_of()
+    settled(other, np.eye(2))
+    assert caller() is not gone()
 
 
 def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_it():

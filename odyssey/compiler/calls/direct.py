@@ -131,10 +131,10 @@ class Direct:
             self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
         # Also for who calls while the function forgets its programs.
-        keep = self._block, executable, self._held
-        at = caller().address
-        call = builtin(at("whole"), "program", *keep)
-        self._fresh: Callable[..., Any] = builtin(at("fresh"), "fresh", *keep)
+        code = caller()
+        keep = self._block, executable, self._held, code
+        call = builtin(code.address("whole"), "program", *keep)
+        self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
         self.call: Callable[..., Any] = call
         if int(self._block[FIELDS["form"]]) == LIST:
             tree = results.tree

@@ -153,9 +153,10 @@ class Executable:
         self.rest: Callable[..., Any] = self._rest
         if layout() is not None:
             self._note_entry([at(name) for name in names])
-            keep = self.block, self.loaded  # what they are bound to lets them go with this
-            self.start = builtin(caller().address("call"), "program", *keep)
-            self.rest = builtin(caller().address("rest"), "rest", *keep)
+            code = caller()
+            keep = self.block, self.loaded, code  # what they are bound to lets them go with this
+            self.start = builtin(code.address("call"), "program", *keep)
+            self.rest = builtin(code.address("rest"), "rest", *keep)
 
     def _note_entry(self, steps: Sequence[int]) -> None:
         """Fill in what the entry needs to know, but for states."""
