@@ -44,9 +44,10 @@ from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.code.tables import FIELDS, OF_PROGRAM
 from odyssey.compiler.machine.blas import blas
 from odyssey.compiler.machine.native import Loaded, builtin, load
+from odyssey.compiler.plan.arena import ALIGNMENT
 from odyssey.compiler.plan.lowering import lower
 from odyssey.compiler.plan.nodes import Node
-from odyssey.compiler.plan.planning import ALIGNMENT, HELD, Plan, held, plan
+from odyssey.compiler.plan.planning import HELD, Plan, held, plan
 from odyssey.devices.ownership import folded
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.parts import LoopRow

@@ -19,8 +19,9 @@ from odyssey.compiler.calls.binding import UnfitError, address, span
 from odyssey.compiler.calls.measuring import shown_number, work_of
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.entry import RAN
+from odyssey.compiler.plan.arena import ALIGNMENT
 from odyssey.compiler.plan.fusing import Kernel
-from odyssey.compiler.plan.planning import ALIGNMENT, Plan, covered
+from odyssey.compiler.plan.planning import Plan, covered
 from odyssey.devices.guard import GUARD
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph

@@ -12,8 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from odyssey.compiler.plan.arena import Buffer
 from odyssey.compiler.plan.fusing import Kernel
-from odyssey.compiler.plan.planning import Buffer, Plan
+from odyssey.compiler.plan.planning import Plan
 
 __all__ = ["WATCHMEN", "bounded", "extent", "fault_of", "limits", "words_at"]
 
@@ -35,7 +36,7 @@ _MOVE = re.compile(r"  call void @llvm\.memmove[^(]*\(ptr (%\w+), ptr (%\w+), i6
 _AS_IT_IS = 111
 
 # Count of looks; of faults; and of the first of these the kernel, which of its buffers (or -1 for
-# the stack), where in it, how many bytes, and whether they were to be written.
+# the stack), how far behind its first byte, how many bytes, and whether they were to be written.
 _WORDS = 7
 
 WATCHMEN = f"""@odyssey_fault = global [{_WORDS} x i64] zeroinitializer
@@ -66,7 +67,8 @@ note:
   %f3 = getelementptr i64, ptr @odyssey_fault, i64 3
   store i64 %which, ptr %f3
   %f4 = getelementptr i64, ptr @odyssey_fault, i64 4
-  store i64 %begin, ptr %f4
+  %behind = sub i64 %begin, %low
+  store i64 %behind, ptr %f4
   %f5 = getelementptr i64, ptr @odyssey_fault, i64 5
   store i64 %bytes, ptr %f5
   %f6 = getelementptr i64, ptr @odyssey_fault, i64 6
@@ -93,9 +95,15 @@ def bounded(given: str, body: str) -> tuple[str, str]:
     return ", ".join([*([given] if given else []), *more, "i64 %place"]), "\n".join(text.lines)
 
 
-def limits(plan: Plan, buffers: Sequence[Buffer], place: int) -> list[str]:
-    """What the function of a kernel at a place is given beside its buffers."""
-    ends = [f"i64 {end}" for buffer in buffers for end in extent(plan, buffer)]
+def limits(plan: Plan, given: Sequence[tuple[Buffer, int]], place: int) -> list[str]:
+    """What the function of a kernel at a place is given beside its buffers.
+
+    Args:
+        plan: Where they lie.
+        given: They, with how many bytes behind their beginnings pointers point.
+        place: Of the kernel.
+    """
+    ends = [f"i64 {end - start}" for buffer, start in given for end in extent(plan, buffer)]
     return [*ends, f"i64 {place}"]
 
 
@@ -253,7 +261,7 @@ def fault_of(words: Any, plan: Plan, buffers: dict[int, list[Buffer]]) -> str | 
     if not count:
         return None
     kernel: Kernel = plan.fused.kernels[place]
-    what = "the stack"
+    what, low = "the stack", 0
     if which >= 0:
         buffer = buffers[place][which]
         names = [f"n{id}" for id, home in plan.homes.items() if home.buffer is buffer]
@@ -262,7 +270,7 @@ def fault_of(words: Any, plan: Plan, buffers: dict[int, list[Buffer]]) -> str | 
     done = "writes" if writes else "reads"
     nodes = ", ".join(map(repr, kernel.nodes[:8]))
     return (
-        f"kernel {place}, {kernel.kind} over {kernel.space}, {done} {size} bytes at {at} of "
+        f"kernel {place}, {kernel.kind} over {kernel.space}, {done} {size} bytes at {low + at} of "
         f"{what}; {count} accesses went out; it computes {nodes}"
     )
 

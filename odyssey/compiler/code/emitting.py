@@ -19,9 +19,10 @@ from odyssey.compiler.code.routine import METADATA, Routine
 from odyssey.compiler.code.scans import Scan
 from odyssey.compiler.code.shared_loops import SharedLoops
 from odyssey.compiler.numbers.ir import declarations
+from odyssey.compiler.plan.arena import Buffer
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.nodes import Node
-from odyssey.compiler.plan.planning import Buffer, Plan, covered
+from odyssey.compiler.plan.planning import Plan, covered
 
 __all__ = ["Module", "emit"]
 
@@ -75,6 +76,9 @@ _POOL = (
 # and take it back costs .04 microseconds, and where somebody took it up to 5 milliseconds.
 _LONG = 1e-4
 
+# Lines from which on a step is several functions: LLVM takes longer than linear time for each.
+_MANY = 200
+
 _FREE = "declare ptr @PyEval_SaveThread()\ndeclare void @PyEval_RestoreThread(ptr)"
 
 
@@ -108,13 +112,14 @@ class _Driver:
         key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
         return self.slots.setdefault(key, len(self.slots))
 
-    def pointer(self, buffer: Buffer) -> str:
-        """Where a buffer lies."""
+    def pointer(self, buffer: Buffer, start: int = 0) -> str:
+        """Where a buffer lies; or what is ``start`` bytes behind its beginning."""
         slot = self.place(buffer)
         self._used.add(slot)
-        if buffer.kind != "arena" or not (buffer.offset or self.plan.varies):
+        offset = buffer.offset + start if buffer.kind == "arena" else start
+        if not offset and not (buffer.kind == "arena" and self.plan.varies):
             return f"%p{slot}"
-        by = self.place_of(buffer.offset)
+        by = self.place_of(offset)
         return self.name(f"getelementptr inbounds i8, ptr %p{slot}, i64 {by}")
 
     def place_of(self, number: int) -> str:
@@ -123,21 +128,24 @@ class _Driver:
 
     def call(self, kernel: Kernel, routine: Routine) -> None:
         """Append a call of a kernel's function, which like kernels share."""
+        if len(self._lines) >= _MANY:
+            self._end_part()
         text = routine.text()
         name = self._known.get(text)
         # Where sizes vary, those that are alike here may differ elsewhere; see ``templates``.
         if name is None or self.plan.varies:
             name = self._known[text] = f"k{self._kernels}"
             self._kernels += 1
-            given, body, *blocks = self.looks.bounded(*text) if self.looks else text
-            parts = [f"define internal void @{name}({given}) #0 {{\n{body}\n}}", *blocks]
+            taken, body, *blocks = self.looks.bounded(*text) if self.looks else text
+            parts = [f"define internal void @{name}({taken}) #0 {{\n{body}\n}}", *blocks]
             self.kernels += [part.replace("@self.", f"@{name}.") for part in parts]
         self.names[kernel.place] = name
         self.touched[kernel.place] = routine.buffers
         self._seconds += time_of(kernel)
-        passed = [f"ptr {self.pointer(buffer)}" for buffer in routine.buffers]
+        given = list(zip(routine.buffers, routine.starts, strict=True))
+        passed = [f"ptr {self.pointer(*one)}" for one in given]
         if self.looks:
-            passed += self.looks.limits(self.plan, routine.buffers, kernel.place)
+            passed += self.looks.limits(self.plan, given, kernel.place)
         self.do(f"  call void @{name}({', '.join(passed)})", kernel.place)
 
     def do(self, line: str, number: int) -> None:
@@ -151,7 +159,9 @@ class _Driver:
         """Go on only where a truth holds."""
         home = self.plan.homes[node.id]
         truth = self.name(f"load i8, ptr {self.pointer(home.buffer)}")
-        holds = self.name(f"icmp ne i8 {truth}, 0")
+        self._require(self.name(f"icmp ne i8 {truth}, 0"))
+
+    def _require(self, holds: str) -> None:
         after = f"after{self._count}"
         self._lines += [f"  br i1 {holds}, label %{after}, label %refused", f"{after}:"]
 
@@ -172,24 +182,37 @@ class _Driver:
 
     def end_segment(self) -> None:
         """Close a function, and begin the next."""
-        name = f"segment{len(self.texts)}"
+        name = f"segment{sum(isinstance(step, str) for step in self.steps)}"
         self.steps.append(name)
         plan = self.plan
         # Where sizes vary, each call tells whether it is long.
         free = plan.varies or self._seconds >= _LONG
         free = free and not (self.clocks or plan.guarded)
         self.free |= free
-        head = [f"define {'internal' if free else ''} i64 @{name}{'.free' * free}(ptr %table) {{"]
+        seen, own = ("internal", ".free") if free else ("", "")
+        self._end_function(f"{seen} i64 @{name}{own}(ptr %table)")
+        if free:
+            by = self.place_of(int(self._seconds * 1e9)) if plan.varies else None
+            self.texts += _freed(name, by)
+        self._seconds = 0.0
+
+    def _end_part(self) -> None:
+        """Let what was written be a function, which the step calls."""
+        name = f"part{len(self.texts)}"
+        self._end_function(f"internal i64 @{name}(ptr %table) noinline")
+        answer = self.name(f"call i64 @{name}(ptr %table)")
+        self._require(self.name(f"icmp eq i64 {answer}, {RAN}"))
+
+    def _end_function(self, head: str) -> None:
+        lines = [f"define {head} {{"]
         for slot in sorted(self._used):
-            head += [
+            lines += [
                 f"  %s{slot} = getelementptr i64, ptr %table, i64 {slot}",
                 f"  %p{slot} = load ptr, ptr %s{slot}",
             ]
         tail = [f"  ret i64 {RAN}", "refused:", f"  ret i64 {REFUSED}", "}"]
-        by = self.place_of(int(self._seconds * 1e9)) if plan.varies else None
-        freed = _freed(name, by) if free else ()
-        self.texts.append("\n".join([*head, *self._lines, *tail, *freed]))
-        self._lines, self._used, self._seconds = [], set(), 0.0
+        self.texts.append("\n".join([*lines, *self._lines, *tail]))
+        self._lines, self._used = [], set()
 
 
 def emit(

@@ -185,7 +185,7 @@ class Product(Tiles):
         """What the product is added to, where it does not lie there."""
         if before.buffer is out.buffer:
             return
-        to, source = self.pointer(out.buffer), self.pointer(before.buffer)
+        to, source = map(self.pointer_to_all, (out.buffer, before.buffer))
         self.code.line(
             f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, "
             f"i64 {out.buffer.bytes}, i1 false)"

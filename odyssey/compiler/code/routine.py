@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from odyssey.compiler.numbers.dims import Varying
 from odyssey.compiler.numbers.ir import LLVM, MEMORY, Code, Word
 from odyssey.compiler.numbers.scalars import evaluate
+from odyssey.compiler.plan.arena import Buffer
 from odyssey.compiler.plan.fusing import Kernel
+from odyssey.compiler.plan.meanings import SIZES
 from odyssey.compiler.plan.nodes import Node
-from odyssey.compiler.plan.planning import Buffer, Plan
+from odyssey.compiler.plan.planning import Plan
 
 __all__ = ["METADATA", "Routine"]
 
@@ -48,6 +50,12 @@ METADATA = "\n".join(
 """What loops refer to that are told how to be vectorized; of a module whose text does."""
 
 
+class _Parameter(str):
+    """A pointer that a routine is given, from which the elements of a buffer are counted."""
+
+    __slots__ = ()
+
+
 class Routine:
     """A function of pointers, one for each buffer that it meets.
 
@@ -63,7 +71,10 @@ class Routine:
         self.plan, self.kernel, self.alone = plan, kernel, alone
         self.code = Code()
         self.buffers: list[Buffer] = []
-        self._pointers: dict[int, str] = {}
+        # By pointer, how many bytes behind the beginning of its buffer it points: to where the
+        # first element is read. So the steps of a loop that was written out are alike.
+        self._starts: dict[str, int | None] = {}
+        self._pointers: dict[int, _Parameter] = {}
         self._entry: list[str] = []
         self._labels = 0
         self._first: int | None = None  # of the lines that stand in a loop or behind one
@@ -168,9 +179,22 @@ class Routine:
         """The parameter that points to a buffer."""
         known = self._pointers.get(id(buffer))
         if known is None:
-            known = self._pointers[id(buffer)] = f"%b{len(self.buffers)}"
+            known = self._pointers[id(buffer)] = _Parameter(f"%b{len(self.buffers)}")
             self.buffers.append(buffer)
+            self._starts[known] = 0 if self.plan.varies else None
         return known
+
+    def pointer_to_all(self, buffer: Buffer) -> str:
+        """The same, which points to the beginning."""
+        pointer = self.pointer(buffer)
+        assert not self._starts[pointer], "it points elsewhere"
+        self._starts[pointer] = 0
+        return pointer
+
+    @property
+    def starts(self) -> list[int]:
+        """By number of a buffer, how many bytes behind its beginning its pointer is to point."""
+        return [start or 0 for start in self._starts.values()]
 
     def alloca(self, type: str, count: int = 1) -> str:
         """Room on the stack."""
@@ -222,6 +246,12 @@ class Routine:
                 if stride != 1:
                     step = code.op("i8", f"mul nsw i64 {step}, {stride}").text
                 at = step if at is None else code.op("i8", f"add nsw i64 {at}, {step}").text
+        if isinstance(pointer, _Parameter):
+            own = self._starts[pointer]
+            own = self._starts[pointer] = SIZES[type] * start if own is None else own
+            start -= own // SIZES[type]
+            assert own % SIZES[type] == 0, "elements of a buffer are of one type"
+            pointer = str(pointer)
         if start:
             pointer = self._moved(type, pointer, str(start))
         return pointer if at is None else self._moved(type, pointer, at)

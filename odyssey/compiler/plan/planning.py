@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from odyssey.compiler.plan.arena import Buffer, fit
 from odyssey.compiler.plan.arranging import (
     Roots,
     free_parts,
@@ -31,32 +32,10 @@ from odyssey.compiler.plan.views import View
 from odyssey.compiler.plan.windowed import windowed
 from odyssey.errors import OdysseyError
 
-__all__ = ["HELD", "Buffer", "Home", "Plan", "covered", "is_read_along", "plan"]
+__all__ = ["HELD", "Home", "Plan", "covered", "is_read_along", "plan"]
 
-ALIGNMENT = 64
 HELD = ("output", "call", "constant")
 """What a program holds beside its arena: results, what calls gave, and what is known now."""
-
-
-@dataclass(eq=False)
-class Buffer:
-    """A piece of memory.
-
-    Attributes:
-        kind: ``input``, ``state``, ``constant``, ``output``, ``call`` or ``arena``.
-        index: Which.
-        bytes: How long it is.
-        offset: In the arena.
-        first: The place of the kernel that writes to it first; -1 before all.
-        last: The place of the last that reads or writes it.
-    """
-
-    kind: str
-    index: int
-    bytes: int
-    offset: int = 0
-    first: int = -1
-    last: int = -1
 
 
 class Home(NamedTuple):
@@ -239,7 +218,8 @@ class _Housing:
                 self._new(n, "arena")
         self._settle_times()
         _share(self.plan)
-        self._fit()
+        arena = [h.buffer for h in self.plan.homes.values() if h.buffer.kind == "arena"]
+        self.plan.arena = fit({id(buffer): buffer for buffer in arena}.values())
 
     def _house_ends(self) -> None:
         made = self.plan
@@ -288,23 +268,6 @@ class _Housing:
         for n in made.fused.order:  # what no part covers is set to 0 before all
             if n.kind == "join" and not covered(n):
                 made.homes[n.id].buffer.first = 0
-
-    def _fit(self) -> None:
-        """Give arena buffers offsets: the first gap among those that live at the same time."""
-        found = {
-            id(h.buffer): h.buffer for h in self.plan.homes.values() if h.buffer.kind == "arena"
-        }
-        alive: list[Buffer] = []
-        for buffer in sorted(found.values(), key=lambda b: b.first):
-            alive = [b for b in alive if b.last >= buffer.first]
-            at = 0
-            for other in sorted(alive, key=lambda b: b.offset):
-                if at + buffer.bytes <= other.offset:
-                    break
-                at = max(at, _aligned(other.offset + other.bytes))
-            buffer.offset = at
-            self.plan.arena = max(self.plan.arena, at + buffer.bytes)
-            alive.append(buffer)
 
 
 # ------------------------------------------------------------------ in place
@@ -380,10 +343,6 @@ def is_read_along(made: Plan, kernel: Kernel, n: Node, buffer: Buffer) -> bool:
 
 
 # ------------------------------------------------------------------ small things
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def covered(join: Node) -> bool:
