@@ -31,6 +31,8 @@ def explained(program: Any) -> str:
     lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
     for row, why in executable.calls.items():
         lines.append(f"not lowered: {row}, since {why}")
+    for schedule in executable.graph.behind:
+        lines.append(f"steps behind it: {schedule!r}")
     if executable.shares:
         lines.append(_threads(executable.threads or said(), executable.module.text))
     words = len(executable.words) // 3

@@ -141,3 +141,21 @@ def test_a_check_within_a_part_stops_the_whole():
     with pytest.raises(IndexError, match="6"):
         compiled(x, np.array([0, 6]))
     np.testing.assert_allclose(compiled(x, index), fn(x, index), rtol=1e-9)
+
+
+def test_a_long_program_for_all_sizes_is_several_functions_too():
+    def fn(x):
+        w = Variable(W, requires_grad=True)
+        with GradientTape() as tape:
+            h = x
+            for k in range(60):
+                h = ops.sin(h @ w) + x[:1] * float(k % 3)
+            loss = ops.sum(h * h)
+        return tape.gradient(loss, w)
+
+    compiled = od.compile(fn, dynamic={"x": {0: od.Dim("rows", 2, 4096)}}, check=True)
+    for rows in (5, 9, 40, 7, 5):
+        x = RNG.normal(size=(rows, 8))
+        np.testing.assert_allclose(compiled(x), np.asarray(fn(x)), rtol=1e-9, atol=1e-9)
+    assert compiled.statistics().programs == 1
+    assert "@part0(" in compiled.code(x)

@@ -252,7 +252,7 @@ def test_a_compiled_function_and_what_it_uses_are_let_go():
 def test_programs_keep_the_code_that_all_of_them_are_called_by():
     fn, *_ = step_of()
     compiled = settled(fn, np.eye(2))
-    before = caller()
+    before = caller(direct=True)
     gone = weakref.ref(before)
     caller.cache_clear()  # as at the end of Python
     del before
@@ -261,7 +261,7 @@ def test_programs_keep_the_code_that_all_of_them_are_called_by():
     compiled(np.eye(2))
     other, *_ = step_of()
     settled(other, np.eye(2))
-    assert caller() is not gone()
+    assert caller(direct=True) is not gone()
 
 
 def test_who_is_about_to_call_a_program_may_do_so_while_another_thread_forgets_it():

@@ -87,10 +87,11 @@ def test_a_schedule_that_steps_last_is_part_of_the_native_step(kind, make):
 def test_to_lower_explain_or_reckon_steps_no_schedule():
     net = Net(KINDS["step"])
     compiled = od.compile(net.step)
-    compiled(X)
+    for _ in range(3):
+        compiled(X)
     before = net.stands()
     compiled.lower(X)
-    str(compiled.explain(X))
+    assert f"steps behind it: {net.schedule!r}" in compiled.explain(X)
     compiled.estimate_memory_requirements(X)
     assert net.stands() == before
 

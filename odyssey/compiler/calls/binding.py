@@ -32,6 +32,7 @@ __all__ = [
     "UnfitError",
     "address",
     "caller",
+    "calls_directly",
     "check_state",
     "empty_gradient",
     "functions",
@@ -274,8 +275,14 @@ def owner_of_lock() -> int | None:
 
 
 @cache
-def caller() -> Loaded:
-    """The functions that Python calls of any program; see ``entry`` and ``whole``."""
+def caller(direct: bool) -> Loaded:
+    """What Python calls of any program: ``entry``, or ``whole`` of those with ``direct`` calls."""
     known = layout()
     assert known is not None, "Python fills in the tables of programs"
-    return load(whole(known) if known.variable else entry(known), functions())
+    return load(whole(known), functions()) if direct else load(entry(known))
+
+
+def calls_directly() -> bool:
+    """Whether a call may be one native function here."""
+    known = layout()
+    return known is not None and bool(known.variable)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.calls.binding import address, caller, layout, owner_of_lock
+from odyssey.compiler.calls.binding import address, caller, calls_directly, owner_of_lock
 from odyssey.compiler.calls.results import Results
 from odyssey.compiler.calls.running import Executable
 from odyssey.compiler.code.tables import (
@@ -131,7 +131,7 @@ class Direct:
             self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
         self._held += [settings, [group for group, *_ in rates]]
         # Also for who calls while the function forgets its programs.
-        code = caller()
+        code = caller(direct=True)
         keep = self._block, executable, self._held, code
         call = builtin(code.address("whole"), "program", *keep)
         self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
@@ -303,8 +303,7 @@ def direct_of(
     settings: list[Any],
 ) -> Direct | None:
     """A call of a program in one native function, where it can be one; see ``Direct``."""
-    known = layout()
-    if known is None or not known.variable or not executable.module.direct:
+    if not (executable.module.direct and calls_directly()):
         return None
     if not all(isinstance(rate[0], Group) for rate in rates):
         return None

@@ -22,6 +22,7 @@ from odyssey.compiler.calls.binding import (
     UnfitError,
     address,
     caller,
+    calls_directly,
     check_state,
     empty_gradient,
     hold_of,
@@ -154,7 +155,7 @@ class Executable:
         self.rest: Callable[..., Any] = self._rest
         if layout() is not None:
             self._note_entry([at(name) for name in names])
-            code = caller()
+            code = caller(direct=module.direct and calls_directly())
             keep = self.block, self.loaded, code  # what they are bound to lets them go with this
             self.start = builtin(code.address("call"), "program", *keep)
             self.rest = builtin(code.address("rest"), "rest", *keep)
