@@ -16,7 +16,7 @@ BLAS = """
 @inside = internal global i64 0
 @before = internal global i32 0
 
-define internal void @ody_close() {
+define internal void @ody_close() noinline optnone {
 entry:
   br label %try
 try:
@@ -74,7 +74,7 @@ open:
   ret void
 }
 
-define internal void @ody_put_back() {
+define internal void @ody_put_back() noinline optnone {
   %was = load i32, ptr @before
   %one = icmp eq i32 %was, 1
   br i1 %one, label %done, label %change
@@ -86,7 +86,7 @@ done:
   ret void
 }
 
-define void @ody_forked() {
+define void @ody_forked() noinline optnone {
   store atomic i64 0, ptr @gate seq_cst, align 8
   %inside = load i64, ptr @inside
   store i64 0, ptr @inside

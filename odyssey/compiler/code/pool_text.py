@@ -3,7 +3,8 @@
 One job at a time is shared; a program that finds the pool taken does its blocks alone, and so does
 one that may have one thread. A block is a number below ``count`` and what becomes of it does not
 depend on who takes it, so results do not depend on how many threads there are. Threads that wait
-look for work for a while, which takes no call of the system, and then sleep.
+look for work for a while, which takes no call of the system, and then sleep. What runs seldom, or
+waits, is not optimised, which would take longer than all that it does.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ declare i32 @sched_yield()
 @mutex = internal global [256 x i8] zeroinitializer, align 64
 @condition = internal global [256 x i8] zeroinitializer, align 64
 
-define void @ody_prepare() {
+define void @ody_prepare() noinline optnone {
   %a = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
   %b = call i32 @pthread_cond_init(ptr @condition, ptr null)
   ret void
@@ -91,7 +92,7 @@ done:
   ret void
 }
 
-define internal ptr @ody_worker(ptr %begin) {
+define internal ptr @ody_worker(ptr %begin) noinline optnone {
 entry:
   %first = ptrtoint ptr %begin to i64
   br label %wait
@@ -164,7 +165,7 @@ done:
   ret void
 }
 
-define internal void @ody_start(i64 %wanted) {
+define internal void @ody_start(i64 %wanted) noinline optnone {
 entry:
   %all = alloca [256 x i8], align 64
   %old = alloca [256 x i8], align 64
@@ -251,7 +252,7 @@ alone:
   ret void
 }
 
-define void @ody_hold() {
+define void @ody_hold() noinline optnone {
 entry:
   %before = atomicrmw add ptr @holds, i64 1 seq_cst
   %first = icmp eq i64 %before, 0
@@ -288,7 +289,7 @@ out:
   ret void
 }
 
-define void @ody_open() {
+define void @ody_open() noinline optnone {
 entry:
   %holds = load atomic i64, ptr @holds seq_cst, align 64
   %held = icmp sgt i64 %holds, 0
@@ -305,7 +306,7 @@ done:
   ret void
 }
 
-define void @ody_reopen() {
+define void @ody_reopen() noinline optnone {
   store atomic i64 0, ptr @holds seq_cst, align 64
   store atomic i64 0, ptr @closed seq_cst, align 64
   store atomic i64 0, ptr @busy seq_cst, align 64
