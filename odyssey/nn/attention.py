@@ -272,7 +272,7 @@ def scaled_dot_product_attention(
 
     A. Vaswani et al., Attention Is All You Need, 2017. Scores are made, and made again for the
     gradient, a tile at a time: memory grows with length, not with its square. Second derivatives,
-    and forward mode, hold all scores.
+    and forward mode, hold all scores; so do compiled functions, where these take less than 256 MB.
 
     Args:
         q: Queries, (..., heads, length, dim), or without heads.
