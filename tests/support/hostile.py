@@ -10,6 +10,7 @@ locked, and no array of the caller has changed.
 import datetime
 import decimal
 import fractions
+import gc
 import os
 import re
 import traceback
@@ -271,6 +272,7 @@ def called(door, rng):
 
 def storm(doors, count, seed):
     """Make ``count`` calls through doors at random; return what was wrong, with the first call."""
+    gc.collect()  # else what earlier tests left may die where a call has taken all of the stack
     rng = np.random.default_rng(seed)
     names = list(doors)
     faults = {}
