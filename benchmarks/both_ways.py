@@ -47,10 +47,10 @@ SIZED: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
         (64, 1000),
         lambda x: ops.softmax(ops.where(np.tri(64, 1000, 900, bool), x, -np.inf), -1),
     ),
-    "causal attention": (
-        (3, 4, 128, 32),
-        lambda x: ops.scaled_dot_product_attention(x[0], x[1], x[2], causal=True),
-    ),
+    "causal attention": ((3, 4, 128, 32), lambda x: _attention(x, True)),
+    "causal attention of 600": ((3, 4, 600, 32), lambda x: _attention(x, True)),
+    "causal attention of 1024": ((3, 4, 1024, 32), lambda x: _attention(x, True)),
+    "attention of 1024": ((3, 4, 1024, 32), lambda x: _attention(x, False)),
     "avg_pool2d 14": ((8, 16, 28, 28), lambda x: ops.avg_pool2d(x, window=14)),
     "avg_pool2d 7 by 1": ((8, 16, 28, 28), lambda x: ops.avg_pool2d(x, window=7, stride=1)),
     "avg_pool1d 100": ((8, 16, 1000), lambda x: ops.avg_pool1d(x, window=100)),
@@ -66,6 +66,11 @@ SIZED: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "quantiles": ((200, 50), lambda x: ops.quantile(x, np.linspace(0, 1, 20), axis=0)),
     "differences": ((1000,), lambda x: ops.diff(x, n=20)),
 }
+
+
+def _attention(x: Any, causal: bool) -> Any:
+    return ops.scaled_dot_product_attention(x[0], x[1], x[2], causal=causal)
+
 
 Run = Callable[..., Any]
 Workload = tuple[str, Run, tuple[Any, ...]]

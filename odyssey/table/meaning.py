@@ -81,8 +81,9 @@ class Kernel(NamedTuple):
 
     def is_left(self, *specs_and_options: Any) -> bool:
         """Whether a compiled function leaves such a call to it."""
-        known = self.within is not None and self.takes(*specs_and_options)
-        return known and self.within is not None and self.within(*specs_and_options)
+        if self.within is None or not self.takes(*specs_and_options):
+            return False
+        return self.within(*specs_and_options)
 
 
 def check_meaning(who: str, given: Mapping[str, Any]) -> None:
