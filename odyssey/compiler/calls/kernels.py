@@ -111,7 +111,8 @@ class _Common(NamedTuple):
             return [row, *one.inputs, *one.work.operands, *options[:place], *options[place + 1 :]]
 
         calls = [kernel.nodes[0] for kernel in plan_.fused.kernels if kernel.kind == "call"]
-        alike = [one for one in calls if one.work.row is row and rest(one) == rest(node)]
+        own = rest(node)
+        alike = [one for one in calls if one.work.row is row and all(map(_same, rest(one), own))]
         choices = tuple([one.work.options[place] for one in alike])
         return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
 
@@ -122,6 +123,11 @@ class _Common(NamedTuple):
             others = (*options[: self.place], *options[self.place + 1 :])
             answers[self.first] = self.answer_all(self.choices, *given, *others)
         return answers[self.first].pop(own)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether operands or options are the same; two arrays are not, whatever they hold."""
+    return one is other or (type(one) is type(other) and not hasattr(one, "dtype") and one == other)
 
 
 def _agree(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
