@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
@@ -18,11 +18,9 @@ from odyssey.errors import DTypeError
 from odyssey.spec import spec_of
 from odyssey.table.borrowed import borrowed
 from odyssey.table.call import check_tape, general, leaving_residual, record, run
+from odyssey.table.row import SHUT, Row
 from odyssey.table.scope import innermost, scopes
-from odyssey.table.value import LEAF, NUMBERS, PLAIN, Value
-
-if TYPE_CHECKING:
-    from odyssey.table.row import Row
+from odyssey.table.value import CONSTANT, LEAF, NUMBERS, PLAIN, Value, free_id, make_value
 
 __all__ = ["binary", "results_are", "unary", "with_options"]
 
@@ -256,6 +254,52 @@ def _on_arrays(row: Row, kernel: Any) -> Any:
     return behind or kernel
 
 
+def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``with_options`` does with one operand, a Variable, and options that are read."""
+    keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
+
+    def call(x: Any, options: tuple[Any, ...]) -> Any:
+        recording = x._recording
+        scope = scopes()[0]
+        if scope is not recording and scope is not None:
+            if recording is not LEAF:
+                return general(row, (x,), options)
+            recording = scope
+            scope = x
+        id = next(recording.block, None)
+        if id is None:
+            return general(row, (x,), options)
+        if scope is x and x._placed is not recording.mark:  # a leaf
+            if _entered_elsewhere():
+                return general(row, (x,), options)
+            recording.place(x, row.name)
+        data = x._array
+        try:
+            pair = row.with_residual and row.with_residual(data, *options)
+            out, residual = pair or (row.kernel(data, *options), None)
+        except STUMBLES as error:
+            raise row.failure(error, (data,), options) from error
+        if out.dtype.kind not in "fc":
+            return make_value(VARIABLE, out, CONSTANT, free_id())
+        spec = spec_of(out)
+        if row.keyed or SHUT.issuperset(map(type, options)):
+            kept = (data if keep_x else None, out if keep_out else None, *options)
+            kept = kept if residual is None else (*kept, residual)
+        else:
+            kept = row.keep(recording, (id,), (data, out), options, residual)
+        fits = row.closed and x._spec is spec
+        recording.append((row, id, (x._id,), kept, None if fits else (x._spec, spec)))
+        value = new(VARIABLE)
+        value._array = out
+        value._spec = spec
+        value._recording = recording
+        value._id = id
+        value._info = None
+        return value
+
+    return call
+
+
 def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op that is neither ``unary`` nor ``binary``."""
     count, total = len(row.arrays), len(row.arrays) + len(row.options)
@@ -263,14 +307,14 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         total = -1  # options are never taken as they come
     flags = row.flags
     absent = [name in row.optional for name in row.arrays]
-    defaults = row.defaults
-    # Whether options that are not given are taken as they were declared.
-    usual = row.prepare is None and not row.required
-    usual = usual and all(type(defaults[k]) is bool for k in flags)
+    # What a call without options has: what was declared, or what is read of it once for all.
+    settled = None if row.prepare or row.required else row.defaults
+    of_one = _of_one(row, general) if count == 1 and not row.unruled else None
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
-        if usual and len(args) == count and not named:
-            operands, options = args, defaults
+        nonlocal settled
+        if settled is not None and len(args) == count and not named:
+            operands, options = args, settled
         elif len(args) == total and not named:
             operands, options = args[:count], args[count:]
             for k in flags:
@@ -287,9 +331,13 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 if found is NotImplemented:
                     raise
                 return found
+            if len(args) == count and not named and SHUT.issuperset(map(type, options)):
+                settled = options
         if tape is not None:
             check_tape(row, tape)
             return general(row, operands, options, tape)
+        if of_one is not None and type(operands[0]) is VARIABLE:
+            return of_one(operands[0], options)
         recording = scopes()[0]
         values, inputs, specs, fresh = [], [], [], []
         for operand in operands:
@@ -306,7 +354,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 values.append(operand._array)
                 inputs.append(operand._id)
                 specs.append(operand._spec)
-            elif type(operand) in NUMBERS:
+            elif type(operand) in NUMBERS or (operand is None and absent[len(values)]):
                 values.append(operand)
                 inputs.append(None)
                 specs.append(None)
@@ -314,10 +362,6 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 values.append(operand)
                 inputs.append(None)
                 specs.append(spec_of(operand))
-            elif operand is None and absent[len(values)]:
-                values.append(None)
-                inputs.append(None)
-                specs.append(None)
             else:
                 return general(row, operands, options)
         if inputs.count(None) == len(inputs):

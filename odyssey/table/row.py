@@ -21,11 +21,11 @@ from odyssey.table.samples import Reject, Sample
 from odyssey.table.signature import REQUIRED, Layout, Rule, call_text
 from odyssey.vocabulary import keyword_hint
 
-__all__ = ["Row", "is_profiled", "noted"]
+__all__ = ["SHUT", "Row", "is_profiled", "noted"]
 
 # Options that their owner may write to while a tape keeps them, and those that nobody can.
 _OPEN = frozenset({list, dict, set, *ARRAYS})
-_SHUT = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
+SHUT = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
 _MOST_PLANS = 64
 
@@ -343,12 +343,12 @@ class Row:
             kept[k] = None
         for k in constants:
             kept[k] = recording.hold(kept[k])
-        if not (self.keyed or _SHUT.issuperset(map(type, options))):
+        if not (self.keyed or SHUT.issuperset(map(type, options))):
             # The caller may write to them while the tape keeps them.
             try:
                 for k, option in enumerate(options, len(values)):
-                    flat = type(option) is tuple and _SHUT.issuperset(map(type, option))
-                    if not flat and type(option) not in _SHUT:
+                    flat = type(option) is tuple and SHUT.issuperset(map(type, option))
+                    if not flat and type(option) not in SHUT:
                         kept[k] = _owned(option)
             except STUMBLES as error:
                 raise self.failure(error, values[: len(self.arrays)], options) from error
