@@ -166,6 +166,8 @@ def refusing_complex(name: str, function: Callable[..., Any]) -> Callable[..., A
     @wraps(function)
     def refusing(*values: Any) -> Any:
         result = function(*values)
+        if type(result) is np.ndarray and result.dtype.kind != "c":  # the commonest
+            return result
         for part in result if isinstance(result, tuple) else (result,):
             if part.dtype.kind == "c":
                 raise DTypeError(
