@@ -12,8 +12,8 @@ from odyssey.errors import DTypeError, SettingError
 from odyssey.kernels import T, select
 from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
-from odyssey.ops.elementwise.elementary import power, tanh
-from odyssey.special.error_function import bell, erf, erfc, error_function, within
+from odyssey.ops.elementwise.elementary import exp, power, tanh
+from odyssey.special.error_function import FEW, erf, erfc, error_function, within
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating
@@ -47,7 +47,8 @@ def _slope_of(x: Any, approximate: str, chance: Any = None) -> Any:
     if approximate == "none":
         z = mul(c, _SQRT_HALF)
         chance = mul(0.5, erfc(neg(z))) if chance is None else chance
-        return add(chance, mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), bell(z))))
+        # exp(-z * z), whose square is far from overflowing: z is below 29.
+        return add(chance, mul(c, mul(_SQRT_HALF / math.sqrt(math.pi), exp(neg(square(z))))))
     z, steep = _steep(c)
     chance = sigmoid(z) if chance is None else chance
     return add(chance, mul(mul(mul(c, chance), sigmoid(neg(z))), steep))
@@ -62,6 +63,8 @@ def _steep(c: Any) -> tuple[Any, Any]:
 def _chance(x: Any, approximate: str) -> Any:
     """What gelu multiplies a number by."""
     if approximate == "none":
+        if x.dtype == np.float32 and x.size <= FEW:  # which go by double precision in any case
+            return _chance(x.astype(np.float64), approximate).astype(np.float32)
         z = x * -_SQRT_HALF
         chance = 0.5 * error_function(z, complement=True)
         if x.dtype != np.float32:
@@ -193,7 +196,7 @@ def gelu(x: Any, /, *, approximate: str = "none") -> Any:
 def _gelu_bend(g: Any, x: Any, approximate: str) -> Any:
     c = within(x, _END)
     if approximate == "none":
-        density = mul(1 / math.sqrt(2 * math.pi), bell(mul(c, _SQRT_HALF)))
+        density = mul(1 / math.sqrt(2 * math.pi), exp(neg(square(mul(c, _SQRT_HALF)))))
         return mul(g, mul(density, sub(2, square(c))))
     z, steep = _steep(c)
     s, other = sigmoid(z), sigmoid(neg(z))
