@@ -7,13 +7,14 @@ from typing import Any
 
 from odyssey.checks import flag
 from odyssey.errors import DTypeError, SettingError
+from odyssey.kernels.sizes import SIZES
 from odyssey.nn.max_pooling_derivatives import (
     max_pool_in_ops,
     max_pool_indices,
     max_pool_pullback,
     max_pool_pushforward,
 )
-from odyssey.nn.max_windows import max_pool
+from odyssey.nn.max_windows import max_pool, pull
 from odyssey.nn.pool_windows import pooled_shape, prepared
 from odyssey.spec import Array, Shape, Spec, spec_of
 from odyssey.table.declare import Kernel, op, publish
@@ -44,6 +45,27 @@ def _compiled(x: Array, *all_options: Any) -> Array:
     return pooling.largest(x, pooled_shape("max_pool2d", x.shape, *options), *options)
 
 
+# Of fewer elements no loop runs on the way back, and the result is kept for it, to search no more.
+_KEPT = SIZES["max_pool_pullback"]
+
+
+def _rule(
+    g: Any,
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    ceil_mode: bool,
+    residual: Any = None,
+) -> Any:
+    """The cotangent of ``x``; the residual is the result."""
+    options = window, stride, padding, dilation, ceil_mode
+    if residual is None:
+        return max_pool_pullback(g, x, *options)
+    return pull(g, x, *options, peak=residual)
+
+
 def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     """What the rows of so many spatial axes are declared with."""
     who = f"max_pool{dims}d"
@@ -51,18 +73,21 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     def infer(x: Spec, *options: Any) -> Spec:
         return Spec(pooled_shape(who, x.shape, *options), x.dtype)
 
+    def leaving(x: Any, *options: Any) -> tuple[Any, Any] | None:
+        if x.size >= _KEPT or x.dtype.kind != "f":
+            return None
+        out = max_pool(who, x, *options)
+        return out, out
+
     return {
         "real": True,
         "masks": True,
+        "with_residual": leaving,
         "prepare": lambda *options: prepared(who, dims, *options),
         "kernel": lambda x, *options: max_pool(who, x, *options),
         "equals": max_pool_in_ops,
         "infer": infer,
-        "vjp": {
-            "x": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
-                g, x, window, stride, padding, dilation, ceil_mode
-            )
-        },
+        "vjp": {"x": _rule},
         "jvp": {
             "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
                 t, x, window, stride, padding, dilation, ceil_mode

@@ -55,12 +55,16 @@ def _all_hits(x: Array, peak: Array, plan: Plan) -> tuple[list[Array], Array]:
     return found, count
 
 
-def pull(g: Any, x: Any, *options: Any) -> Array:
-    """Each ``g`` shared by the elements that are the largest of its window."""
+def pull(g: Any, x: Any, *options: Any, peak: Any = None) -> Array:
+    """Each ``g`` shared by the elements that are the largest of its window.
+
+    ``peak`` has the largest element of each window, if they are known.
+    """
     plan = plan_for("max_pool_pullback", x, *options)
     if g.dtype != x.dtype:
         g = g.astype(np.result_type(g, x))
-    peak = _largest(x, plan)
+    if peak is None:
+        peak = _largest(x, plan)
     if g.shape != peak.shape:
         raise ValueError("the cotangent has another shape than the maxima")
     if plan.wide and x.size:
