@@ -282,14 +282,13 @@ class Row:
             options = tuple(map(named.get, self.options, options))
         if self.required and any(map(_is_required, options)):
             raise DTypeError(self.misfit(args, named))
-        for k in self.flags:
-            if options[k] is not True and options[k] is not False:
-                options = self.checked(options)
-        return args[:count], self.prepared(options) if self.prepare else options
+        return args[:count], self.prepared(options) if self.prepare or self.flags else options
 
     def prepared(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
         """The options as the kernel takes them."""
-        options = self.checked(options)
+        for k in self.flags:
+            if options[k] is not True and options[k] is not False:
+                options = self.checked(options)
         if self.prepare is None:
             return options
         try:
