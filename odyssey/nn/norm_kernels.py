@@ -7,6 +7,7 @@ along all axes but the second, as by batch norm.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -160,26 +161,38 @@ def _shape_of_moments(x: Any, how: str, lead: int) -> Shape:
 # ------------------------------------------------------------------ by NumPy
 
 
+def _count(x: Array, axes: tuple[int, ...]) -> int:
+    """How many elements are taken together; 1 where there are none."""
+    return max(x.shape[axes[0]] if len(axes) == 1 else math.prod([x.shape[k] for k in axes]), 1)
+
+
+# Arrays without axes: with numbers of Python calls of NumPy on small arrays take twice as long.
+@lru_cache(maxsize=256)
+def _numbers(n: int, eps: float, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
+    return np.asarray(n, dtype), np.asarray(eps, dtype), np.asarray(1, dtype)
+
+
 def standardized(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
     """``x`` less its mean, over its deviation; one over that, and the mean."""
-    n = max(math.prod(x.shape[k] for k in axes), 1)
-    mean = np.add.reduce(x, axes, keepdims=True) / n
+    n, least, one = _numbers(_count(x, axes), eps, x.dtype)
+    mean = np.add.reduce(x, axes, keepdims=True)
+    mean /= n
     unit = x - mean
     spread = np.add.reduce(np.square(unit), axes, keepdims=True)
     spread /= n
-    spread += eps
-    inverse = 1.0 / np.sqrt(spread)
+    spread += least
+    inverse = one / np.sqrt(spread)
     unit *= inverse
     return unit, inverse, mean
 
 
 def scaled(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Any]:
     """``x`` over the root of its mean square; one over that, and no mean."""
-    n = max(math.prod(x.shape[k] for k in axes), 1)
+    n, least, one = _numbers(_count(x, axes), eps, x.dtype)
     spread = np.add.reduce(np.square(x), axes, keepdims=True)
     spread /= n
-    spread += eps
-    inverse = 1.0 / np.sqrt(spread)
+    spread += least
+    inverse = one / np.sqrt(spread)
     return x * inverse, inverse, None
 
 
@@ -197,8 +210,8 @@ def _wide(v: Any) -> Any:
 
 def pulled(g: Array, unit: Array, inverse: Array, axes: tuple[int, ...], centred: bool) -> Array:
     """The cotangent of ``x`` for that of ``unit``, which is ``x`` standardized."""
-    n = max(math.prod(unit.shape[k] for k in axes), 1)
     along = np.add.reduce(g * unit, axes, keepdims=True)
+    n, _, _ = _numbers(_count(unit, axes), 0.0, along.dtype)
     along /= n
     out = unit * along
     out = np.subtract(g, out, out) if out.ndim else g - out

@@ -204,7 +204,7 @@ _KEPT = 1 << 14
 
 def _in(dtype: np.dtype[Any], out: Array, unit: Array) -> Array:
     """A result in its dtype, and not in the memory of ``unit``."""
-    return out.astype(dtype, copy=out is unit)
+    return out if out is not unit and out.dtype == dtype else out.astype(dtype)
 
 
 def _pulled_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
@@ -245,9 +245,10 @@ def _layer_norm(
     dtype = x.dtype
     for name, v in (("weight", weight), ("bias", bias)):
         if v is not None:
-            if np.shape(v) != x.shape[-1:]:
-                check_fit("layer_norm", name, x.shape, np.shape(v))
-            if np.asarray(v).dtype != dtype:
+            v = np.asarray(v)
+            if v.shape != x.shape[-1:]:
+                check_fit("layer_norm", name, x.shape, v.shape)
+            if v.dtype != dtype:
                 dtype = np.result_type(dtype, real_floating(v))
     x = x.astype(np.float32) if x.dtype == np.float16 else x
     axes = normalize_axes("layer_norm", axis, x.ndim)
