@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from itertools import compress
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,6 @@ _OPEN = frozenset({list, dict, set, *ARRAYS})
 SHUT = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
 _MOST_PLANS = 64
-
-_is_required = partial(is_, REQUIRED)
 
 
 def _owned(option: Any) -> Any:
@@ -120,6 +116,7 @@ class Row:
         "module",
         "moves",
         "name",
+        "named",
         "native",
         "needs",
         "numpy",
@@ -207,7 +204,9 @@ class Row:
         self.optional, self.cotangents = layout.optional, layout.cotangents
         self.defaults, self.flags = layout.defaults, layout.flags
         self.positional = layout.positional
-        self.required = REQUIRED in layout.defaults  # whether an option has no default
+        self.named = frozenset(layout.options)
+        # Positions of options that have no default.
+        self.required = tuple([k for k, v in enumerate(layout.defaults) if v is REQUIRED])
         self.doc = getattr(reference, "__doc__", None) or ""
         self.module = reference.__module__
         kernel, with_residual = noted(layout.name, kernel), noted(layout.name, with_residual)
@@ -280,8 +279,9 @@ class Row:
         options = (*args[count:], *self.defaults[given:])
         if named:
             options = tuple(map(named.get, self.options, options))
-        if self.required and any(map(_is_required, options)):
-            raise DTypeError(self.misfit(args, named))
+        for k in self.required:
+            if options[k] is REQUIRED:
+                raise DTypeError(self.misfit(args, named))
         return args[:count], self.prepared(options) if self.prepare or self.flags else options
 
     def prepared(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -307,7 +307,7 @@ class Row:
 
     def _place(self, named: Mapping[str, Any], given: int) -> bool:
         """Whether every named argument is an option that no positional argument gave."""
-        return named.keys() <= set(self.options[given:])
+        return named.keys() <= (set(self.options[given:]) if given else self.named)
 
     def misfit(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
         """What to say of arguments that the signature does not fit."""
