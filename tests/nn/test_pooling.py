@@ -252,3 +252,15 @@ def test_a_kernel_takes_no_call_whose_shapes_do_not_fit(name):
     assert kernel.takes(*specs, *options)
     wrong = od.spec.Spec((3, *specs[0].shape[:-1], 5), specs[0].dtype)
     assert not kernel.takes(wrong, *specs[1:], *options)
+
+
+def test_few_elements_keep_their_maxima_for_the_way_back_and_many_do_not():
+    for side, keeps in ((8, True), (256, False)):
+        x = Variable(np.random.default_rng(0).normal(size=(side, side)), requires_grad=True)
+        with GradientTape() as tape:
+            y = od.nn.max_pool2d(x, window=2)
+        assert (tape.nodes[-1].saved.get("residual") is not None) is keeps
+        tape.backward(y, np.ones(y.shape))
+        wide = x.data.reshape(side // 2, 2, side // 2, 2)
+        wanted = wide == wide.max((1, 3), keepdims=True)
+        assert np.array_equal(x.grad, wanted.reshape(side, side).astype(float))

@@ -51,3 +51,14 @@ def test_infinities_nan_and_what_underflows_are_as_ieee_has_them(count):
         for found, wanted in ((ops.erf(x), erf), (ops.erfc(x), erfc)):
             assert np.array_equal(found, np.full(count, wanted), equal_nan=True)
             assert math.isnan(wanted) or (np.signbit(found) == np.signbit(wanted)).all()
+
+
+def test_gelu_of_few_numbers_in_single_precision_is_rounded_twice_and_no_more():
+    x = np.linspace(-12.5, 6.0, FEW).astype(np.float32)
+    found = ops.gelu(x)
+    assert found.dtype == np.float32
+    with mpmath.workdps(40):
+        for value, number in zip(found.tolist(), x.tolist(), strict=True):
+            wanted = number * mpmath.ncdf(number)
+            ulp = float(np.spacing(np.abs(np.float32(wanted))))
+            assert abs(mpmath.mpf(value) - wanted) <= 1.5 * ulp
