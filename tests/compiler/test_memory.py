@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey import ops
+from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DeviceMemoryError
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -99,6 +99,22 @@ def test_a_chain_of_products_holds_two_of_them_and_the_result():
     said = od.compile(chained).estimate_memory_requirements(x)["cpu"]
     # Of x itself nothing; of a product, its tangent and the next product two are there at a time.
     assert 2 * x.nbytes <= said <= 3 * x.nbytes
+
+
+def test_derivatives_of_parts_that_are_read_twice_add_up_in_one_whole():
+    x = np.ones((30, 1000))
+
+    def neighbours(x):
+        leaf = Variable(x, requires_grad=True)
+        with GradientTape() as tape:
+            total = sum((leaf[t] * leaf[t + 1]).sum() for t in range(29))
+        return tape.gradient(total, leaf)
+
+    compiled = od.compile(neighbours)
+    kept, peak = measured(compiled, (x,))
+    # The result, and what all of its rows together may be computed in; not a whole for each.
+    assert kept + peak <= 3 * x.nbytes
+    np.testing.assert_array_equal(compiled(x)[[0, 1, 29], 0], [1.0, 2.0, 1.0])
 
 
 def test_what_calls_of_python_give_is_counted():

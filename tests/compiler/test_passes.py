@@ -130,6 +130,23 @@ def test_wholes_of_parts_keep_the_signs_of_zeros_that_their_sum_has(x):
     same(evaluated(made, leaves), [wanted])
 
 
+@pytest.mark.parametrize("x", [-0.0, 0.0, np.nan, np.inf])
+@pytest.mark.parametrize("turned", [False, True], ids=["behind", "before"])
+def test_a_part_at_just_the_place_of_another_is_added_to_it(x, turned):
+    nodes = Nodes()
+    a, b, c = (nodes.leaf("input", k, (2,), "f8") for k in range(3))
+    many = nodes.join([(a, (slice(0, 2),)), (b, (slice(2, 4),))], (5,), "f8")
+    one = nodes.join([(c, (slice(2, 4),))], (5,), "f8")
+    root = nodes.map(ADD, [one, many] if turned else [many, one], (5,), "f8")
+    leaves = {("input", k): np.array([x, k]) for k in range(3)}
+    wanted = np.array([x + 0.0, 0.0, x + x, 3.0, 0.0])
+    same(evaluated([root], leaves), [wanted])
+    made = joined(nodes, [root])
+    assert made[0].kind == "join"
+    assert len(made[0].inputs) == 2
+    same(evaluated(made, leaves), [wanted])
+
+
 def test_parts_that_share_a_place_are_summed_and_not_joined():
     nodes = Nodes()
     a, b = (nodes.leaf("input", k, (3,), "f8") for k in range(2))

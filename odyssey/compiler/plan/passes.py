@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odyssey.compiler.numbers.ir_types import PARTS
-from odyssey.compiler.plan.meanings import is_step, meaning
+from odyssey.compiler.plan.meanings import Meaning, is_step, meaning
 from odyssey.compiler.plan.nodes import Node, Nodes
 from odyssey.compiler.plan.rewriting import live, rebuilt, replaced
 from odyssey.kernels import T
@@ -37,21 +37,41 @@ def _is(node: Node, step: str) -> bool:
 
 
 def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
-    """A sum of wholes whose parts lie apart, and that are 0 elsewhere, is a whole of all parts."""
+    """A sum of wholes whose parts lie apart, and that are 0 elsewhere, is a whole of all parts.
+
+    So is one where the only part of a whole lies just where one of the other does, as derivatives
+    of what is read at several places: those two parts are summed. Else all of the wholes would be
+    made, and held at a time, before they are added up.
+    """
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
         if not _is(node, "add") or any(i.kind != "join" or i.shape != node.shape for i in inputs):
             return None
-        a, b = inputs
-        if a.type != node.type or b.type != node.type:
+        if any(i.type != node.type for i in inputs):
             return None
-        if any(not _apart(x, y, node.shape) for x in a.work for y in b.work):
+        first, second = map(_parts_of, inputs)
+        both = first.keys() & second.keys()
+        if both and 1 not in (len(first), len(second)):
             return None
-        found = [_plus_zero(nodes, i) for i in (*a.inputs, *b.inputs)]
-        parts = list(zip(found, (*a.work, *b.work), strict=True))
+        others = [key for name, (_, key) in second.items() if name not in both]
+        if any(not _apart(x, y, node.shape) for _, x in first.values() for y in others):
+            return None
+        means, parts = Meaning(node.work, node.detail), []
+        for name, (part, key) in (first | second).items():
+            if name in both:
+                pair = first[name][0], second[name][0]
+                parts.append((nodes.map(means, pair, part.shape, node.type), key))
+            else:
+                parts.append((_plus_zero(nodes, part), key))
         return nodes.join(parts, node.shape, node.type)
 
     return rebuilt(nodes, roots, rule)
+
+
+def _parts_of(whole: Node) -> dict[Any, tuple[Node, tuple[Any, ...]]]:
+    """By what their keys are called, the parts of a whole, and where they lie."""
+    pairs = zip(whole.inputs, whole.work, strict=True)
+    return dict(zip(whole.detail, pairs, strict=True))
 
 
 def _and_zero(x: Any) -> Any:
