@@ -1,7 +1,9 @@
-"""One lock for what leaves hold: whoever writes to data or gradients has it meanwhile.
+"""Who may use what leaves hold: one that writes to data or gradients, or programs side by side.
 
-A fork waits for it, so that the child finds no parameter half written, and no lock held by a thread
-that it does not have.
+Whoever writes in Python has ``GUARD`` meanwhile, and waits for programs that run. A program has the
+locks of its states, and begins where nobody has ``GUARD``; so two of different states run at once.
+A fork waits for all of these, so that the child finds no parameter half written, and no lock held
+by a thread that it does not have.
 """
 
 from __future__ import annotations
@@ -12,15 +14,41 @@ import os
 from _thread import RLock, _local
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import compress
+from itertools import compress, repeat
+from operator import call, is_
 from typing import Any
 from weakref import ref
 
-__all__ = ["FORK_WAITS", "GUARD", "hold_at_forks"]
+__all__ = [
+    "FORK_WAITS",
+    "GUARD",
+    "WAIT",
+    "guard",
+    "hold_at_forks",
+    "is_within_a_program",
+    "lock_of_states",
+    "run_beside_others",
+    "wait_for_programs",
+    "wait_for_writers",
+]
 
-# Reentrant: the collector may run anything in the middle of a delivery or a step. One for all
-# leaves: several would have to be taken in an order, and a step writes to what others may share.
+# Reentrant: the collector may run anything in the middle of a delivery or a step. One for all who
+# write in Python: several would have to be taken in an order, and a step writes to what others may
+# share.
 GUARD = RLock()
+
+# What a program gives that did not begin, as somebody writes.
+WAIT = object()
+
+# Whether this thread has a lock.
+_is_held_here: Callable[[RLock], bool] = RLock._is_owned  # type: ignore[attr-defined]
+
+# Locks of the states of programs that run; and whether a program stands still, for what a signal
+# or the collector calls in the midst of it writes. One may be left here that nobody has any more.
+_RUNNING: dict[RLock, bool] = {}
+
+# Takes the guard and lets it go, where no other thread has it.
+_TRY: Any = partial(GUARD.acquire, False), GUARD.release
 
 # Seconds that a fork waits for other threads. An update of a parameter takes a few milliseconds,
 # unless it is a user's, which could wait for the thread that forks.
@@ -81,4 +109,81 @@ def hold_at_forks(
         os.register_at_fork(after_in_child=in_the_child)
 
 
-hold_at_forks(lambda: (GUARD,), FORK_WAITS)
+_of_states: list[ref[RLock]] = []
+
+
+def lock_of_states() -> RLock:
+    """A new lock, of states that programs use; a fork waits for who has it."""
+    lock = RLock()
+    _of_states[:] = [one for one in _of_states if one() is not None]
+    _of_states.append(ref(lock))
+    return lock
+
+
+def _all() -> list[RLock]:
+    """Who has the first lets no program begin; the others come in the order of ``locks_of``."""
+    known = [lock for one in list(_of_states) if (lock := one()) is not None]
+    return [GUARD, *sorted(known, key=id)]
+
+
+hold_at_forks(_all, FORK_WAITS)
+
+
+# ------------------------------------------------------------------ who writes, and programs
+
+
+def is_within_a_program() -> bool:
+    """Whether this thread is in the midst of a program: a signal or the collector called it."""
+    return bool(_RUNNING) and any(map(_is_held_here, list(_RUNNING)))
+
+
+def guard() -> RLock:
+    """The lock to have while writing, where ``wait_for_programs`` comes first.
+
+    Within a program it is one that nobody has: who has ``GUARD`` may be waiting for that program.
+    """
+    return RLock() if is_within_a_program() else GUARD
+
+
+def wait_for_programs() -> None:
+    """Wait for the programs that other threads run: none begins while this thread has the guard.
+
+    Within a program two threads could wait for each other; so those that are interrupted likewise
+    are not waited for: they stand still.
+    """
+    if not _RUNNING:
+        return
+    running = list(_RUNNING)
+    own = [lock for lock in running if _is_held_here(lock)]
+    _RUNNING.update(dict.fromkeys(own, True))
+    for lock in running:
+        if not (own and _RUNNING.get(lock)):
+            with lock:
+                pass
+
+
+def wait_for_writers() -> None:
+    """Wait for who writes, while this thread has no lock that somebody may wait for."""
+    with GUARD:
+        pass
+
+
+def run_beside_others(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
+    """What a program returns that has the locks of its states; ``WAIT`` where somebody writes.
+
+    Args:
+        locks: In the order of ``locks_of``; none where it knows no leaves.
+        run: Runs it.
+    """
+    if not locks:
+        return run()
+    lock, *others = locks
+    with lock:
+        try:
+            # First it is said, and then looked; who writes takes the guard first, and looks then.
+            _RUNNING[lock] = False
+            if others:
+                return run_beside_others(others, run)
+            return WAIT if any(map(is_, map(call, _TRY), repeat(False))) else run()
+        finally:
+            _RUNNING.pop(lock, None)

@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.nn.channels import (
     by_channel,
@@ -74,7 +74,8 @@ def _update(running: tuple[Any, Any], x: Any, momentum: float) -> None:
     news = middle, mul(spread, count / (count - 1))
     here: Any = store()
     plan: Plan = []
-    with GUARD:
+    with guard():
+        wait_for_programs()
         for leaf, new in zip(running, news, strict=True):
             moved = add(mul(here.operand(leaf), 1 - momentum), mul(new, momentum))
             if here is MEMORY:

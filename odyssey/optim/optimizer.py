@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, few_digits, flag, number, shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import (
     DTypeError,
     MissingGradientError,
@@ -161,7 +161,8 @@ class Optimizer:
         if here is not MEMORY:
             self._step_in(here, refuse)
             return
-        with GUARD:
+        with guard():
+            wait_for_programs()
             self._step_guarded(refuse)
 
     def _step_guarded(self, refuse: Callable[[int], None] | None) -> None:
@@ -170,9 +171,7 @@ class Optimizer:
                 self._find_missing(refuse)
                 self._pack()
                 break
-        updates = self._updates
-        if updates is None:
-            updates = self._updates = Updates()
+        updates = self._updates = self._updates or Updates()
         quiet = updates.quiet()
         # All gradients are there, and all is computed that may fail, before a parameter moves.
         plan: Plan = []
@@ -271,11 +270,11 @@ class Optimizer:
             for p in self.params:
                 p.zero_grad()
             return
-        with GUARD:
-            for p in self.params:
-                info = p._info
-                if info is not None:  # the copy of a frozen parameter has none
-                    info.grad = info.loan = None
+        with guard():
+            wait_for_programs()
+            # The copy of a frozen parameter has none.
+            for info in [p._info for p in self.params if p._info is not None]:
+                info.grad = info.loan = None
 
     # -------------------------------------------------------------- saving
 
@@ -300,7 +299,8 @@ class Optimizer:
             }
             for group in self.groups
         ]
-        with GUARD:
+        with guard():
+            wait_for_programs()
             state = _taken(self._state, take)
         return {"settings": shared, "groups": groups, "state": state}
 
@@ -310,7 +310,8 @@ class Optimizer:
         Raises:
             ShapeError, OdysseyError: for another number, shape or setting; nothing has changed.
         """
-        with GUARD:
+        with guard():
+            wait_for_programs()
             changes, plan = self._taking(saved, np.array)
             commit([*self._adopting(changes), *plan])
 

@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, article, shown
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
 from odyssey.ops.draws.generator import Generator
 from odyssey.quiet import apart
@@ -86,7 +86,8 @@ class Filling:
 
     def commit(self) -> None:
         """Write all of it, or nothing."""
-        with GUARD:
+        with guard():
+            wait_for_programs()
             commit(self._plan())
 
     def _plan(self) -> Plan:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from _thread import RLock
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from odyssey.checks import word
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import FORK_WAITS, hold_at_forks
 from odyssey.table.blocks import Block
 from odyssey.table.choosing import FACTOR, USUAL_FACTOR, first_fitting, first_leaving
 from odyssey.table.published import OPS
@@ -96,17 +97,21 @@ _NOW: list[tuple[tuple[str, ...], bool] | None] = [((), False)]
 # Who counts.
 _COUNTERS: list[tuple[Counter[str], ...]] = [()]
 
+# Whoever changes these has it.
+_LOCK = RLock()
+hold_at_forks(lambda: (_LOCK,), FORK_WAITS)
+
 
 def _open(entry: list[Any], what: str | Counter[str]) -> None:
     rows = list(OPS.values())  # before the lock: to load them is to import
     entry[1] = what
-    with GUARD:
+    with _LOCK:
         _OPEN.append(entry)
         _settle(rows)
 
 
 def _close(entry: list[Any]) -> None:
-    with GUARD:
+    with _LOCK:
         _OPEN[:] = [other for other in _OPEN if other is not entry]
         _settle(list(OPS.values()))
 

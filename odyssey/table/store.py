@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.devices.locks import holders
 from odyssey.devices.ownership import folded, frozen, is_writable
 from odyssey.errors import DTypeError, MutationError, ShapeError
@@ -140,7 +140,8 @@ class Memory:
         if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
         array = np.asarray(array, leaf._array.dtype)  # which may overflow: before anything is done
-        with GUARD:
+        with guard():
+            wait_for_programs()
             try:
                 refuse_locked("assign", leaf)
                 array = np.broadcast_to(array, leaf.shape)
@@ -174,7 +175,8 @@ class Memory:
 
         A tape may hold the leaf's array, and that of a constant can be written to; a Symbol cannot.
         """
-        with GUARD:
+        with guard():
+            wait_for_programs()
             array = leaf._array
             if not isinstance(array, Symbol):
                 array = np.array(array, order="C" if flag else "K")
@@ -194,7 +196,8 @@ class Memory:
         if info is None:
             return None
         if info.loan is not None:
-            with GUARD:
+            with guard():
+                wait_for_programs()
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 on_loan = info.loan is not None and info.loan() is not None
                 if on_loan and type(info.grad) is ndarray:
@@ -209,7 +212,8 @@ class Memory:
             if grad is None:
                 return
             info = leaf._info = Info()
-        with GUARD:  # else a sum that another thread computes would take its place
+        with guard():  # else a sum that another thread computes would take its place
+            wait_for_programs()
             info.grad, info.loan = grad, None
 
     def demand(self, who: str, value: Any) -> None:

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.devices.commit import run_all
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.devices.ownership import owns_memory
 from odyssey.errors import ShapeError, TapeMismatchError
 from odyssey.spec import Spec
@@ -202,7 +202,8 @@ def deliver(
     told = _flags(tape, keep, hooks)
     tell, cotangent_of = told.append, rest.get
     old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
-    with GUARD:
+    with guard():
+        wait_for_programs()
         for i, leaf in r.leaves.items():
             g = cotangent_of(i)
             if g is None or leaf._recording is not LEAF:

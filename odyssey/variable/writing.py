@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Self
 
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import TapeError
 from odyssey.ops.structure.indexing import NoValueError, setitem
 from odyssey.table.published import load
@@ -47,7 +47,8 @@ class Writing(Value, Operators):
                 "write y = ops.setitem(w, value, key), or assign() outside the tape"
             )
         here = store()
-        with GUARD:
+        with guard():
+            wait_for_programs()
             here.write(self, _written(here.operand(self), operand_of(value), key))
 
     def __iadd__(self, other: Any) -> Self:
@@ -87,7 +88,8 @@ class Writing(Value, Operators):
         if not is_trainable(self):
             result: Self = apply(self, other)
             return result
-        with GUARD:
+        with guard():
+            wait_for_programs()
             self.assign(apply(self, other))
         return self
 

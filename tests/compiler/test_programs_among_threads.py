@@ -11,7 +11,6 @@ import textwrap
 import threading
 import time
 from functools import partial
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -258,23 +257,6 @@ def test_a_program_reads_a_leaf_as_it_is_before_another_program_writes_it_or_aft
 
     run_all(write, *[lambda fn=fn: read(fn) for fn in readers])
     assert np.array_equal(w.numpy(), np.full(LONG, first + 12))
-
-
-def test_programs_of_arguments_alone_run_side_by_side():
-    x = np.linspace(-1.0, 1.0, LONG)
-    one, other = made(slowly, x), made(lambda x: slowly(x) + 1.0, x)
-    wanted = one(x)
-    inside = []
-
-    def work(fn, more):
-        for _ in range(4):
-            start = time.perf_counter()
-            assert np.array_equal(fn(x), wanted + more)
-            inside.append((start, time.perf_counter()))
-
-    run_all(lambda: work(one, 0.0), lambda: work(other, 1.0))
-    ordered = sorted(inside)
-    assert any(after < end for (_, end), (after, _) in pairwise(ordered))
 
 
 def test_one_program_in_several_threads_gives_each_its_own_result():

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
+from odyssey.compiler.machine.locks import _known
 from odyssey.compiler.watching.trial import _TRIALS
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import _all
 from odyssey.table.declare import OPS
 
 PACKAGE = str(Path(od.__file__).parent)
@@ -55,9 +56,11 @@ def interrupt(n, event="line", within=PACKAGE):
         sys.settrace(before)
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
-        while GUARD._is_owned():
-            GUARD.release()
-            assert lines[0] in ("with GUARD:", "with self._lock:", "try:"), (fired, lines)
+        known = "with guard():", "with GUARD:", "with lock:", "try:"
+        for lock in [*_all(), *_known()]:
+            while lock._is_owned():
+                lock.release()
+                assert lines[0] in known, (fired, lines)
         while _TRIALS._is_owned():
             _TRIALS.release()
             assert lines[0] in ("if True in alone:", "_TRIALS.release()"), (fired, lines)

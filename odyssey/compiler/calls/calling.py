@@ -8,9 +8,10 @@ What cannot be undone happens in one call of C, so that an interrupt finds all o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import starmap
 from operator import call, is_, itemgetter, setitem
-from threading import RLock, get_ident
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from odyssey.compiler.machine.locks import lock_of_program
 from odyssey.compiler.watching.guards import Guards
 from odyssey.compiler.watching.trial import Trial
 from odyssey.devices.commit import Plan, run_all
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import WAIT, is_within_a_program, run_beside_others, wait_for_writers
 from odyssey.optim.updates import Updates
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
@@ -102,11 +103,11 @@ class Program:
         text: Written | None = None,
         passed: Any = None,
     ) -> None:
-        graph = trial.graph
+        graph, states = trial.graph, trial.graph.states
         self.guards = guards
         self.seconds = {"trace": trial.seconds}
-        refuse_homes(graph.states)
-        refuse_seen(graph.states, guards.arrays())
+        refuse_homes(states)
+        refuse_seen(states, guards.arrays())
         try:
             clocks = is_profiled() and text is None  # of a text for all sizes the whole is timed
             self.executable = Executable(graph, clocks, threads, budget, text)
@@ -120,11 +121,9 @@ class Program:
         ]
         # Read at the first run: the trial may be older than what was assigned since.
         self._settings: list[Any] = [None for _ in self._rates]
-        self._before = [s.variable for s in graph.states if s.field == "grad" and s.id >= 0]
-        self._left = [
-            s.variable for s in graph.states if s.field == "grad" and s.update is not None
-        ]
-        written = [s.variable for s in graph.states if s.field == "data" and s.update is not None]
+        self._before = [s.variable for s in states if s.field == "grad" and s.id >= 0]
+        self._left = [s.variable for s in states if s.field == "grad" and s.update is not None]
+        written = [s.variable for s in states if s.field == "data" and s.update is not None]
         self._written = [v for v in written if v._info is not None]
         self._trained = [v for v in self._written if is_trainable(v)]
         self._apart = len(self.executable.module.steps) > 1
@@ -132,7 +131,7 @@ class Program:
         self._long = len(self.executable.module.steps) > 2
         self._quiet = Updates().quiet
         self._calls = bool(self.executable.calls)
-        own = [*guards.variables, *[state.variable for state in graph.states]]
+        own = [*guards.variables, *[state.variable for state in states]]
         self._known = set(map(id, own))
         self._behind = graph.behind
         plain = bare and not (self._before or self._calls or self._behind)
@@ -148,13 +147,9 @@ class Program:
         numbers = [place - len(ahead) for place in self.places]
         places = [k for k in range(self._total) if k not in numbers] + numbers
         self._order = None if places == sorted(places) else itemgetter(*places)
-        # Whoever writes to leaves has the guard, and may let other threads run meanwhile. Without
-        # leaves there is still memory of the program's own, if others may run.
-        of_leaves = bool(graph.states or graph.cleared)
-        apart = self._apart or self.executable.module.free
-        self._lock: RLock | None = GUARD if of_leaves else lock_of_program() if apart else None
-        # The thread that runs it; in a child it may be one that is not there.
-        self._within = 0
+        # Of the memory that is the program's own, if other threads may run meanwhile.
+        apart = self._apart or self.executable.module.free or self.executable.locks
+        self._lock: RLock | None = lock_of_program() if apart else None
 
     # -------------------------------------------------------------- running
 
@@ -167,18 +162,20 @@ class Program:
         if self._lock is None:  # one native call, in which no other thread runs
             result = self._look_and_run(arrays)
         else:
-            with self._lock:
-                # The collector, or the handler of a signal, may call what it interrupts.
-                if self._within == get_ident():
-                    return MISSED
-                try:
-                    self._within = get_ident()
-                    result = self._look_and_run(arrays)
-                finally:
-                    self._within = 0
+            # The collector, or the handler of a signal, may call what it interrupts.
+            inside = self._lock._is_owned()  # type: ignore[attr-defined]
+            if inside or (self.executable.locks and is_within_a_program()):
+                return MISSED
+            while (result := self._run_alone(self._lock, arrays)) is WAIT:
+                wait_for_writers()
         if self.direct is not None and result is not MISSED:
             self.direct.renew()
         return result
+
+    def _run_alone(self, lock: RLock, arrays: Sequence[Any]) -> Any:
+        """The same, with the locks of what it uses; ``WAIT`` where somebody writes to leaves."""
+        with lock:
+            return run_beside_others(self.executable.locks, partial(self._look_and_run, arrays))
 
     def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
         guards = self.guards
@@ -295,10 +292,13 @@ class Program:
         if answer == STRANGE:
             if any(type(array) is not ndarray for array in arrays):
                 return MISSED  # of a Variable the function may return another kind
+            locks = executable.locks
             try:
                 self._bind()
                 arrays = executable.plain(arrays, shape.inputs)
             except UnfitError:
+                return MISSED
+            if not {*locks}.issuperset(executable.locks):  # states of others, which may be running
                 return MISSED
             answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:

@@ -224,9 +224,11 @@ class Direct:
                 for name, which in (("grad", k), ("loan", 0)):
                     cells += [id(info) + place_in(Info, name), which]
             owner = owner_of_lock()
-            if self._of_leaves:  # nobody else may be in the midst of a write
+            if self._of_leaves:  # nobody may be in the midst of a write, or of a program of these
                 able = able and owner is not None
-                words += [id(GUARD) + (owner or 0), -1, 0]
+                held += self._own.locks
+                for lock in (GUARD, *self._own.locks):
+                    words += [id(lock) + (owner or 0), -1, 0]
             self._fill("numbers", places, 1, "number_count")
             self._fill("cells", cells, 2, "cell_count")
             self._bound, self._able = words, able

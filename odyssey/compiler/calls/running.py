@@ -44,6 +44,7 @@ from odyssey.compiler.code.entry import RAN, REFUSED, STRANGE
 from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.code.tables import FIELDS, OF_PROGRAM
 from odyssey.compiler.machine.blas import blas
+from odyssey.compiler.machine.locks import locks_of, root_of
 from odyssey.compiler.machine.native import Loaded, builtin, load
 from odyssey.compiler.plan.arena import ALIGNMENT
 from odyssey.compiler.plan.lowering import lower
@@ -89,6 +90,7 @@ class Executable:
         start: ``start(*inputs, *numbers, *results)``: looks at them, and runs the first step; its
             answers are those of ``entry``.
         rest: Runs the last step, where there are several.
+        locks: Of the states, as it was bound; see ``locks_of``.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Executable:
         if self.shares:
             write(self.loaded.address("ody_own"), [threads])
         self._binding = RLock()
+        self.locks: tuple[RLock, ...] = ()
         self.block = np.zeros(OF_PROGRAM, np.int64)
         self.words = np.zeros(3, np.int64)
         self._spans = np.zeros(0, np.int64)
@@ -245,6 +248,10 @@ class Executable:
             spans.append((start, end, written))
             words += watched(state, array, written)
         refuse_overlap(spans)
+        # Of Variables and of memory that are held here; no more may refer to an array.
+        involved = [*(s.variable for s in self.graph.states), *cleared]
+        involved += [root_of(held.array) for _, held in arrays]
+        self.locks = locks_of(involved, self.locks)
         # Where it does not fit, the words and the table go on to tell of the same arrays.
         self._arrays: list[tuple[State, Hold]] = arrays
         for k, state in self._states:

@@ -22,7 +22,7 @@ from odyssey.compiler.code.entry import RAN
 from odyssey.compiler.plan.arena import ALIGNMENT
 from odyssey.compiler.plan.fusing import Kernel
 from odyssey.compiler.plan.planning import Plan, covered
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
@@ -127,7 +127,8 @@ def timed(
     given = executable.plain(arrays)
     if not executable.numbers.put(executable.numbers.given(numbers) or ()):
         raise UnfitError("a number is of another class, or beyond the dtype that it meets")
-    with GUARD:  # no state is half written
+    with guard():  # no state is half written
+        wait_for_programs()
         copies = [(slot, *_copy(array)) for slot, array in executable.bound()]
     for slot, _, start in copies:
         executable.table[slot] = start

@@ -1,13 +1,17 @@
-"""Locks of programs that know no leaves: two threads must not use the memory of one at once."""
+"""Locks of programs: of the memory that is a program's own, and of states that several may use."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import RLock
-from weakref import ref
+from typing import Any
+from weakref import WeakValueDictionary, ref
 
-from odyssey.devices.guard import hold_at_forks
+from numpy import ndarray
 
-__all__ = ["lock_of_program"]
+from odyssey.devices.guard import hold_at_forks, lock_of_states
+
+__all__ = ["lock_of_program", "locks_of", "root_of"]
 
 _locks: list[ref[RLock]] = []
 
@@ -26,3 +30,47 @@ def _known() -> list[RLock]:
 
 # What such a program was in the middle of nobody in a child sees: there is no need to wait for it.
 hold_at_forks(_known, 0.0)
+
+
+# ------------------------------------------------------------------ states
+
+# By id of a Variable, or of an array that has memory, both of which programs keep. An id that comes
+# again has the lock of others, which costs time alone.
+_by_id: WeakValueDictionary[int, RLock] = WeakValueDictionary()
+_finding = RLock()
+hold_at_forks(lambda: (_finding,), 1.0)
+
+# Memory of others, of which two arrays may tell nothing of each other.
+_FOREIGN: Any = object()
+_foreign = lock_of_states()
+
+
+def root_of(array: Any) -> Any:
+    """The array whose memory an array is a view of."""
+    while isinstance(array, ndarray):
+        if array.base is None:
+            return array
+        array = array.base
+    return _FOREIGN
+
+
+def locks_of(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock, ...]:
+    """The locks of sets of states, in the order in which they are taken.
+
+    States that a program uses together are one set, but where they are in others already.
+
+    Args:
+        things: Variables, and ``root_of`` their arrays; who has the locks keeps these alive.
+        had: What a program has had for its states, whose arrays are others now.
+    """
+    with _finding:
+        known = {id(thing): _by_id.get(id(thing)) for thing in things if thing is not _FOREIGN}
+        found = {id(lock): lock for lock in known.values() if lock is not None}
+        if any(thing is _FOREIGN for thing in things):
+            found[id(_foreign)] = _foreign
+        if None in known.values():
+            own = next((one for one in (*found.values(), *had) if one is not _foreign), None)
+            own = own or lock_of_states()
+            found[id(own)] = own
+            _by_id.update({place: own for place, lock in known.items() if lock is None})
+        return tuple([found[place] for place in sorted(found)])

@@ -21,7 +21,7 @@ import numpy as np
 
 from odyssey.checks import shown, whole
 from odyssey.devices.commit import commit
-from odyssey.devices.guard import GUARD
+from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Array
@@ -82,7 +82,8 @@ class Generator:
     def state(self, state: Mapping[str, Any]) -> None:
         words = _checked(state)
         place = standing_for(self._state)
-        with GUARD:
+        with guard():
+            wait_for_programs()
             store().write(place, words)
 
     def _setting(self, state: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -142,7 +143,8 @@ def check_generator(who: str, rng: Any) -> None:
 
 def _advanced(rng: Generator, count: int) -> Any:
     place, here, blocks = standing_for(rng._state), store(), -(-count // 4)
-    with GUARD:
+    with guard():
+        wait_for_programs()
         if here is not MEMORY:
             before = here.copied(place)
             here.write(place, add(before, _words_of(0, 0, blocks)))
