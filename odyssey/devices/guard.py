@@ -134,7 +134,7 @@ hold_at_forks(_all, FORK_WAITS)
 
 def is_within_a_program() -> bool:
     """Whether this thread is in the midst of a program: a signal or the collector called it."""
-    return bool(_RUNNING) and any(map(_is_held_here, list(_RUNNING)))
+    return any(map(_is_held_here, list(_RUNNING)))
 
 
 def guard() -> RLock:
@@ -142,7 +142,7 @@ def guard() -> RLock:
 
     Within a program it is one that nobody has: who has ``GUARD`` may be waiting for that program.
     """
-    return RLock() if is_within_a_program() else GUARD
+    return RLock() if _RUNNING and is_within_a_program() else GUARD
 
 
 def wait_for_programs() -> None:
