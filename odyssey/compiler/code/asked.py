@@ -116,7 +116,7 @@ def _pairs() -> str:
 
 
 def _fresh(layout: Layout) -> str:
-    f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)")
+    f = Function("ptr @fresh(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     rows, count = f.field(block, "words"), f.field(block, "word_count", "i64")
     f.require(f"icmp ne i64 {f.field(block, 'ready', 'i64')}, 0", "missed")

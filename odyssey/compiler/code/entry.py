@@ -115,7 +115,7 @@ def _lies_apart(f: Function, start: str, size: str) -> None:
 
 
 def _call(layout: Layout) -> str:
-    f = Function("ptr @call(ptr %self, ptr %args, i64 %count)")
+    f = Function("ptr @call(ptr %self, ptr %args, i64 %count)", once=True)
     program = block_of(f, layout)
     given, outputs = (f.field(program, name, "i64") for name in ("given", "output_count"))
     wanted = f.give(f"add i64 {given}, {outputs}")
@@ -133,7 +133,7 @@ def _call(layout: Layout) -> str:
 
 
 def _rest(layout: Layout) -> str:
-    f = Function("ptr @rest(ptr %self, ptr %args, i64 %count)")
+    f = Function("ptr @rest(ptr %self, ptr %args, i64 %count)", once=True)
     program = block_of(f, layout)
     table = f.field(program, "table")
     _answer(f, f.give(f"call i64 {f.field(program, 'last')}(ptr {table})"))

@@ -207,7 +207,7 @@ def _result(slots: Mapping[str, int]) -> str:
 
 
 def _call(layout: Layout) -> str:
-    f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)")
+    f = Function("ptr @whole(ptr %self, ptr %args, i64 %count)", once=True)
     block = block_of(f, layout)
     program = f.field(block, "program")
     f.require(f"icmp eq i64 %count, {f.field(program, 'given', 'i64')}", "missed")
