@@ -45,6 +45,7 @@ def cases(given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     mask, along, square = given["mask"], given["along"], given["square"]
     jacobian = od.jacobian(lambda v: ops.tanh(square @ v))
     hessian = od.hessian(lambda v: ops.sum(ops.exp(ops.sin(v)) * v[::-1]))
+    point, short = Variable(given["point"]), Variable(given["short"])
     return {
         "tape": tape,
         "value_and_grad": lambda: list(step(arrays, x, y)[1].values()),
@@ -60,6 +61,6 @@ def cases(given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         "prod": of(lambda v: ops.prod(v, 1), "positive"),
         "prod_all": of(ops.prod, "positive"),
         "cumsum": of(lambda v: ops.cumsum(v, 1)),
-        "jacobian": lambda: jacobian(given["point"]),
-        "hessian": lambda: hessian(given["short"]),
+        "jacobian": lambda: jacobian(point),
+        "hessian": lambda: hessian(short),
     }
