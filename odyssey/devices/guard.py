@@ -159,7 +159,7 @@ def wait_for_programs() -> None:
     for lock in running:
         if not (own and _RUNNING.get(lock)):
             with lock:
-                pass
+                _RUNNING.pop(lock, None)  # what an interrupt left there
 
 
 def wait_for_writers() -> None:

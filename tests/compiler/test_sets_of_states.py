@@ -315,6 +315,24 @@ def test_a_handler_that_saves_in_the_midst_of_steps_finds_whole_ones(tmp_path):
 
 
 @in_its_thread
+def test_a_writer_forgets_runs_that_ended_unnoticed():
+    w, n, lock = Variable(np.ones(3), requires_grad=True), 0, guard.lock_of_states()
+    while True:
+        n += 1
+        guard._RUNNING[lock] = False
+        try:
+            with interrupt(n) as fired:
+                w.assign(np.zeros(3))
+        except KeyboardInterrupt:
+            pass
+        assert not guard.GUARD._is_owned()
+        if not fired:
+            break
+    assert n > 20
+    assert not guard._RUNNING
+
+
+@in_its_thread
 def test_an_interrupt_at_any_line_of_a_run_leaves_no_lock_and_a_whole_step():
     w = Variable(np.zeros(200_000), requires_grad=True)
     k, n = np.zeros(200_000, np.int64), 0
