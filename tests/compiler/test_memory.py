@@ -101,43 +101,20 @@ def test_a_chain_of_products_holds_two_of_them_and_the_result():
     assert 2 * x.nbytes <= said <= 3 * x.nbytes
 
 
-def neighbours(x):
-    return sum((x[t] * x[t + 1]).sum() for t in range(29))
+def test_derivatives_of_parts_that_are_read_twice_add_up_in_one_whole():
+    x = np.ones((30, 1000))
 
-
-def windows(x):
-    return sum((x[t : t + 3].mean(0) ** 2).sum() for t in range(27))
-
-
-def rows(x):
-    made = x * 0.0
-    for t in range(1, 30):
-        made[t] = made[t - 1] * 0.5 + x[t]
-    return (made**2).sum()
-
-
-def columns(x):
-    made = x * 1.0
-    for t in range(1, 30):
-        made[:, t] = made[:, t] + made[:, t - 1] * 0.5
-    return (made**2).sum()
-
-
-@pytest.mark.parametrize("fn", [neighbours, windows, rows, columns])
-def test_what_is_read_and_written_in_parts_needs_no_whole_for_each(fn):
-    x = np.random.default_rng(0).normal(size=(30, 1000) if fn is not columns else (1000, 30))
-
-    def gradient(x):
+    def neighbours(x):
         leaf = Variable(x, requires_grad=True)
         with GradientTape() as tape:
-            total = fn(leaf)
+            total = sum((leaf[t] * leaf[t + 1]).sum() for t in range(29))
         return tape.gradient(total, leaf)
 
-    compiled = od.compile(gradient)
+    compiled = od.compile(neighbours)
     kept, peak = measured(compiled, (x,))
-    # Some wholes of what goes forward and back; thirty and more, with one for each part.
-    assert kept + peak <= 8 * x.nbytes
-    np.testing.assert_allclose(compiled(x), gradient(x), rtol=0, atol=1e-13)
+    # The result, and what all of its rows together may be computed in; not a whole for each.
+    assert kept + peak <= 3 * x.nbytes
+    np.testing.assert_array_equal(compiled(x)[[0, 1, 29], 0], [1.0, 2.0, 1.0])
 
 
 def test_what_calls_of_python_give_is_counted():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.plan import boxes
 from odyssey.compiler.plan.arranging import Roots, free_parts, settle_products, settle_views
 from odyssey.compiler.plan.lowering import Lowered
 from odyssey.compiler.plan.nodes import Nodes, meaning
@@ -22,13 +21,6 @@ from support.node_values import evaluated
 pytestmark = pytest.mark.share(14)
 
 ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
-
-
-@pytest.fixture(autouse=True)
-def _of_any_size(monkeypatch):
-    """Let small wholes be taken apart too."""
-    for least in ("_LEAST", "_SMALL"):
-        monkeypatch.setattr(boxes, least, 0)
 
 
 # ------------------------------------------------------------------ making nodes
@@ -155,52 +147,13 @@ def test_a_part_at_just_the_place_of_another_is_added_to_it(x, turned):
     same(evaluated(made, leaves), [wanted])
 
 
-def test_parts_that_share_places_are_summed_there():
+def test_parts_that_share_a_place_are_summed_and_not_joined():
     nodes = Nodes()
     a, b = (nodes.leaf("input", k, (3,), "f8") for k in range(2))
-    first = nodes.join([(a, (slice(0, 3),))], (5,), "f8")
-    second = nodes.join([(b, (slice(1, 4),))], (5,), "f8")
-    root = nodes.map(ADD, [first, second], (5,), "f8")
-    leaves = {("input", 0): np.array([-0.0, 1e16, 1.0]), ("input", 1): np.array([1.0, 2.0, np.nan])}
-    wanted = np.array([0.0, 1e16 + 1.0, 3.0, np.nan, 0.0])
-    same(evaluated([root], leaves), [wanted])
-    made = joined(nodes, [root])
-    assert made[0].kind == "join"
-    same(evaluated(made, leaves), [wanted])
-
-
-def test_a_part_across_many_is_summed_as_a_whole():
-    nodes = Nodes()
-    *few, all_ = (nodes.leaf("input", k, (1 if k < 5 else 5,), "f8") for k in range(6))
-    first = nodes.join([(a, (slice(k, k + 1),)) for k, a in enumerate(few)], (6,), "f8")
-    second = nodes.join([(all_, (slice(0, 5),))], (6,), "f8")
-    root = nodes.map(ADD, [first, second], (6,), "f8")
+    first = nodes.join([(a, (slice(0, 3),))], (4,), "f8")
+    second = nodes.join([(b, (slice(1, 4),))], (4,), "f8")
+    root = nodes.map(ADD, [first, second], (4,), "f8")
     assert joined(nodes, [root]) == [root]
-
-
-def rows_written(nodes, x):
-    """Three rows of a whole and what is made of them: each time a whole of the one before."""
-    rows = [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4)]
-    found = [x]
-    for k in (1, 2):
-        before, row = found[-1], nodes.part(found[-1], (rows[k - 1],))
-        new = nodes.map(TIMES, [row, row], (1, 2), "f8")
-        parts = [(nodes.part(before, (at,)), (at,)) for at in rows if at is not rows[k]]
-        found.append(nodes.join([*parts, (new, (rows[k],))], (4, 2), "f8"))
-    return found
-
-
-@pytest.mark.parametrize("asked", [False, True], ids=["the last", "all"])
-def test_of_wholes_that_are_written_to_row_by_row_only_what_is_asked_for_is_made(asked):
-    nodes = Nodes()
-    x = nodes.leaf("input", 0, (4, 2), "f8")
-    found = rows_written(nodes, x)
-    roots = found[1:] if asked else found[-1:]
-    leaves = {("input", 0): np.array([[3.0, -0.0], [5.0, 1.0], [np.nan, 1.0], [-0.0, np.inf]])}
-    wanted = evaluated(roots, leaves)
-    made = joined(nodes, roots)
-    same(evaluated(made, leaves), wanted)
-    assert sum(n.kind == "join" for n in live(made)) == len(roots)
 
 
 @settings(max_examples=80, **CALM)

@@ -209,7 +209,7 @@ class Nodes:
         long = tuple(sorted(a for a in axes if x.shape[a] != 1))
         if not long:
             return x
-        x = self.in_memory(x)
+        x = self._in_memory(x)
         base = x.inputs[0] if x.kind == "view" and x.detail[0] == "reshape" else x
         longer = base.kind in ("fold", "map") and len(base.shape) > len(x.shape)
         if longer and _without_ones(base.shape) == _without_ones(x.shape):
@@ -227,7 +227,7 @@ class Nodes:
         if x.size <= 1 or not math.prod(shape):
             found = self.reshape(x, ()) if x.size == 1 else self.number(0, x.type)
             return self.broadcast(found, shape)
-        inputs = [self.in_memory(x), *map(_unstretched, places)]
+        inputs = [self._in_memory(x), *map(_unstretched, places)]
         return self.make("gather", inputs, shape, x.type)
 
     def scatter(self, how: str, base: Node, x: Node, places: Sequence[Node]) -> Node:
@@ -242,7 +242,7 @@ class Nodes:
         """
         if not x.size or not base.size:
             return base
-        inputs = [_unstretched(base), self.in_memory(x), *map(_unstretched, places)]
+        inputs = [_unstretched(base), self._in_memory(x), *map(_unstretched, places)]
         return self.make("scatter", inputs, base.shape, base.type, how)
 
     def scan(self, means: Meaning, inputs: Sequence[Node], axis: int) -> Node:
@@ -254,10 +254,10 @@ class Nodes:
         first = inputs[0]
         if first.size <= 1 or first.shape[axis] == 1:
             return first
-        found = [self.in_memory(x) for x in inputs]
+        found = [self._in_memory(x) for x in inputs]
         return self.make("scan", found, first.shape, first.type, (means.text, axis), means.program)
 
-    def in_memory(self, x: Node) -> Node:
+    def _in_memory(self, x: Node) -> Node:
         """A node that lies in memory, or can: no index, nor a number that is repeated."""
         repeated = x.size != 1 and x.owner.size == 1
         if x.owner.kind not in ("number", "index") and not repeated:
@@ -270,7 +270,7 @@ class Nodes:
         if b.shape[-1] == 1 and _is_one(b.owner) and math.prod(b.shape[:-2]) == 1:
             long = (1,) * (len(b.shape) - len(a.shape)) + a.shape
             return self.fold("sum", self.reshape(a, long), (len(long) - 1,))
-        a, b = self.in_memory(a), self.in_memory(b)
+        a, b = self._in_memory(a), self._in_memory(b)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         return self.make("product", [a, b], (*batch, a.shape[-2], b.shape[-1]), a.type, ("=", 0.0))
 
@@ -349,7 +349,7 @@ class Nodes:
 
     def call(self, inputs: Sequence[Node], work: Any, results: Sequence[Any]) -> list[Node]:
         """A call of a row, and a node for each of its results."""
-        found = [self.in_memory(i) for i in inputs]
+        found = [self._in_memory(i) for i in inputs]
         made = self.make("call", found, (), "", len(self.all), work)
         return [
             self.make("part", [made], spec.shape, type_of(spec.dtype), k)

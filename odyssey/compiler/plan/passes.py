@@ -7,11 +7,9 @@ numbers may be taken in another order here, as everywhere in native code; nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from odyssey.compiler.numbers.ir_types import PARTS
-from odyssey.compiler.plan.boxes import Known, is_part, joined_anew, overlaid, picked
 from odyssey.compiler.plan.meanings import Meaning, is_step, meaning
 from odyssey.compiler.plan.nodes import Node, Nodes
 from odyssey.compiler.plan.rewriting import live, rebuilt, replaced
@@ -41,65 +39,33 @@ def _is(node: Node, step: str) -> bool:
 def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
     """A sum of wholes whose parts lie apart, and that are 0 elsewhere, is a whole of all parts.
 
-    So is one where the only part of a whole meets parts of the other, as derivatives of what is
-    read at several places: there they are summed. Else all of the wholes would be made, and held
-    at a time, before they are added up. What is read of a whole within a part is read there, and a
-    whole that is another but for what is written to it has its parts from there.
+    So is one where the only part of a whole lies just where one of the other does, as derivatives
+    of what is read at several places: those two parts are summed. Else all of the wholes would be
+    made, and held at a time, before they are added up.
     """
-    users, known = _users(roots), dict[int, Known]()
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
-        if is_part(node) and inputs[0].kind == "join":
-            return picked(nodes, node, inputs[0], known)
-        if node.kind == "join" and all(map(_read_in_parts, node.inputs, inputs)):
-            pairs = list(zip(inputs, node.work, strict=True))
-            found = joined_anew(nodes, pairs, node.shape, known)
-            return nodes.join(found, node.shape, node.type) if found else None
         if not _is(node, "add") or any(i.kind != "join" or i.shape != node.shape for i in inputs):
             return None
         if any(i.type != node.type for i in inputs):
             return None
-        return _summed(nodes, node, inputs, known)
-
-    def _read_in_parts(part: Node, made: Node) -> bool:
-        """Whether nothing asks for all of the whole that a part is, or is read of, if it is."""
-        if is_part(part) and is_part(made):
-            part, made = part.inputs[0], made.inputs[0]
-        if made.kind != "join":
-            return True
-        for user in users[part.id]:
-            if is_part(user):
-                alone = picked(nodes, user, made, known) is not None
-                if not alone and any(u.kind != "join" for u in users[user.id]):
-                    return False
-            elif user.kind != "join":
-                return False
-        return True
+        first, second = map(_parts_of, inputs)
+        both = first.keys() & second.keys()
+        if both and 1 not in (len(first), len(second)):
+            return None
+        others = [key for name, (_, key) in second.items() if name not in both]
+        if any(not _apart(x, y, node.shape) for _, x in first.values() for y in others):
+            return None
+        means, parts = Meaning(node.work, node.detail), []
+        for name, (part, key) in (first | second).items():
+            if name in both:
+                pair = first[name][0], second[name][0]
+                parts.append((nodes.map(means, pair, part.shape, node.type), key))
+            else:
+                parts.append((_plus_zero(nodes, part), key))
+        return nodes.join(parts, node.shape, node.type)
 
     return rebuilt(nodes, roots, rule)
-
-
-def _summed(nodes: Nodes, node: Node, wholes: list[Node], known: dict[int, Known]) -> Node | None:
-    """The whole that a sum of two wholes is, if it is one of parts."""
-    first, second = map(_parts_of, wholes)
-    both = first.keys() & second.keys()
-    if both and 1 not in (len(first), len(second)):
-        return None
-    others = [key for name, (_, key) in second.items() if name not in both]
-    if any(not _apart(x, y, node.shape) for _, x in first.values() for y in others):
-        found = None
-        for many, one in (wholes, wholes[::-1]):
-            if found is None and len(one.inputs) == 1:
-                found = overlaid(nodes, node, many, one, known, partial(_plus_zero, nodes))
-        return nodes.join(found, node.shape, node.type) if found else None
-    means, parts = Meaning(node.work, node.detail), []
-    for name, (part, key) in (first | second).items():
-        if name in both:
-            pair = first[name][0], second[name][0]
-            parts.append((nodes.map(means, pair, part.shape, node.type), key))
-        else:
-            parts.append((_plus_zero(nodes, part), key))
-    return nodes.join(parts, node.shape, node.type)
 
 
 def _parts_of(whole: Node) -> dict[Any, tuple[Node, tuple[Any, ...]]]:
