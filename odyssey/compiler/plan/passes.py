@@ -36,12 +36,16 @@ def _is(node: Node, step: str) -> bool:
     return node.kind == "map" and len(node.inputs) == 2 and is_step(node.work, step)
 
 
+# Parts that are looked at anew for each that is summed to one of them.
+_MOST_SUMMED = 256
+
+
 def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
     """A sum of wholes whose parts lie apart, and that are 0 elsewhere, is a whole of all parts.
 
     So is one where the only part of a whole lies just where one of the other does, as derivatives
-    of what is read at several places: those two parts are summed. Else all of the wholes would be
-    made, and held at a time, before they are added up.
+    of what is read at several places: those two parts are summed, of some hundreds of parts. Else
+    all of the wholes would be made, and held at a time, before they are added up.
     """
 
     def rule(node: Node, inputs: list[Node]) -> Node | None:
@@ -51,7 +55,7 @@ def joined(nodes: Nodes, roots: Sequence[Node]) -> list[Node]:
             return None
         first, second = map(_parts_of, inputs)
         both = first.keys() & second.keys()
-        if both and 1 not in (len(first), len(second)):
+        if both and (1 not in (len(first), len(second)) or len(first | second) > _MOST_SUMMED):
             return None
         others = [key for name, (_, key) in second.items() if name not in both]
         if any(not _apart(x, y, node.shape) for _, x in first.values() for y in others):
