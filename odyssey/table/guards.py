@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import ARRAY_LIKE, plain_result
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, plain_result
 from odyssey.devices.ownership import apart, is_kept, owner_of
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
@@ -166,7 +166,7 @@ def refusing_complex(name: str, function: Callable[..., Any]) -> Callable[..., A
     @wraps(function)
     def refusing(*values: Any) -> Any:
         result = function(*values)
-        if type(result) is np.ndarray and result.dtype.kind != "c":  # the commonest
+        if type(result) in ARRAYS and result.dtype.kind != "c":  # the commonest
             return result
         for part in result if isinstance(result, tuple) else (result,):
             if part.dtype.kind == "c":

@@ -227,7 +227,7 @@ def _among(sources: Collection[int] | None, value: Any) -> bool:
 def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> Any:
     """The cotangent of one output: as given, or 1 for a single element."""
     if (
-        type(given) is np.ndarray
+        type(given) in ARRAYS
         and spec is not None
         and given.dtype is spec.dtype
         and given.shape == spec.shape

@@ -49,7 +49,7 @@ def root_of(array: Any) -> Any:
     """The array whose memory an array is a view of."""
     while isinstance(array, ndarray):
         if array.base is None:
-            return array
+            return array if array.flags.owndata else _FOREIGN
         array = array.base
     return _FOREIGN
 
