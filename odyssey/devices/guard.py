@@ -22,11 +22,12 @@ from weakref import ref
 __all__ = [
     "FORK_WAITS",
     "GUARD",
+    "STATES",
     "WAIT",
+    "Locks",
     "guard",
     "hold_at_forks",
     "is_within_a_program",
-    "lock_of_states",
     "run_beside_others",
     "wait_for_programs",
     "wait_for_writers",
@@ -109,21 +110,31 @@ def hold_at_forks(
         os.register_at_fork(after_in_child=in_the_child)
 
 
-_of_states: list[ref[RLock]] = []
+class Locks:
+    """Locks that are made as they are needed; it keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._known: list[ref[RLock]] = []
+
+    def new(self) -> RLock:
+        """A lock of its own."""
+        lock = RLock()
+        self._known[:] = [one for one in self._known if one() is not None]
+        self._known.append(ref(lock))
+        return lock
+
+    def living(self) -> list[RLock]:
+        """All that somebody has."""
+        return [lock for one in list(self._known) if (lock := one()) is not None]
 
 
-def lock_of_states() -> RLock:
-    """A new lock, of states that programs use; a fork waits for who has it."""
-    lock = RLock()
-    _of_states[:] = [one for one in _of_states if one() is not None]
-    _of_states.append(ref(lock))
-    return lock
+# Of states that programs use.
+STATES = Locks()
 
 
 def _all() -> list[RLock]:
     """Who has the first lets no program begin; the others come in the order of ``locks_of``."""
-    known = [lock for one in list(_of_states) if (lock := one()) is not None]
-    return [GUARD, *sorted(known, key=id)]
+    return [GUARD, *sorted(STATES.living(), key=id)]
 
 
 hold_at_forks(_all, FORK_WAITS)

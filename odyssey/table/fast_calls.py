@@ -289,7 +289,7 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
             kept = row.keep(recording, (id,), (data, out), options, residual)
         fits = row.closed and x._spec is spec
         recording.append((row, id, (x._id,), kept, None if fits else (x._spec, spec)))
-        value = new(VARIABLE)
+        value = new(VARIABLE)  # make_value, spelled out
         value._array = out
         value._spec = spec
         value._recording = recording

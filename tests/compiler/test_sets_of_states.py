@@ -316,7 +316,7 @@ def test_a_handler_that_saves_in_the_midst_of_steps_finds_whole_ones(tmp_path):
 
 @in_its_thread
 def test_a_writer_forgets_runs_that_ended_unnoticed():
-    w, n, lock = Variable(np.ones(3), requires_grad=True), 0, guard.lock_of_states()
+    w, n, lock = Variable(np.ones(3), requires_grad=True), 0, guard.STATES.new()
     while True:
         n += 1
         guard._RUNNING[lock] = False

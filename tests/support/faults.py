@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.machine.locks import _known
+from odyssey.compiler.machine.locks import PROGRAMS
 from odyssey.compiler.watching.trial import _TRIALS
 from odyssey.devices.guard import _all
 from odyssey.table.declare import OPS
@@ -57,7 +57,7 @@ def interrupt(n, event="line", within=PACKAGE):
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
         known = "with guard():", "with GUARD:", "with lock:", "try:"
-        for lock in [*_all(), *_known()]:
+        for lock in [*_all(), *PROGRAMS.living()]:
             while lock._is_owned():
                 lock.release()
                 assert lines[0] in known, (fired, lines)

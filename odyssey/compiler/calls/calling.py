@@ -25,7 +25,7 @@ from odyssey.compiler.calls.running import Executable, UnfitError
 from odyssey.compiler.calls.suited import refuse_homes, refuse_seen
 from odyssey.compiler.calls.writing import Written, outputs_of
 from odyssey.compiler.code.entry import RAN, STRANGE
-from odyssey.compiler.machine.locks import lock_of_program
+from odyssey.compiler.machine.locks import PROGRAMS
 from odyssey.compiler.watching.guards import Guards
 from odyssey.compiler.watching.trial import Trial
 from odyssey.devices.commit import Plan, run_all
@@ -149,7 +149,7 @@ class Program:
         self._order = None if places == sorted(places) else itemgetter(*places)
         # Of the memory that is the program's own, if other threads may run meanwhile.
         apart = self._apart or self.executable.module.free or self.executable.locks
-        self._lock: RLock | None = lock_of_program() if apart else None
+        self._lock: RLock | None = PROGRAMS.new() if apart else None
 
     # -------------------------------------------------------------- running
 
@@ -292,13 +292,10 @@ class Program:
         if answer == STRANGE:
             if any(type(array) is not ndarray for array in arrays):
                 return MISSED  # of a Variable the function may return another kind
-            locks = executable.locks
             try:
                 self._bind()
                 arrays = executable.plain(arrays, shape.inputs)
             except UnfitError:
-                return MISSED
-            if not {*locks}.issuperset(executable.locks):  # states of others, which may be running
                 return MISSED
             answer = executable.start(*arrays, *numbers, *outs)
         if answer != RAN:

@@ -251,7 +251,9 @@ class Executable:
         # Of Variables and of memory that are held here; no more may refer to an array.
         involved = [*(s.variable for s in self.graph.states), *cleared]
         involved += [root_of(held.array) for _, held in arrays]
-        self.locks = locks_of(involved, self.locks)
+        had, self.locks = self.locks, locks_of(involved, self.locks)
+        if had and not {*had}.issuperset(self.locks):  # the next run will have them all
+            raise UnfitError("states are in memory of others, which programs may be writing to")
         # Where it does not fit, the words and the table go on to tell of the same arrays.
         self._arrays: list[tuple[State, Hold]] = arrays
         for k, state in self._states:

@@ -22,7 +22,7 @@ from odyssey.compiler.code.given import Numbers
 from odyssey.compiler.dynamic.declared import Spot
 from odyssey.compiler.dynamic.following import Lead
 from odyssey.compiler.dynamic.templates import SIZES, Template, UnlikeError, template
-from odyssey.compiler.machine.locks import lock_of_program
+from odyssey.compiler.machine.locks import PROGRAMS
 from odyssey.compiler.plan.nodes import Node
 from odyssey.compiler.plan.verifying import verify
 from odyssey.compiler.watching.trial import Trial
@@ -174,7 +174,7 @@ class SizedProgram(Program):
         assert trial.guards is not None
         text = written._replace(module=module)
         super().__init__(trial, trial.guards, result, bare, calls, threads, text=text)
-        self._lock = self._lock or lock_of_program()
+        self._lock = self._lock or PROGRAMS.new()
         self._pattern = pattern
         self._spots = list(spots)
         self._sized: dict[tuple[int, ...], _Sized] = {}

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import RLock
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from numpy import ndarray
 
-from odyssey.devices.guard import hold_at_forks, lock_of_states
+from odyssey.devices.guard import STATES, Locks, hold_at_forks
 
-__all__ = ["lock_of_program", "locks_of", "root_of"]
+__all__ = ["PROGRAMS", "locks_of", "root_of"]
 
-_locks: list[ref[RLock]] = []
-
-
-def lock_of_program() -> RLock:
-    """A new lock, which a child that another thread of its parent left it to finds open."""
-    lock = RLock()
-    _locks[:] = [one for one in _locks if one() is not None]
-    _locks.append(ref(lock))
-    return lock
-
-
-def _known() -> list[RLock]:
-    return [lock for one in list(_locks) if (lock := one()) is not None]
-
-
-# What such a program was in the middle of nobody in a child sees: there is no need to wait for it.
-hold_at_forks(_known, 0.0)
+# Of the memory that is a program's own. What one was in the middle of nobody in a child sees: there
+# is no need to wait for it.
+PROGRAMS = Locks()
+hold_at_forks(PROGRAMS.living, 0.0)
 
 
 # ------------------------------------------------------------------ states
@@ -42,7 +29,7 @@ hold_at_forks(lambda: (_finding,), 1.0)
 
 # Memory of others, of which two arrays may tell nothing of each other.
 _FOREIGN: Any = object()
-_foreign = lock_of_states()
+_foreign = STATES.new()
 
 
 def root_of(array: Any) -> Any:
@@ -70,7 +57,7 @@ def locks_of(things: Sequence[Any], had: Sequence[RLock] = ()) -> tuple[RLock, .
             found[id(_foreign)] = _foreign
         if None in known.values():
             own = next((one for one in (*found.values(), *had) if one is not _foreign), None)
-            own = own or lock_of_states()
+            own = own or STATES.new()
             found[id(own)] = own
             _by_id.update({place: own for place, lock in known.items() if lock is None})
         return tuple([found[place] for place in sorted(found)])
