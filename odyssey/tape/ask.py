@@ -30,7 +30,6 @@ from odyssey.tape.delivery import (
 )
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.hooks import Hooks, called
-from odyssey.tape.nodes import RawNode
 from odyssey.tape.question import (
     checked,
     output_of,
@@ -42,7 +41,7 @@ from odyssey.tape.question import (
     take_up,
     unreached,
 )
-from odyssey.tape.recording import Recording
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import (
     SPARE,

@@ -26,7 +26,7 @@ from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.table.declare import PASS
 from odyssey.table.scope import no_grad
 from odyssey.table.store import operand_of
-from odyssey.tape.nodes import FIRST, RawNode
+from odyssey.tape.recording import FIRST, RawNode
 
 __all__ = ["Chosen", "Guard", "either", "fitted", "poles_among", "step"]
 

@@ -14,8 +14,7 @@ from odyssey.spec import Spec, spec_of
 from odyssey.table.value import Symbol, Value, array_of
 
 if TYPE_CHECKING:
-    from odyssey.tape.nodes import RawNode
-    from odyssey.tape.recording import Recording
+    from odyssey.tape.recording import RawNode, Recording
 
 __all__ = ["Names", "brief", "on_one_line"]
 

@@ -1,13 +1,31 @@
-"""A recording: the nodes of one nest of tapes, and everything that is kept for their sweep."""
+"""Recordings: the nodes of one nest of tapes, and the state that keeps them valid for sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import weakref
+from _thread import allocate_lock
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
+from odyssey.devices.locks import lock
+from odyssey.devices.ownership import (
+    LARGE,
+    SMALL,
+    address,
+    digest,
+    duplicate,
+    frozen,
+    same_bits,
+    spot,
+)
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
+from odyssey.spec import Spec
 from odyssey.table import protocols
-from odyssey.table.scope import Pause, scopes
+from odyssey.table.scope import Pause, scopes, travels
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -18,10 +36,44 @@ from odyssey.table.value import (
     make_value,
     ticket,
 )
-from odyssey.tape.nodes import BLOCK, Nodes, RawNode, block_of_ids
-from odyssey.tape.threads import NO_IDS
+from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
+from odyssey.tape.threads import NO_IDS, holds_arrays, ids_of_thread
 
-__all__ = ["SEVERAL", "Recording"]
+if TYPE_CHECKING:
+    from odyssey.tape.careful import Careful
+
+
+__all__ = ["BLOCK", "FIRST", "SEVERAL", "RawNode", "Recording", "block_of_ids"]
+
+
+RawNode = tuple[Any, int, tuple[int | None, ...], tuple[Any, ...] | None, tuple[Any, ...] | None]
+"""row, output id, input ids, what the rules asked for, specs of inputs and output.
+
+A bare tuple: it is built once an op, and a class would double the cost of recording. The last
+two are None where they would say nothing.
+"""
+
+# Each recording draws its ids from the process's counter in blocks; when one is used up it
+# looks for dead branches. Far above the ids of leaves, and above CPython's shared small ints.
+BLOCK = 1024
+FIRST = 1 << 40
+_BLOCKS = itertools.count()
+
+# How many of the latest cuts ``explain`` can name in a recording so long that it was pruned.
+_CUTS = 64
+
+# Two threads that record on one tape must not both take its nodes apart.
+_PRUNING = allocate_lock()
+
+# Up to so many references to the id of a result, nobody holds it but its node.
+_ALONE = measured(unheld_in_a_list, places=2)
+
+
+def block_of_ids() -> tuple[Iterator[int], int]:
+    """Fresh ids, and the first of them, which is not given out."""
+    first = FIRST + BLOCK * next(_BLOCKS)
+    return iter(range(first + 1, first + BLOCK)), first
+
 
 # The mark of a constant that more than one recording met.
 SEVERAL = object()
@@ -29,14 +81,86 @@ SEVERAL = object()
 _PAUSED = Mark("no_recording")
 
 
-class Recording(Nodes):
-    """The nodes of one nest of tapes, in topological order, and what keeps them sound.
+class Recording:
+    """The nodes of one nest of tapes, in topological order, and the state that keeps them valid.
 
-    Variables point here, never the other way, except to leaves: a recording that was spent is
-    an empty shell, however many Variables still point at it.
+    Variables point to their recording. A recording points to its leaves only, so a spent recording
+    is an empty shell, however many Variables still point to it.
+
+    Attributes:
+        nodes: In order of recording.
+        leaves: The trainable leaves that were used, by id.
+        versions: The version of each leaf when it was first used, by id.
+        watched: Watched Variables, by id.
+        constants: Constants that a tape made, by id.
+        cuts: Reasons why operands were constants, for ``explain``.
+        manual: For the output id of each manual record, an id that tells when it was recorded.
+        block: The ids that the fast paths of calls draw from; empty when they may not record here.
+        mark: The mark of leaves that were used here; no other recording has this number.
+        on: The number of its tapes that record now.
+        held: Arrays owned by others that are locked, by their ids.
+        borrowed: Arrays owned by others that nodes keep without a copy: a view of each, the
+            function that fingerprints it before a sweep, and its fingerprint when it was recorded.
+            Keyed by id for locked arrays, by address for views.
+        copies: Copies of views owned by others, by address; reused when the same view comes again.
+        open: The tapes that share the recording.
+        dead: The reason why it is empty, or an empty string.
+        thread: The thread that last let it record.
     """
 
-    __slots__ = ("append", "barrier", "entered", "fixed", "guarded", "guests", "maker")
+    __slots__ = (
+        "__weakref__",
+        "_ids",
+        "_limit",
+        "append",
+        "barrier",
+        "block",
+        "borrowed",
+        "careful",
+        "constants",
+        "copies",
+        "cuts",
+        "dead",
+        "entered",
+        "fixed",
+        "guarded",
+        "guests",
+        "held",
+        "leaves",
+        "maker",
+        "manual",
+        "mark",
+        "nodes",
+        "on",
+        "open",
+        "since",
+        "thread",
+        "traced",
+        "versions",
+        "watched",
+    )
+
+    held: dict[int, Any]
+    borrowed: dict[Any, tuple[Any, Callable[[Any], bytes], bytes]]
+    copies: dict[Any, weakref.ref[Any]]
+    open: dict[int, weakref.ref[Any]]
+    dead: str
+    thread: int
+    nodes: list[RawNode]
+    leaves: dict[int, Value]
+    versions: dict[int, float]
+    watched: dict[int, weakref.ref[Value]]
+    constants: dict[int, weakref.ref[Value]]
+    cuts: dict[int, tuple[str, tuple[int, ...]]]
+    manual: dict[int, int]
+    careful: Careful | None
+    traced: bool
+    since: int
+    on: int
+    block: Iterator[int]
+    mark: int
+    _ids: Iterator[int]
+    _limit: int
 
     pause = _PAUSED
 
@@ -104,6 +228,106 @@ class Recording(Nodes):
     def refresh(self) -> None:
         """Record as long as one of the tapes does."""
         self.turn(sum(tape.enabled for tape in self.tapes()))
+
+    # -------------------------------------------------------------- ids, pruning and lookup
+
+    def turn(self, on: int) -> None:
+        """Note how many tapes want this recording on, and let it give ids, or not.
+
+        Set, and not counted up or down, so that who was interrupted may do it again.
+        """
+        begins = on > self.on
+        self.on = on
+        if begins and self.leaves and not self.nodes:
+            # Leaves that were made on this tape may have been assigned before their first use.
+            self.versions = {id: leaf._info.version for id, leaf in self.leaves.items()}
+            self.since = -1
+        # The shortcuts of dispatch are let in while recording needs nothing but speed.
+        fast = on and self.careful is None and not self.traced
+        self.block = self._ids if fast else NO_IDS
+        if fast and travels():
+            self.block = ids_of_thread(self._ids, self.thread)
+
+    def new_id(self) -> int:
+        """Return an id that no value of this process has."""
+        id = next(self._ids, None)
+        if id is None:
+            if len(self.nodes) >= self._limit:
+                self._limit = max(BLOCK, 2 * self.prune())
+            self._ids, _ = block_of_ids()
+            self.turn(self.on)
+            id = next(self._ids)
+        return id
+
+    def prune(self) -> int:
+        """Drop nodes whose result nobody can ask about any more; return how many are left.
+
+        A result is known by its id, one int object that its Variable, the nodes that use it and
+        the sweep's tables share. When only the node itself holds it, the branch is dead.
+        """
+        for id in list(self.cuts)[:-_CUTS]:  # each names a result, which that keeps alive
+            del self.cuts[id]
+        for named in (self.watched, self.constants):
+            for id in [id for id, ref in named.items() if ref() is None]:
+                del named[id]
+        nodes = self.nodes
+        alone: list[bool] = []
+        try:
+            # One call of C, so that an interrupt finds the lock noted as soon as it is taken.
+            alone.extend(starmap(_PRUNING.acquire, [(False,)]))
+            if True not in alone:
+                return len(nodes)
+            self._prune_nodes()
+        finally:
+            if True in alone:
+                _PRUNING.release()
+        if self.careful is not None:
+            self.careful.forget_all_but(nodes)
+        self.let_go()
+        return len(nodes)
+
+    def _prune_nodes(self) -> None:
+        nodes = self.nodes
+        count = len(nodes)
+        for k in range(count - 1, -1, -1):
+            node = nodes[k]
+            if reference_count(node) <= _ALONE:
+                # One without operands in its place, which a sweep passes over: the list is a sound
+                # one wherever an interrupt may come.
+                nodes[k] = (*node[:2], (), None, None)
+        # What another thread appended meanwhile stays.
+        nodes[:count] = [node for node in nodes[:count] if node[2]]
+
+    # -------------------------------------------------------------- lookup
+
+    def spec_of_id(self, id: int) -> Spec | None:
+        """The spec of a value on this recording, found from the nodes; None where it is unknown."""
+        made = {node[1]: node for node in self.nodes}
+        while id in made:
+            _, _, inputs, _, specs = made[id]
+            if specs is not None:
+                spec: Spec = specs[-1]
+                return spec
+            id = next(i for i in inputs if i is not None)
+        known = self.known(id)
+        return known._spec if known is not None else None
+
+    def produced(self, id: int) -> bool:
+        """Whether ``id`` is the result of a node."""
+        if id in self.manual:
+            return True
+        # Ids that the recording gave out itself start far above those of leaves and constants.
+        return id >= FIRST and any(node[1] == id for node in self.nodes)
+
+    def uses(self, id: int) -> bool:
+        """Whether ``id`` is an operand of a node."""
+        return any(id in node[2] for node in self.nodes)
+
+    def known(self, id: int) -> Value | None:
+        """The leaf or the living constant of this id, or None."""
+        if id in self.leaves:
+            return self.leaves[id]
+        return self.constants[id]() if id in self.constants else None
 
     # -------------------------------------------------------------- operands
 
@@ -181,7 +405,77 @@ class Recording(Nodes):
         if self.careful is not None:
             self.careful.check(node, data, operands)
 
-    # -------------------------------------------------------------- before and after a sweep
+    # -------------------------------------------------------------- arrays owned by others
+
+    def hold(self, array: Any) -> Any:
+        """Return what the tape may keep of somebody else's array: itself or a copy.
+
+        Itself it is locked, or, where that would not help, compared before a sweep.
+        """
+        if type(array) is not np.ndarray:
+            return array
+        if array.nbytes <= SMALL:
+            return array.copy() if array.flags.c_contiguous else duplicate(array)
+        if array.base is not None:
+            return self._hold_view(array)
+        key = id(array)
+        entry = self.borrowed.get(key)
+        # (It may be held and open, where an interrupt came in between.)
+        if entry is None or array.flags.writeable:
+            if not self.held:
+                holds_arrays(self)  # type: ignore[arg-type]  # which is a Recording
+            lock(array, self.held, self)
+        if entry is None:
+            # A view of it, as locked as it is, since its owner may give the array itself another
+            # shape or dtype.
+            entry = self.borrowed[key] = (array.view(), spot, spot(array))
+        return entry[0]
+
+    def _hold_view(self, view: Any) -> Any:
+        """What the tape may keep of a view, which stays writable through its base.
+
+        A copy, or a large one as it is, with a digest; the same again where it came before.
+        """
+        place = address(view)
+        if view.nbytes >= LARGE:
+            entry = self.borrowed.get(place)
+            if entry is None:
+                entry = self.borrowed[place] = (frozen(view), digest, digest(view))
+            return entry[0]
+        known = self.copies.get(place)
+        copy = known() if known is not None else None
+        if copy is None or not same_bits(copy, view):
+            copy = duplicate(view)
+            self.copies[place] = weakref.ref(copy)
+        return copy
+
+    def let_go(self) -> None:
+        """Unlock the arrays of others that no node keeps any more."""
+        if self.borrowed:
+            needed = {id(value) for node in self.nodes for value in node[3] or ()}
+            for key in [key for key, entry in self.borrowed.items() if id(entry[0]) not in needed]:
+                del self.borrowed[key]
+                self.held.pop(key, None)
+        if self.copies:
+            self.copies = {place: ref for place, ref in self.copies.items() if ref() is not None}
+
+    def verify_borrowed(self) -> None:
+        """Raise if an array that a node needs was written to since."""
+        for array, look, before in tuple(self.borrowed.values()):
+            if look(array) != before:
+                self._refuse_overwritten(array)
+
+    def _refuse_overwritten(self, array: Any) -> None:
+        """Raise where a node needs an array that its owner wrote to, past a lock or by its base."""
+        for row, _, _, kept, _ in self.nodes:
+            if any(value is array for value in kept or ()):
+                raise MutationError(
+                    f"{row.name} saved an array of shape {array.shape} and {array.dtype}, which "
+                    "was written to since, through a view or by a library that overwrites its "
+                    "arguments; pass a copy, or sweep before writing"
+                )
+
+    # -------------------------------------------------------------- verification
 
     def verify(self, now: int) -> bool:
         """Raise if anything that a node needs changed since; return whether a leaf was frozen.

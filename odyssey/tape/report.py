@@ -16,7 +16,7 @@ from odyssey.table.value import (
     place_of,
 )
 from odyssey.tape.names import Names, call_text, specs_of_saved
-from odyssey.tape.nodes import RawNode
+from odyssey.tape.recording import RawNode
 from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import dependents
 from odyssey.variable import Variable

@@ -20,8 +20,7 @@ from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
 from odyssey.tape.choices import Chosen, Guard, either, fitted, poles_among, step
 from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
-from odyssey.tape.nodes import RawNode
-from odyssey.tape.recording import Recording
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
 
 __all__ = ["dependencies", "dependents", "drain", "flip", "pull", "push", "recorded"]

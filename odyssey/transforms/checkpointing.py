@@ -14,8 +14,7 @@ from odyssey.table.scope import innermost
 from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.choices import Chosen, poles_among
-from odyssey.tape.nodes import RawNode
-from odyssey.tape.recording import Recording
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import drain, pull, push, recorded
 from odyssey.transforms.arguments import named_like

@@ -17,7 +17,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
-from odyssey.tape.nodes import RawNode
+from odyssey.tape.recording import RawNode
 from odyssey.tape.sweep import dependencies
 
 __all__ = [

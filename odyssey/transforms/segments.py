@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odyssey.tape import GradientTape
-from odyssey.tape.nodes import RawNode
-from odyssey.tape.recording import Recording
+from odyssey.tape.recording import RawNode, Recording
 from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependencies
 

@@ -54,7 +54,7 @@ ELSEWHERE = {
     "table/store.py": 2,  # the store of the host's memory
     "tape/delivery.py": 17,  # shortcuts, for every leaf of a sweep; whose the memory of a view is
     "tape/gradient_tape.py": 1,  # shortcuts, for every leaf that a transform watches
-    "tape/keeping.py": 4,  # shortcuts, for every array that a node keeps
+    "tape/recording.py": 4,  # shortcuts, for every array that a node keeps
     "transforms/arguments.py": 3,  # shortcuts, for every argument of a call
 }
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from odyssey.tape import liveness, sweep
-from odyssey.tape.nodes import _ALONE
+from odyssey.tape.recording import _ALONE
 
 # A long recording, so that branches are pruned, whose one living branch forks early.
 PROGRAM = """
@@ -16,7 +16,7 @@ import numpy as np
 
 def run(od):
     from odyssey.tape import sweep
-    from odyssey.tape.nodes import _ALONE
+    from odyssey.tape.recording import _ALONE
     x = od.Variable(3.0, requires_grad=True)
     with od.GradientTape() as tape:
         early = x * x
