@@ -28,21 +28,21 @@ from odyssey.table.index import OPTIMIZERS
 from odyssey.table.published import load, no_attribute
 
 __all__ = [
-    "Optimizer",
+    "CosineAnnealingLR",
+    "ExponentialLR",
     "Group",
+    "MultiStepLR",
+    "Optimizer",
+    "ReduceLROnPlateau",
     "Rule",
-    "rule_of",
     "Schedule",
     "StepLR",
-    "MultiStepLR",
-    "ExponentialLR",
-    "CosineAnnealingLR",
-    "WarmupLR",
     "WarmupCosineLR",
-    "ReduceLROnPlateau",
-    "clip_grad_value",
-    "clip_grad_norm",
+    "WarmupLR",
     "clip_grad_global_norm",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "rule_of",
 ]
 
 _HOMES = {name: file for file, names in OPTIMIZERS.items() for name in names.split()}

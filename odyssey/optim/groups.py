@@ -12,8 +12,8 @@ from odyssey.checks import few_digits, shown
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DTypeError, OdysseyError, TapeError
-from odyssey.optim.deriving import program_of, spelling
-from odyssey.optim.in_place import Program
+from odyssey.optim.inplace_codegen import program_of, spelling
+from odyssey.optim.inplace_program import Program
 from odyssey.optim.rule import Rule
 from odyssey.table.signature import parameters_of
 from odyssey.table.store import MEMORY, Store, store

@@ -19,10 +19,10 @@ from odyssey.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from odyssey.optim.flat_parameters import SMALL, Pack
 from odyssey.optim.groups import Group, check_form, counted, defaults_of, groups_of
-from odyssey.optim.packs import SMALL, Pack
 from odyssey.optim.rule import Rule
-from odyssey.optim.updates import Updates
+from odyssey.optim.step_runner import Updates
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, numbers_of, store

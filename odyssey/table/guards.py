@@ -14,7 +14,7 @@ from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
 from odyssey.table.value import NUMBERS, Symbol, Value
 
-__all__ = ["checking", "counted", "residual_in_own_memory", "in_own_memory", "refusing_complex"]
+__all__ = ["checking", "counted", "in_own_memory", "refusing_complex", "residual_in_own_memory"]
 
 
 def counted(

@@ -23,12 +23,12 @@ from odyssey.table.value import (
     is_trainable,
     make_value,
 )
-from odyssey.tape import ask, manual
-from odyssey.tape.ask import Known
+from odyssey.tape import manual, queries
 from odyssey.tape.gradients import Gradients
 from odyssey.tape.hooks import registered
-from odyssey.tape.question import source_of
-from odyssey.tape.span import NoRecording, Span
+from odyssey.tape.queries import Known
+from odyssey.tape.tape_base import NoRecording, TapeBase
+from odyssey.tape.validation import source_of
 from odyssey.tree import map_tree
 from odyssey.variable import Variable, check_trainable
 
@@ -51,7 +51,7 @@ class _Listed(type):
         return [name for name in super().__dir__() if not name.startswith("record_")]
 
 
-class GradientTape(Span, metaclass=_Listed):
+class GradientTape(TapeBase, metaclass=_Listed):
     """Records ops on Variables, and differentiates what it recorded.
 
     Inside ``with GradientTape() as tape:`` every op on a trainable leaf, or on what came from
@@ -232,7 +232,7 @@ class GradientTape(Span, metaclass=_Listed):
             has changed.
         """
         try:
-            return ask.backward(self, output, grad, retain)
+            return queries.backward(self, output, grad, retain)
         except BaseException as error:
             self._settle(error)
             raise
@@ -272,7 +272,7 @@ class GradientTape(Span, metaclass=_Listed):
         (12.0, 12.0)
         """
         try:
-            return ask.gradient(self, output, sources, grad, unused, create_graph)
+            return queries.gradient(self, output, sources, grad, unused, create_graph)
         except BaseException as error:
             self._settle(error)
             raise
@@ -303,7 +303,7 @@ class GradientTape(Span, metaclass=_Listed):
         >>> float(tape.jvp(y, x, [1.0, 10.0]))
         42.0
         """
-        return ask.jvp(self, output, sources, tangents, unused)
+        return queries.jvp(self, output, sources, tangents, unused)
 
     def on_gradient(self, variable: Variable, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(g)`` once, when the cotangent of ``variable`` is complete in the next sweep.

@@ -14,8 +14,8 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.spec import fits_kind
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol, is_constant, is_untracked
-from odyssey.tape.span import Span
 from odyssey.tape.sweep import flip
+from odyssey.tape.tape_base import TapeBase
 from odyssey.variable import Variable
 
 __all__ = ["Hooks", "called", "registered"]
@@ -35,7 +35,7 @@ class Hooks:
 
     __slots__ = ("before", "done", "tape")
 
-    def __init__(self, tape: Span) -> None:
+    def __init__(self, tape: TapeBase) -> None:
         self.tape = tape
         self.before = dict(tape._hooks)
         self.done: list[Callable[[Any], Any]] = []

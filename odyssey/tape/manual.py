@@ -19,7 +19,7 @@ from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
 from odyssey.table.wires import WireSpec
 from odyssey.tape.recording import SEVERAL, Recording
-from odyssey.tape.span import Span, recording_of
+from odyssey.tape.tape_base import TapeBase, recording_of
 
 __all__ = ["find_row", "record", "record_positional"]
 
@@ -34,7 +34,7 @@ def find_row(op: Any) -> Row:
     return row
 
 
-def record_positional(tape: Span, op: str, /, *ids: Any, **saved: Any) -> None:
+def record_positional(tape: TapeBase, op: str, /, *ids: Any, **saved: Any) -> None:
     """``record_<op>``: the inputs, then the output, or the outputs."""
     count = len(find_row(op).results)
     if len(ids) < count:
@@ -44,7 +44,7 @@ def record_positional(tape: Span, op: str, /, *ids: Any, **saved: Any) -> None:
     record(tape, op, ids[:-count], output, saved)
 
 
-def record(tape: Span, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
+def record(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, Any]) -> None:
     """See ``GradientTape.record``."""
     row = find_row(op)
     r = recording_of(tape)
@@ -121,7 +121,7 @@ def _append(
             r.manual[id] = r.new_id()
 
 
-def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
+def _input(tape: TapeBase, row: Row, given: Any) -> tuple[int | None, Any, Spec | None]:
     """The id, value and spec of an input, as far as they are known."""
     r = recording_of(tape)
     if not isinstance(given, Value):
@@ -147,7 +147,7 @@ def _input(tape: Span, row: Row, given: Any) -> tuple[int | None, Any, Spec | No
     return r.place(given), numbers_of("record", given), given._spec
 
 
-def _output(tape: Span, row: Row, inputs: set[Any], output: Any) -> int:
+def _output(tape: TapeBase, row: Row, inputs: set[Any], output: Any) -> int:
     """The id of the output; raises where storing it would make a cycle or a second producer."""
     r = recording_of(tape)
     id = output._id if isinstance(output, Value) else output

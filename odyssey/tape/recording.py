@@ -40,7 +40,7 @@ from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import NO_IDS, holds_arrays, ids_of_thread
 
 if TYPE_CHECKING:
-    from odyssey.tape.careful import Careful
+    from odyssey.tape.checks import NodeChecks
 
 
 __all__ = ["BLOCK", "FIRST", "SEVERAL", "RawNode", "Recording", "block_of_ids"]
@@ -153,7 +153,7 @@ class Recording:
     constants: dict[int, weakref.ref[Value]]
     cuts: dict[int, tuple[str, tuple[int, ...]]]
     manual: dict[int, int]
-    careful: Careful | None
+    careful: NodeChecks | None
     traced: bool
     since: int
     on: int

@@ -17,8 +17,8 @@ from odyssey.table.value import (
 )
 from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.recording import RawNode
-from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import dependents
+from odyssey.tape.tape_base import TapeBase, recording_of
 from odyssey.variable import Variable
 
 __all__ = ["Memory", "TapeNode", "explain", "memory", "nodes_of", "to_dot", "to_html", "to_mermaid"]
@@ -69,7 +69,7 @@ class TapeNode(NamedTuple):
         return f"TapeNode({typed} = {call_text(self.op, self.given)}{behind})"
 
 
-def nodes_of(tape: Span) -> list[TapeNode]:
+def nodes_of(tape: TapeBase) -> list[TapeNode]:
     """See ``GradientTape.nodes``."""
     if tape._consumed:
         return []
@@ -77,7 +77,7 @@ def nodes_of(tape: Span) -> list[TapeNode]:
     return [TapeNode.read(node, names) for node in names.nodes]
 
 
-def explain(tape: Span, output: Variable, source: Variable) -> str:
+def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
     """See ``GradientTape.explain``."""
     for name, value in (("output", output), ("source", source)):
         if not isinstance(value, Variable):
@@ -137,7 +137,7 @@ class Memory(NamedTuple):
         return "\n".join([*rows, f"{'total':24} {self.total:12,} bytes, {self.locked:,} locked"])
 
 
-def memory(tape: Span) -> Memory:
+def memory(tape: TapeBase) -> Memory:
     """See ``GradientTape.memory``."""
     seen: set[int] = set()
     nodes = []
@@ -153,7 +153,7 @@ def memory(tape: Span) -> Memory:
     return Memory(sum(size for _, size in nodes), locked, nodes)
 
 
-def _drawn(tape: Span) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
+def _drawn(tape: TapeBase) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]:
     """Labels by small number, the edges between them, and which of them are leaves."""
     names = Names(recording_of(tape))
     numbers = names.numbers
@@ -169,7 +169,7 @@ def _drawn(tape: Span) -> tuple[dict[int, str], list[tuple[int, int]], set[int]]
     return labels, edges, leaves
 
 
-def to_dot(tape: Span) -> str:
+def to_dot(tape: TapeBase) -> str:
     """See ``GradientTape.to_dot``."""
     labels, edges, leaves = _drawn(tape)
     lines = ["digraph tape {", "  rankdir=LR;"]
@@ -185,7 +185,7 @@ def to_dot(tape: Span) -> str:
 _MERMAID = {c: f"#{ord(c)};" for c in "#&;<>`\\"} | {'"': "#quot;"}
 
 
-def to_mermaid(tape: Span) -> str:
+def to_mermaid(tape: TapeBase) -> str:
     """See ``GradientTape.to_mermaid``."""
     labels, edges, _ = _drawn(tape)
     lines = ["graph LR"]
@@ -195,7 +195,7 @@ def to_mermaid(tape: Span) -> str:
     return "\n".join(lines + [f"  n{a} --> n{b}" for a, b in edges])
 
 
-def to_html(tape: Span) -> str:
+def to_html(tape: TapeBase) -> str:
     """A table of the nodes, for notebooks; the last hundred."""
     import html
 

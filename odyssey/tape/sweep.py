@@ -18,7 +18,7 @@ from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.fit import expand, fit
 from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
-from odyssey.tape.choices import Chosen, Guard, either, fitted, poles_among, step
+from odyssey.tape.gradient_mask import GradientMask, MaskTracker, either, fitted, poles_among, step
 from odyssey.tape.liveness import measured, references, unheld_in_a_sweep
 from odyssey.tape.recording import RawNode, Recording
 from odyssey.variable import Variable
@@ -39,7 +39,7 @@ def pull(
     audit: Audit | None = None,
     ahead: Sequence[RawNode] | None = None,
     bare: bool = False,
-    chosen: dict[int, Chosen] | None = None,
+    chosen: dict[int, GradientMask] | None = None,
 ) -> None:
     """Propagate ``cotangents`` through ``nodes``, which come last first.
 
@@ -57,7 +57,7 @@ def pull(
         bare: Whether all cotangents, and all that nodes kept, are arrays and numbers.
         chosen: Masks of ``cotangents``, by id; ends up with those of what they end up with.
     """
-    guard = Guard(chosen) if chosen else None
+    guard = MaskTracker(chosen) if chosen else None
     usual = wanted is None and audit is None
     plain = usual and guard is None
     take = cotangents.pop
@@ -80,7 +80,7 @@ def pull(
             rules, count = row.pulls, row.spelled
         if count < 1 and guard is None and row.masks:
             if poles_among(ahead):
-                guard = Guard({})
+                guard = MaskTracker({})
             else:
                 count = -count
             ahead = ()  # those that come now need no second look
@@ -132,7 +132,9 @@ def pull(
 
 
 def push(
-    nodes: Iterable[RawNode], tangents: dict[int, Any], chosen: dict[int, Chosen] | None = None
+    nodes: Iterable[RawNode],
+    tangents: dict[int, Any],
+    chosen: dict[int, GradientMask] | None = None,
 ) -> None:
     """Propagate ``tangents``, and masks of what can be other than 0, through ``nodes`` in order."""
     masks = {} if chosen is None else chosen

@@ -9,10 +9,12 @@ arrays; inside a tape, or inside another transform, they are Variables on it.
 """
 
 from odyssey.transforms.checkpointing import checkpoint
+from odyssey.transforms.control_flow.cond import cond
+from odyssey.transforms.control_flow.scan import scan
+from odyssey.transforms.control_flow.while_loop import while_loop
 from odyssey.transforms.custom import custom_vjp
 from odyssey.transforms.forward import hvp, jvp
 from odyssey.transforms.jacobians import hessian, jacobian
-from odyssey.transforms.loops import cond, scan, while_loop
 from odyssey.transforms.reverse import grad, stop_gradient, value_and_grad, vjp
 
 __all__ = [

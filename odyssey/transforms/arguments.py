@@ -20,9 +20,9 @@ from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, place_of
 from odyssey.tape import GradientTape
-from odyssey.tape.ask import Known
-from odyssey.tape.span import recording_of
+from odyssey.tape.queries import Known
 from odyssey.tape.sweep import dependents, first_after
+from odyssey.tape.tape_base import recording_of
 from odyssey.tree import leaves, like, map_tree, paths
 from odyssey.variable import Variable, lent, twin_of
 

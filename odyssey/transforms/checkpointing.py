@@ -13,12 +13,12 @@ from odyssey.table.repeats import Noted, noting, repetition
 from odyssey.table.scope import innermost
 from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
-from odyssey.tape.choices import Chosen, poles_among
+from odyssey.tape.gradient_mask import GradientMask, poles_among
 from odyssey.tape.recording import RawNode, Recording
-from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import drain, pull, push, recorded
+from odyssey.tape.tape_base import recording_of
 from odyssey.transforms.arguments import named_like
-from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
+from odyssey.transforms.call_nodes import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.fingerprints import (
     NodesPrint,
     Print,
@@ -27,14 +27,14 @@ from odyssey.transforms.fingerprints import (
     same_nodes_print,
     same_print,
 )
+from odyssey.transforms.isolated_tapes import nodes_of, sources_of, tape_apart
 from odyssey.transforms.replay import generators_of, states_of, with_states
-from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
 from odyssey.tree import leaves, unflatten
 from odyssey.variable import Variable, lent
 
 __all__ = ["checkpoint"]
 
-Masks = dict[int, Chosen]
+Masks = dict[int, GradientMask]
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -365,7 +365,7 @@ def _answer_masks(chosen: Masks, masks: Masks, ids: Sequence[int], found: dict[i
     chosen.clear()
     for k, i in enumerate(ids):
         if i not in found:  # zeros, for nothing depends on it
-            chosen[k] = Chosen(lambda: np.False_)
+            chosen[k] = GradientMask(lambda: np.False_)
         elif i in masks:
             chosen[k] = masks[i]
 

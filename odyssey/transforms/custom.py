@@ -30,11 +30,11 @@ from odyssey.table.value import (
 )
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
-from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import flip
-from odyssey.transforms.calls import data_of, home_of, kept_inputs, record_call
-from odyssey.transforms.handed import each_own, is_floating, places_in, read_only, residual_of
+from odyssey.tape.tape_base import recording_of
+from odyssey.transforms.call_nodes import data_of, home_of, kept_inputs, record_call
 from odyssey.transforms.reverse import vjp
+from odyssey.transforms.rule_arrays import each_own, is_floating, places_in, read_only, residual_of
 from odyssey.tree import leaves, paths, same_tree, unflatten
 from odyssey.variable import Variable
 

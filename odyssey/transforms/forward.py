@@ -7,7 +7,7 @@ from typing import Any
 
 from odyssey.checks import flag, function
 from odyssey.tape import GradientTape
-from odyssey.tape.ask import Known
+from odyssey.tape.queries import Known
 from odyssey.transforms.arguments import (
     Watched,
     as_arguments,

@@ -15,7 +15,7 @@ from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape import GradientTape
-from odyssey.tape.ask import Known
+from odyssey.tape.queries import Known
 from odyssey.transforms.arguments import (
     Argnums,
     Watched,

@@ -13,7 +13,7 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.value import NUMBERS, Symbol
 from odyssey.tape import GradientTape
-from odyssey.tape.ask import Known
+from odyssey.tape.queries import Known
 from odyssey.transforms.arguments import (
     Argnums,
     Watched,

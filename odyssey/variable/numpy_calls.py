@@ -30,7 +30,7 @@ from odyssey.variable.numpy_arguments import (
     spelled,
     without_silent,
 )
-from odyssey.variable.numpy_folds import FOLDS, fold
+from odyssey.variable.numpy_reductions import FOLDS, fold
 
 __all__ = ["MEANT", "UFUNC_CALLS", "call", "call_ufunc", "counterpart", "options_of", "spelled"]
 

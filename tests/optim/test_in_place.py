@@ -12,8 +12,8 @@ import odyssey as od
 from odyssey import Variable, ops, optim
 from odyssey.graph.graph import Instruction, Ref
 from odyssey.graph.lifetimes import last_uses, needed
-from odyssey.optim.compiled import compiled_update
-from odyssey.optim.deriving import derive
+from odyssey.optim.fused_step import compiled_update
+from odyssey.optim.inplace_codegen import derive
 from odyssey.spec import Spec
 from support.faults import FAULTS, RAISED
 from support.optimizers import OPTIMIZERS, draw, optimizer_classes, settings_of
@@ -456,7 +456,7 @@ def test_steps_are_compiled_where_their_parameters_are_large_together(monkeypatc
         made.append(compiled_update(*given))
         return made[-1]
 
-    monkeypatch.setattr("odyssey.optim.packs.compiled_update", noted)
+    monkeypatch.setattr("odyssey.optim.flat_parameters.compiled_update", noted)
     leaves = [Variable(np.zeros(20_000), requires_grad=True) for _ in range(count)]
     optimizer = optim.SGD(leaves, 0.1, momentum=0.9)
     for p in leaves:

@@ -10,7 +10,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable
 from odyssey.errors import MissingGradientError, OdysseyError
-from odyssey.optim import SGD, updates
+from odyssey.optim import SGD, step_runner
 from support.faults import in_its_thread, interrupt
 from support.sgd_cases import SETTINGS, SHAPES, problem, same, wide
 
@@ -268,7 +268,7 @@ def test_an_overflow_of_an_interrupted_step_is_not_told_of_by_a_later_one():
         optimizer = SGD([w], learning_rate=100.0)
         w.grad = np.full(3, -1e308)
         try:
-            with warnings.catch_warnings(), interrupt(n, within=updates.__file__) as fired:
+            with warnings.catch_warnings(), interrupt(n, within=step_runner.__file__) as fired:
                 warnings.simplefilter("ignore", RuntimeWarning)
                 optimizer.step()
         except KeyboardInterrupt:

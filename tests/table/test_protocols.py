@@ -23,9 +23,9 @@ PLACING = {
     "compiler/dynamic/declared.py",
     "compiler/calls/results.py",
     "compiler/watching/ours.py",
-    "tape/delivery.py",  # for each leaf of each sweep
+    "tape/queries.py",  # for each leaf of each sweep
     "tape/recording.py",
-    "tape/span.py",
+    "tape/tape_base.py",
     "tape/gradient_tape.py",
 }
 

@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError
 from odyssey.ops import OPS
-from odyssey.tape import ask
+from odyssey.tape import queries
 from support.cases import (
     NO_HALF,
     assert_same,
@@ -36,7 +36,7 @@ def both_ways(monkeypatch, call, operands, positions):
     """Gradients by rules on kernels, and by the same rules on ops."""
     fast = gradients(call, operands, positions)
     with monkeypatch.context() as patch:
-        patch.setattr(ask, "PLAIN", frozenset())  # so that no cotangent passes for an array
+        patch.setattr(queries, "PLAIN", frozenset())  # so that no cotangent passes for an array
         return fast, gradients(call, operands, positions)
 
 

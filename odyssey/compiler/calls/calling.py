@@ -30,7 +30,7 @@ from odyssey.compiler.watching.guards import Guards
 from odyssey.compiler.watching.trial import Trial
 from odyssey.devices.commit import Plan, run_all
 from odyssey.devices.guard import WAIT, is_within_a_program, run_beside_others, wait_for_writers
-from odyssey.optim.updates import Updates
+from odyssey.optim.step_runner import Updates
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
 from odyssey.table.scope import scopes

@@ -37,7 +37,7 @@ from odyssey.compiler.watching.memory import (
 )
 from odyssey.devices.guard import GUARD
 from odyssey.optim.groups import Group
-from odyssey.optim.updates import treatment
+from odyssey.optim.step_runner import treatment
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store

@@ -28,7 +28,7 @@ from odyssey.table.scope import no_grad
 from odyssey.table.store import operand_of
 from odyssey.tape.recording import FIRST, RawNode
 
-__all__ = ["Chosen", "Guard", "either", "fitted", "poles_among", "step"]
+__all__ = ["GradientMask", "MaskTracker", "either", "fitted", "poles_among", "step"]
 
 # Masks that are made of masks that were not worked out yet are worked out at this depth, so
 # that nothing recurses far.
@@ -37,14 +37,14 @@ _DEEP = 32
 _ONE = np.float64(1)
 
 
-class Chosen:
+class GradientMask:
     """A mask of the elements that can be other than 0, worked out when it is first asked for."""
 
     __slots__ = ("_depth", "_made", "_make")
 
     _depth: int
 
-    def __init__(self, make: Callable[[], Any], *parents: Chosen) -> None:
+    def __init__(self, make: Callable[[], Any], *parents: GradientMask) -> None:
         if any(parent._depth >= _DEEP for parent in parents):
             for parent in parents:
                 parent.mask()
@@ -78,34 +78,36 @@ def poles_among(nodes: Iterable[RawNode] | None) -> bool:
     return False
 
 
-def _through(row: Any, rule: Any, parent: Chosen | None, shape: Any, *saved: Any) -> Chosen:
+def _through(
+    row: Any, rule: Any, parent: GradientMask | None, shape: Any, *saved: Any
+) -> GradientMask:
     """The mask behind a row that chooses or moves: its rule tells, applied to ones and zeros."""
 
     def make() -> Any:
         c = _ONE if parent is None else astype(parent.found(), np.float64)
         return not_equal(rule(c if row.elementwise else broadcast_to(c, shape), *saved), 0)
 
-    return Chosen(make) if parent is None else Chosen(make, parent)
+    return GradientMask(make) if parent is None else GradientMask(make, parent)
 
 
-def _summed(chosen: Chosen, shape: Any, onto: Any) -> Chosen:
+def _summed(chosen: GradientMask, shape: Any, onto: Any) -> GradientMask:
     """The mask of an operand that was broadcast: an element counts if one of its copies does."""
 
     def make() -> Any:
         c = astype(broadcast_to(chosen.found(), shape), np.float64)
         return not_equal(sum_to(c, onto), 0)
 
-    return Chosen(make, chosen)
+    return GradientMask(make, chosen)
 
 
-def either(a: Chosen | None, b: Chosen | None) -> Chosen | None:
+def either(a: GradientMask | None, b: GradientMask | None) -> GradientMask | None:
     """The mask of a sum: an element is left out if both leave it out."""
     if a is None or b is None:
         return None
-    return a if a is b else Chosen(lambda: logical_or(a.found(), b.found()), a, b)
+    return a if a is b else GradientMask(lambda: logical_or(a.found(), b.found()), a, b)
 
 
-def _kept(r: Any, chosen: Chosen) -> Any:
+def _kept(r: Any, chosen: GradientMask) -> Any:
     """``r`` with 0 at the elements that were left out."""
     if isinstance(r, ARRAY_LIKE) and np.isfinite(r).all():
         return r  # 0 by choice, times what is finite
@@ -118,9 +120,9 @@ def step(
     k: int,
     g: Any,
     r: Any,
-    chosen: Chosen | None,
+    chosen: GradientMask | None,
     starts: bool = False,
-) -> tuple[Any, Chosen | None]:
+) -> tuple[Any, GradientMask | None]:
     """What comes in the place of ``r``, which a rule made of ``g``, and the mask of it.
 
     Args:
@@ -147,7 +149,7 @@ def step(
     return r, chosen if row.elementwise else None
 
 
-class Guard:
+class MaskTracker:
     """The masks of a sweep backward, by the id of the value whose cotangent they belong to.
 
     Ids are negated as keys: a sweep counts the references to an id to know who is alive.
@@ -155,26 +157,26 @@ class Guard:
 
     __slots__ = ("known",)
 
-    def __init__(self, known: dict[int, Chosen]) -> None:
+    def __init__(self, known: dict[int, GradientMask]) -> None:
         self.known = {-i: chosen for i, chosen in known.items()}
 
-    def take(self, id: int) -> Chosen | None:
+    def take(self, id: int) -> GradientMask | None:
         """The mask of a cotangent that is complete; it is forgotten here."""
         return self.known.pop(-id, None)
 
-    def meet(self, i: int, chosen: Chosen | None, first: bool) -> None:
+    def meet(self, i: int, chosen: GradientMask | None, first: bool) -> None:
         """Add the mask of a contribution to that of what ``i`` has already."""
         if not first:
             chosen = either(self.known.pop(-i, None), chosen)
         if chosen is not None and i > FIRST:  # nothing comes before a leaf
             self.known[-i] = chosen
 
-    def left(self) -> dict[int, Chosen]:
+    def left(self) -> dict[int, GradientMask]:
         """The masks of what no node produced, by id."""
         return {-i: chosen for i, chosen in self.known.items()}
 
 
-def fitted(chosen: Chosen | None, r: Any, own: Any) -> Chosen | None:
+def fitted(chosen: GradientMask | None, r: Any, own: Any) -> GradientMask | None:
     """The mask of a cotangent ``r`` after it was summed to the spec of its operand."""
     if chosen is None or own is None or r.shape == own.shape:
         return chosen

@@ -12,9 +12,9 @@ from numpy import ndarray
 from odyssey.devices.arrays import aligned_zeros
 from odyssey.devices.commit import Plan
 from odyssey.devices.ownership import apart
-from odyssey.optim.compiled import CompiledUpdate, compiled_update
+from odyssey.optim.fused_step import CompiledUpdate, compiled_update
 from odyssey.optim.groups import Group
-from odyssey.optim.in_place import Program, Update
+from odyssey.optim.inplace_program import Program, Update
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
 from odyssey.table.choosing import is_brief

@@ -13,7 +13,7 @@ from odyssey.checks import user_line
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import MutationError, NonFiniteError
 
-__all__ = ["Careful"]
+__all__ = ["NodeChecks"]
 
 
 def _checksum(array: Any) -> int:
@@ -43,7 +43,7 @@ def _of_operands(row: Any, operands: Sequence[Any] | None) -> str:
     return f"; its operand{'s' * (len(given) > 1)} {', '.join(given)} {were} not finite before"
 
 
-class Careful:
+class NodeChecks:
     """What a recording notes about each node when it is checked.
 
     Keyed by the negative of the output id: an object of its own, so that pruning does not take a

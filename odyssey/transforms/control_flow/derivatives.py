@@ -2,7 +2,7 @@
 
 They run a part again, as a checkpoint does, on a tape of its own or, to be differentiated in turn,
 on the tape that records. What they pass on are cotangents or tangents with masks of what was left
-out by choice, see ``tape.choices``, where there was a choice.
+out by choice, see ``tape.gradient_mask``, where there was a choice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from odyssey.ops.structure.shape import broadcast_to
 from odyssey.table.scope import no_grad
 from odyssey.table.store import store
 from odyssey.table.value import make_value
-from odyssey.tape.choices import Chosen, either
-from odyssey.tape.span import recording_of
+from odyssey.tape.gradient_mask import GradientMask, either
 from odyssey.tape.sweep import drain, pull, push, recorded
-from odyssey.transforms.calls import home_of, kept_inputs, record_call
-from odyssey.transforms.segments import nodes_of, tape_apart
-from odyssey.transforms.traced_parts import (
+from odyssey.tape.tape_base import recording_of
+from odyssey.transforms.call_nodes import home_of, kept_inputs, record_call
+from odyssey.transforms.control_flow.tracing import (
     LIVE,
     Body,
     Flat,
@@ -34,6 +33,7 @@ from odyssey.transforms.traced_parts import (
     is_number,
     spec_for,
 )
+from odyssey.transforms.isolated_tapes import nodes_of, tape_apart
 from odyssey.variable import Variable
 
 __all__ = [
@@ -121,14 +121,14 @@ class Part(NamedTuple):
 
     Attributes:
         value: The array.
-        mask: Truths of its shape; None where no masks are kept. See ``tape.choices``.
+        mask: Truths of its shape; None where no masks are kept. See ``tape.gradient_mask``.
     """
 
     value: Any
     mask: Any
 
     @classmethod
-    def of(cls, value: Any, mask: Chosen | None, masked: bool) -> Part:
+    def of(cls, value: Any, mask: GradientMask | None, masked: bool) -> Part:
         """A part, of which a mask is worked out."""
         if not masked:
             return cls(value, None)
@@ -163,13 +163,13 @@ class _Sums:
 
     def __init__(self) -> None:
         self.values: dict[int, Any] = {}
-        self.masks: dict[int, Chosen] = {}
+        self.masks: dict[int, GradientMask] = {}
 
     def add(self, id: int, part: Part) -> None:
         first = id not in self.values
         self.values[id] = part.value if first else self.values[id] + part.value
         if part.mask is not None:
-            mask = Chosen(lambda: part.mask)
+            mask = GradientMask(lambda: part.mask)
             both = mask if first else either(self.masks.get(id), mask)
             self.masks.pop(id, None)
             if both is not None:
@@ -280,7 +280,9 @@ def followed(
                     found = rule(pairs, given, masked)
             chosen.clear()
             if masked:
-                chosen.update((k, Chosen(partial(array_for, p.mask))) for k, p in enumerate(found))
+                chosen.update(
+                    (k, GradientMask(partial(array_for, p.mask))) for k, p in enumerate(found)
+                )
             return [part.value for part in found]
 
         return run

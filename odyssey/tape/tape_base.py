@@ -1,7 +1,6 @@
-"""What of a recording one tape covers, and when: entered, paused, joined, consumed.
+"""Base class of GradientTape: entering, leaving, pausing, joining and consuming a recording.
 
-A tape is a ``Span`` with a face. Sweeps, reports and manual records are asked of spans, and know
-nothing of the face.
+Sweeps, reports and manual records take a ``TapeBase``, so that they do not import ``GradientTape``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from odyssey.table.store import MEMORY, store
 from odyssey.tape.recording import Recording
 from odyssey.tape.threads import NO_IDS, entered_elsewhere, swept_elsewhere
 
-__all__ = ["NoRecording", "RecordingAgain", "Span", "recording_of"]
+__all__ = ["NoRecording", "RecordingAgain", "TapeBase", "recording_of"]
 
 OpenBlock = tuple[Any, Recording, bool, tuple[Any, ...], tuple[Any, ...]]
 """A block's door, its recording, whether the tape was enabled before, and the scopes outside and
@@ -38,9 +37,9 @@ inside of it."""
 
 def _careful() -> Any:
     """What makes a recording careful."""
-    from odyssey.tape.careful import Careful  # which most programs do without
+    from odyssey.tape.checks import NodeChecks  # which most programs do without
 
-    return Careful()
+    return NodeChecks()
 
 
 def leave_block(block: OpenBlock) -> None:
@@ -58,7 +57,7 @@ def leave_block(block: OpenBlock) -> None:
         commit([(set_scopes, without(recording)), (recording.entered.remove, block)])
 
 
-class Span(Left):
+class TapeBase(Left):
     """One tape's part of a recording.
 
     Args:
@@ -87,7 +86,7 @@ class Span(Left):
         # could go on with the recording.
         self._gaps: list[int] = []
         # Tapes that recorded when this one joined them, and so follow its sweeps.
-        self._around: list[weakref.ref[Span]] = []
+        self._around: list[weakref.ref[TapeBase]] = []
         # Whether a tape inside of this one was swept: derivatives may well be constants.
         self._derived = False
         self._hooks: dict[int, tuple[Callable[[Any], Any], ...]] = {}
@@ -341,13 +340,13 @@ class Span(Left):
 
 
 # The recording that a tape has a part of.
-recording_of: Callable[[Span], Recording] = attrgetter("_recording")
+recording_of: Callable[[TapeBase], Recording] = attrgetter("_recording")
 
 
 class NoRecording(Block):
     """See ``GradientTape.no_recording``."""
 
-    def __init__(self, tape: Span) -> None:
+    def __init__(self, tape: TapeBase) -> None:
         super().__init__()
         self._tape = tape
 
@@ -371,7 +370,7 @@ class NoRecording(Block):
 class RecordingAgain(Block):
     """See ``GradientTape._recording_again``."""
 
-    def __init__(self, tape: Span) -> None:
+    def __init__(self, tape: TapeBase) -> None:
         super().__init__()
         self._tape = tape
 

@@ -34,8 +34,8 @@ from odyssey.table.value import (
     place_of,
 )
 from odyssey.tape.recording import Recording
-from odyssey.tape.span import Span, recording_of
 from odyssey.tape.sweep import dependencies, flip
+from odyssey.tape.tape_base import TapeBase, recording_of
 from odyssey.tape.threads import LEFT_BEHIND
 from odyssey.tree import leaves, same_tree
 from odyssey.variable import Variable
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-def refuse_consumed(tape: Span, who: str) -> None:
+def refuse_consumed(tape: TapeBase, who: str) -> None:
     """Raise if an earlier sweep spent the tape."""
     if recording_of(tape).dead == LEFT_BEHIND:
         raise TapeConsumedError(
@@ -73,7 +73,7 @@ def refuse_consumed(tape: Span, who: str) -> None:
         )
 
 
-def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
+def id_of(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = recording_of(tape)
     if type(value) is Variable and place_of(value) is r and tape._covers(value._id):
@@ -115,7 +115,7 @@ def id_of(tape: Span, who: str, value: Any, leaf_may_be_new: bool = False) -> in
 
 
 def source_of(
-    tape: Span, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
+    tape: TapeBase, who: str, source: Any, unused: str = "error", leaf_may_be_new: bool = False
 ) -> int | None:
     """The id of a source: of what was watched, though it was written to since; see ``id_of``.
 
@@ -135,7 +135,7 @@ def source_of(
 
 
 def sources_of(
-    tape: Span, who: str, sources: list[Any], unused: str
+    tape: TapeBase, who: str, sources: list[Any], unused: str
 ) -> tuple[list[int | None], list[Spec]]:
     """Ids and specs of sources; trainable leaves may be new to the tape."""
     ids: list[int | None] = []
@@ -154,14 +154,14 @@ def sources_of(
     return ids, specs
 
 
-def output_of(tape: Span, value: Any, unused: str) -> int | None:
+def output_of(tape: TapeBase, value: Any, unused: str) -> int | None:
     """The id of an output of a forward sweep; None for a constant, unless that is an error."""
     if unused != "error" and isinstance(value, Variable) and is_constant(value):
         return None
     return id_of(tape, "jvp", value, leaf_may_be_new=True)
 
 
-def spec_of_either(tape: Span, who: str, value: Any) -> Spec:
+def spec_of_either(tape: TapeBase, who: str, value: Any) -> Spec:
     """The spec of a Variable, or of what an id on this tape means."""
     spec = value._spec if isinstance(value, Value) else recording_of(tape).spec_of_id(value)
     if spec is None:
@@ -181,7 +181,7 @@ def _short(value: Any) -> str:
 
 
 def seeds_of(
-    tape: Span,
+    tape: TapeBase,
     who: str,
     output: Any,
     grad: Any,
@@ -272,7 +272,9 @@ def checked(who: str, what: str, spec: Spec | None, given: Any, graph: bool) -> 
     return given.astype(spec.dtype)
 
 
-def unreached(tape: Span, ids: list[int | None], seeds: Iterable[int], start: int) -> int | None:
+def unreached(
+    tape: TapeBase, ids: list[int | None], seeds: Iterable[int], start: int
+) -> int | None:
     """The place of the first source that no seed depends on; a sweep over ids alone."""
     nodes = recording_of(tape).nodes
     found: set[int | None] = set(seeds)
@@ -283,7 +285,7 @@ def unreached(tape: Span, ids: list[int | None], seeds: Iterable[int], start: in
     return next((place for place, i in enumerate(ids) if i not in found), None)
 
 
-def reaches_trainable(tape: Span, seeds: dict[int, Any]) -> bool:
+def reaches_trainable(tape: TapeBase, seeds: dict[int, Any]) -> bool:
     """Whether an output depends on a trainable leaf or a watched value."""
     r = recording_of(tape)
     ends = {i for i, leaf in r.leaves.items() if is_trainable(leaf)} | r.watched.keys()

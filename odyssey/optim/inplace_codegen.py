@@ -19,7 +19,7 @@ from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph, Instruction, Ref
 from odyssey.graph.lifetimes import last_uses, needed
 from odyssey.graph.trace import Trace
-from odyssey.optim.in_place import Call, Place, Program
+from odyssey.optim.inplace_program import Call, Place, Program
 from odyssey.optim.rule import Rule
 
 __all__ = ["derive", "program_of", "spelling"]

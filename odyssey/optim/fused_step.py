@@ -17,7 +17,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
-from odyssey.optim.in_place import Call, Place, Program, bound
+from odyssey.optim.inplace_program import Call, Place, Program, bound
 from odyssey.spec import Array
 from odyssey.table.choosing import FACTOR, is_brief
 

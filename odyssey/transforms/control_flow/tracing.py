@@ -7,10 +7,14 @@ which tells what it depends on beside its operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from odyssey.checks import shown
+from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.graph import Graph
 from odyssey.graph.parts import signature
@@ -31,11 +35,11 @@ from odyssey.table.value import (
     make_value,
     place_of,
 )
-from odyssey.tape.choices import poles_among
-from odyssey.tape.span import recording_of
+from odyssey.tape.gradient_mask import poles_among
 from odyssey.tape.sweep import dependents
-from odyssey.transforms.calls import data_of
-from odyssey.transforms.segments import nodes_of, sources_of, tape_apart
+from odyssey.tape.tape_base import recording_of
+from odyssey.transforms.call_nodes import data_of
+from odyssey.transforms.isolated_tapes import nodes_of, sources_of, tape_apart
 from odyssey.variable import Variable
 
 __all__ = [
@@ -50,12 +54,17 @@ __all__ = [
     "array_for",
     "dressed",
     "dtype_of",
+    "fill_like",
+    "freeze_closure",
     "in_graph",
     "is_number",
     "kinds_of",
+    "present_arrays",
+    "scalar_condition",
     "spec_for",
     "steady",
     "trace_part",
+    "tracked_positions",
 ]
 
 Flat = list[Any]
@@ -272,3 +281,61 @@ def _compare(who: str, before: Flat, after: Flat) -> None:
             f"{who}: leaf {k} of the carry goes into a step as {specs[0]}, and comes out as "
             f"{specs[1]}; it must keep its shape and dtype"
         )
+
+
+def tracked_positions(values: Flat, kinds: Sequence[int]) -> list[int]:
+    """Return the positions of the values that an outer tape tracks."""
+    return [
+        k
+        for k, (v, kind) in enumerate(zip(values, kinds, strict=True))
+        if kind == LIVE and isinstance(v, Variable) and is_tracked(v)
+    ]
+
+
+def present_arrays(values: Flat) -> list[Any]:
+    """Return what the graph holds of the values that are not None."""
+    return [array_for(v) for v in values if v is not None]
+
+
+def fill_like(values: Sequence[Any], like: Sequence[Any]) -> Flat:
+    """Distribute values over the positions where ``like`` is not None; None elsewhere."""
+    supply = iter(values)
+    return [None if one is None else next(supply) for one in like]
+
+
+def scalar_condition(who: str, what: str, value: Any) -> Any:
+    """What a condition says, a bool or a Symbol; raises for what is no scalar truth or number."""
+    data = store().operand(value) if isinstance(value, Value) else in_graph(value)
+    if type(data) in NUMBERS and type(data) is not complex:
+        return bool(data)
+    if not isinstance(data, (Symbol, *ARRAY_LIKE)):
+        raise DTypeError(f"{who}: {what} is {shown(value)}; it must be a truth or a number")
+    if data.shape:
+        raise ShapeError(
+            f"{who}: {what} has shape {data.shape}; it must be a scalar, as ops.all or ops.any "
+            "make one of an array"
+        )
+    if data.dtype.kind not in "biuf":
+        raise DTypeError(f"{who}: {what} is {data.dtype}; it must be a truth or a number")
+    return data if isinstance(data, Symbol) else bool(data)
+
+
+def freeze_closure(fn: Any, known: dict[int, Any] | None = None) -> Any:
+    """A function with what it closes over now, whatever its names are bound to later.
+
+    So do the functions that it closes over. Derivatives run it when a loop around the call, for
+    instance one over layers, has bound them anew.
+    """
+    if type(fn) is not FunctionType or not fn.__closure__:
+        return fn
+    known = {} if known is None else known
+    if id(fn) in known:
+        return known[id(fn)]
+    cells = tuple(CellType() for _ in fn.__closure__)
+    made = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    made.__kwdefaults__ = fn.__kwdefaults__
+    known[id(fn)] = made
+    for cell, new in zip(fn.__closure__, cells, strict=True):
+        with suppress(ValueError):  # a name that was not bound yet
+            new.cell_contents = freeze_closure(cell.cell_contents, known)
+    return made

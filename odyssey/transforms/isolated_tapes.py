@@ -7,8 +7,8 @@ from typing import Any
 
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import RawNode, Recording
-from odyssey.tape.span import recording_of
 from odyssey.tape.sweep import dependencies
+from odyssey.tape.tape_base import recording_of
 
 __all__ = ["nodes_of", "sources_of", "tape_apart"]
 
