@@ -26,7 +26,8 @@ __all__ = ["Rule", "data_of", "home_of", "kept_inputs", "record_call"]
 Rule = Callable[[dict[int, Any], tuple[Any, ...], dict[int, Any]], list[Any]]
 """``rule(parts, kept, chosen)``: from the parts of some results to all inputs, or the other way.
 
-``chosen`` are the masks of the parts, by number, see ``tape.gradient_mask``; the rule leaves in it those
+``chosen`` are the masks of the parts, by number, see ``tape.gradient_mask``; the rule leaves in it
+those
 of its answers, or nothing.
 """
 
