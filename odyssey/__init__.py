@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odyssey import optim, testing
     from odyssey.compiler import Dim, compile, get_threads, set_threads
     from odyssey.losses import *  # noqa: F403
-    from odyssey.ops.draws.generator import Generator
+    from odyssey.ops.random.generator import Generator
     from odyssey.saving import load, save
     from odyssey.tape.report import TapeNode
     from odyssey.transforms import (
@@ -89,7 +89,7 @@ __all__ += losses.__all__
 _ROOMS = {
     "compiler": "Dim compile get_threads set_threads",
     "objective": "",
-    "ops.draws.generator": "Generator",
+    "ops.random.generator": "Generator",
     "optim": "",
     "saving": "load save",
     "tape.report": "TapeNode",

@@ -12,7 +12,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.fft.planes import fftn, ifftn, irfftn, rfftn
 from odyssey.ops.elementwise.arithmetic import mul
-from odyssey.ops.folds.convolution import smooth
+from odyssey.ops.reductions.convolution import smooth
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import composite, publish

@@ -16,7 +16,7 @@ import numpy as np
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec

@@ -16,11 +16,11 @@ from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import conj, imag, real
 from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.elementwise.rounding import rint
-from odyssey.ops.folds.moments import average
-from odyssey.ops.folds.reductions import sum
-from odyssey.ops.structure.demands import demanded
+from odyssey.ops.reductions.moments import average
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.diagonals import diag
 from odyssey.ops.structure.joining import concatenate
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squeeze
 from odyssey.quiet import unwarned
 from odyssey.table.declare import composite, publish

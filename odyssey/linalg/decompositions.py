@@ -25,7 +25,7 @@ from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish

@@ -20,7 +20,7 @@ from odyssey.linalg.solving import solve_or_nan
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.complex_numbers import imag, real
 from odyssey.ops.elementwise.elementary import log
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
 from odyssey.spec import Array, Spec

@@ -22,8 +22,8 @@ from odyssey.linalg.solving import solve_or_nan
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
-from odyssey.ops.folds.deviations import over_length
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.reductions.variance import over_length
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.shape import expand_dims, matrix_transpose
 from odyssey.spec import Array, Spec

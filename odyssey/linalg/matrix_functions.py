@@ -20,7 +20,7 @@ from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp2, log2
 from odyssey.ops.elementwise.rounding import floor
-from odyssey.ops.folds.reductions import max
+from odyssey.ops.reductions.reduce import max
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate

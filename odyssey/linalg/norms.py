@@ -21,11 +21,11 @@ from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, isnan, logical_and, logical_not, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import power, sqrt
-from odyssey.ops.folds.deviations import over_length
-from odyssey.ops.folds.reductions import any as any_of
-from odyssey.ops.folds.reductions import max, min, sum
-from odyssey.ops.folds.spreading import spread
-from odyssey.ops.structure.precision import halved, in_single, wide
+from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.reduce import any as any_of
+from odyssey.ops.reductions.reduce import max, min, sum
+from odyssey.ops.reductions.variance import over_length
+from odyssey.ops.structure.half_precision import halved, in_single, wide
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec

@@ -29,7 +29,7 @@ from odyssey.linalg.singular_values import svdvals
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import greater
 from odyssey.ops.elementwise.complex_numbers import conj, real
-from odyssey.ops.folds.reductions import max, sum
+from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish

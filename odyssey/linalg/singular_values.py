@@ -23,8 +23,8 @@ from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, sub
 from odyssey.ops.elementwise.choice import keep_where, less, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
-from odyssey.ops.folds.deviations import over_length
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.reductions.variance import over_length
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.diagonals import diagonal
 from odyssey.ops.structure.gathering import take_along_axis

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import word
-from odyssey.ops.folds.reductions import mean_of, over, row_sums
+from odyssey.ops.reductions.reduce import mean_of, over, row_sums
 from odyssey.spec import Spec
 
 __all__ = [

@@ -12,7 +12,7 @@ from odyssey.checks import flag, number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.reducing import alike, floating, known, reduced, same_shape
-from odyssey.ops.structure.demands import demanded
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 
 __all__ = ["gaussian_nll", "poisson_nll"]

@@ -19,7 +19,7 @@ from odyssey.losses.reducing import (
     reduced,
     same_shape,
 )
-from odyssey.ops.structure.demands import demanded
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
 

@@ -10,7 +10,7 @@ from odyssey import ops
 from odyssey.checks import shown, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.structure.demands import demanded
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.spec import Array
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol, Value

@@ -33,11 +33,11 @@ from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_o
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp, log
-from odyssey.ops.folds import reductions
-from odyssey.ops.folds.reductions import mean_of, over, sum
-from odyssey.ops.folds.spreading import spread
+from odyssey.ops.reductions import reduce
+from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.reduce import mean_of, over, sum
 from odyssey.ops.structure.gathering import take_along_axis
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.structure.half_precision import in_single
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -76,7 +76,7 @@ def _picked(logits: Any, targets: Any, k: int, ignore_index: int | None) -> Any:
     at = expand_dims(targets, k)
     ignored = None if ignore_index is None else equal(at, ignore_index)
     safe = at if ignored is None else where(ignored, 0, at)
-    largest = reductions.max(logits, k, keepdims=True)
+    largest = reduce.max(logits, k, keepdims=True)
     scale = log(sum(exp(sub(logits, largest)), k, keepdims=True))
     losses = sub(scale, sub(take_along_axis(logits, safe, axis=k), largest))
     losses = losses if ignored is None else where(ignored, 0, losses)

@@ -8,8 +8,8 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
-from odyssey.ops.folds.reductions import mean_of, sum
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.reductions.reduce import mean_of, sum
+from odyssey.ops.structure.half_precision import in_single
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample

@@ -19,7 +19,7 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
     where,
 )
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
 from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape

@@ -16,7 +16,7 @@ from odyssey.nn.pool_windows import images
 from odyssey.nn.sampling import sampled
 from odyssey.nn.sliding import ints
 from odyssey.ops.elementwise.choice import where
-from odyssey.ops.folds.reductions import argmax, max
+from odyssey.ops.reductions.reduce import argmax, max
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Array, Shape

@@ -23,7 +23,7 @@ from odyssey.nn.attention_in_ops import (
 from odyssey.nn.attention_tiles import PASSES, Attention, Passes
 from odyssey.nn.shared import Shared
 from odyssey.ops.elementwise.arithmetic import mul
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.structure.half_precision import in_single
 from odyssey.ops.structure.shape import matrix_transpose, shape_of
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.choosing import are_kernels_compiled

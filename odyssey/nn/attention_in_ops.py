@@ -16,8 +16,8 @@ from odyssey.linalg.products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
-from odyssey.ops.folds.reductions import max as largest
-from odyssey.ops.folds.reductions import sum, sum_to
+from odyssey.ops.reductions.reduce import max as largest
+from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate

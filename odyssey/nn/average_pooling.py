@@ -10,9 +10,9 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.nn.average_windows import MEAN, averages, spread_back
 from odyssey.nn.pool_windows import pooled_shape, prepared, shapes_fit
 from odyssey.nn.windows_in_ops import averages_in_ops, spread_in_ops
-from odyssey.ops.folds.reductions import mean, over
-from odyssey.ops.folds.spreading import spread
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.reduce import mean, over
+from odyssey.ops.structure.half_precision import in_single
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample

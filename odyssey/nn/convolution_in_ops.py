@@ -13,7 +13,7 @@ from odyssey.nn.sliding import Slide, has_many_tiles, spelled
 from odyssey.nn.unfolding import fold, unfold
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import isfinite
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose

@@ -16,7 +16,7 @@ from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp2, log2, power, sqrt
 from odyssey.ops.elementwise.rounding import floor
-from odyssey.ops.folds.reductions import max, sum
+from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.shape import astype, broadcast_to, squeeze
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample

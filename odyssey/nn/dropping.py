@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.draws.generator import check_generator, drawing
-from odyssey.ops.draws.philox import drawn_shape, philox_dropout
+from odyssey.ops.random.generator import check_generator, drawing
+from odyssey.ops.random.philox import drawn_shape, philox_dropout
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 

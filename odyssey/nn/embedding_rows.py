@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.checks import whole, word
 from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
 from odyssey.ops.elementwise.choice import keep_where, not_equal
-from odyssey.ops.folds.reductions import max, mean, sum
+from odyssey.ops.reductions.reduce import max, mean, sum
 from odyssey.ops.structure.scatter import added_rows
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Array, Spec

@@ -21,7 +21,7 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
     where,
 )
-from odyssey.ops.folds.reductions import max, sum
+from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.gathering import add_taken
 from odyssey.ops.structure.indexing import add_at, getitem

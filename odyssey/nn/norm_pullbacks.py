@@ -16,7 +16,7 @@ from odyssey.nn.norm_kernels import (
 )
 from odyssey.nn.norm_shapes import check_fit, count_along, wide
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
-from odyssey.ops.folds.reductions import sum, sum_to
+from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import Kernel, op, publish

@@ -26,7 +26,7 @@ from odyssey.nn.norm_pullbacks import norm_pullback, norm_weight_pullback, norme
 from odyssey.nn.norm_shapes import check_fit, count_along, wide
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square, sub
 from odyssey.ops.elementwise.elementary import sqrt
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, Spec
 from odyssey.table.canonical import folded

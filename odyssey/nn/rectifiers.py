@@ -22,7 +22,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.elementary import exp, expm1
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import reshape, shape_of
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec

@@ -23,8 +23,8 @@ from odyssey.nn.norm_shapes import wide
 from odyssey.nn.normalization import layer_norm
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.elementary import sqrt
-from odyssey.ops.folds.reductions import mean
-from odyssey.ops.folds.statistics import var
+from odyssey.ops.reductions.reduce import mean
+from odyssey.ops.reductions.variance import var
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import composite, publish
 from odyssey.table.repeats import repeating

@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.elementary import exp, log
-from odyssey.ops.folds.reductions import max, sum
-from odyssey.ops.structure.precision import in_single
+from odyssey.ops.reductions.reduce import max, sum
+from odyssey.ops.structure.half_precision import in_single
 from odyssey.spec import Spec
 from odyssey.table.canonical import folded
 from odyssey.table.declare import Kernel, op, publish

@@ -11,8 +11,8 @@ from odyssey.nn.average_windows import MEAN, divisors, plan_over
 from odyssey.nn.pool_windows import FEW, Plan, Step
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.elementwise.choice import where
-from odyssey.ops.folds.reductions import sum
-from odyssey.ops.folds.spreading import spread
+from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.gathering import add_taken, take
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import reshape

@@ -13,7 +13,7 @@ from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
 from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
-from odyssey.ops.draws.generator import Generator
+from odyssey.ops.random.generator import Generator
 from odyssey.quiet import apart
 from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import shown, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
 from odyssey.errors import DTypeError, SettingError
-from odyssey.ops.draws.generator import Generator
+from odyssey.ops.random.generator import Generator
 from odyssey.optim import Optimizer
 from odyssey.optim.schedules import Schedule
 from odyssey.table.store import store

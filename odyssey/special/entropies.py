@@ -12,7 +12,7 @@ from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log, log1p, precise, reciprocal
-from odyssey.ops.folds.deviations import over_length
+from odyssey.ops.reductions.variance import over_length
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_dtype, real_floating
 from odyssey.table.samples import APART, PAIRS, reject, sample, singles

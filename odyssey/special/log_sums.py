@@ -11,8 +11,8 @@ from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
 from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.ops.elementwise.elementary import exp, log
-from odyssey.ops.folds.reductions import max, sum
-from odyssey.ops.folds.spreading import count
+from odyssey.ops.reductions.broadcast_back import count
+from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.shape import astype, reshape, shape_of
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, publish

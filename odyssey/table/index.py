@@ -51,12 +51,10 @@ ROWS = {
     "odyssey.nn.shrinkage": "hard_shrink=hardshrink soft_shrink=softshrink threshold",
     "odyssey.nn.softmaxes": "softmax log_softmax softmax_pullback log_softmax_pullback",
     "odyssey.nn.unfolding": "unfold fold",
-    "odyssey.ops.draws.philox": "philox_uniform philox_normal philox_dropout",
     "odyssey.ops.elementwise.arithmetic": """
         add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
         fmin
     """,
-    "odyssey.ops.elementwise.cardinal_sine": "sine_quotient sinc",
     "odyssey.ops.elementwise.choice": """
         where keep_where equal not_equal greater greater_equal less less_equal logical_and
         logical_or logical_not logical_xor isfinite isnan isinf bitwise_and bitwise_or
@@ -66,10 +64,9 @@ ROWS = {
     "odyssey.ops.elementwise.complex_numbers": "absolute=abs fabs sign conj real imag angle",
     "odyssey.ops.elementwise.elementary": """
         power=pow power_slope power_log exp log exp2 expm1 log2 log10 log1p sqrt rsqrt cbrt
-        reciprocal tanh
+        reciprocal tanh power_share logaddexp logaddexp2
     """,
-    "odyssey.ops.elementwise.logarithms": "power_share logaddexp logaddexp2",
-    "odyssey.ops.elementwise.replacement": "nan_to_num",
+    "odyssey.ops.elementwise.non_finite": "nan_to_num",
     "odyssey.ops.elementwise.rounding": """
         floor ceil rint trunc fix round floor_divide mod=remainder
     """,
@@ -77,31 +74,31 @@ ROWS = {
     "odyssey.ops.elementwise.trigonometry": """
         sin cos tan sinh cosh deg2rad=radians rad2deg=degrees arcsin=asin arccos=acos
         arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh direction hypot arctan2=atan2
+        sine_quotient sinc
     """,
-    "odyssey.ops.folds.convolution": "convolve",
-    "odyssey.ops.folds.counting": "bin_numbers",
-    "odyssey.ops.folds.deviations": "over_length std",
-    "odyssey.ops.folds.interpolation": "searchsorted piecewise_linear",
-    "odyssey.ops.folds.order_statistics": "median",
-    "odyssey.ops.folds.quantiles": "quantile percentile",
-    "odyssey.ops.folds.recurrences": "linear_recurrence cumprod",
-    "odyssey.ops.folds.reductions": "sum mean max min argmax argmin any all sum_to",
-    "odyssey.ops.folds.running": "running_argmax running_argmin logcumsumexp",
-    "odyssey.ops.folds.scans": "cumsum prod reverse_cumsum prod_others",
-    "odyssey.ops.folds.statistics": "var logsumexp",
+    "odyssey.ops.random.philox": "philox_uniform philox_normal philox_dropout",
+    "odyssey.ops.reductions.convolution": "convolve",
+    "odyssey.ops.reductions.cumulative": "linear_recurrence cumsum reverse_cumsum cumprod",
+    "odyssey.ops.reductions.cumulative_extremes": "running_argmax running_argmin logcumsumexp",
+    "odyssey.ops.reductions.histograms": "bin_numbers",
+    "odyssey.ops.reductions.interpolation": "searchsorted piecewise_linear",
+    "odyssey.ops.reductions.logsumexp": "logsumexp",
+    "odyssey.ops.reductions.product": "prod prod_others",
+    "odyssey.ops.reductions.quantiles": "median quantile percentile",
+    "odyssey.ops.reductions.reduce": "sum mean max min argmax argmin any all sum_to",
+    "odyssey.ops.reductions.variance": "var over_length std",
     "odyssey.ops.structure.arrangement": "roll",
-    "odyssey.ops.structure.demands": "demanded",
     "odyssey.ops.structure.dynamic": "dynamic_slice dynamic_update_slice",
     "odyssey.ops.structure.gathering": "take add_taken take_along_axis add_along_axis",
     "odyssey.ops.structure.indexing": "getitem add_at setitem",
     "odyssey.ops.structure.joining": "concatenate",
-    "odyssey.ops.structure.ordering": "argtopk",
     "odyssey.ops.structure.placing": "put_along_axis",
+    "odyssey.ops.structure.runtime_assert": "demanded",
     "odyssey.ops.structure.segments": "segment_max segment_min",
     "odyssey.ops.structure.shape": """
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
-    "odyssey.ops.structure.sorting": "argsort sort",
+    "odyssey.ops.structure.sorting": "argsort sort argtopk",
     "odyssey.special.bessel": "i0 i1 i0e i1e bessel_quotient",
     "odyssey.special.bessel_functions": "j0 j1 y0 y1 k0 k1 k0e k1e",
     "odyssey.special.beta_function": "betaln beta",
@@ -154,35 +151,38 @@ COMPOSITES = {
     "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "odyssey.nn.unpooling": "max_unpool1d max_unpool2d max_unpool3d lp_pool1d lp_pool2d lp_pool3d",
     "odyssey.nn.vectors": "normalize cdist pdist bilinear local_response_norm",
-    "odyssey.ops.draws.distributions": "random_uniform random_normal",
-    "odyssey.ops.folds.convolution": "correlate",
-    "odyssey.ops.folds.counting": "bincount histogram digitize",
-    "odyssey.ops.folds.differences": "diff trapezoid gradient",
-    "odyssey.ops.folds.interpolation": "interp",
-    "odyssey.ops.folds.moments": "ptp average",
-    "odyssey.ops.folds.polynomials": "polyval vander ediff1d unwrap",
-    "odyssey.ops.folds.running": "cummax cummin",
-    "odyssey.ops.folds.sequences": "linspace",
-    "odyssey.ops.folds.without_nan": """
+    "odyssey.ops.random.distributions": "random_uniform random_normal",
+    "odyssey.ops.reductions.calculus": "diff trapezoid gradient",
+    "odyssey.ops.reductions.convolution": "correlate",
+    "odyssey.ops.reductions.cumulative_extremes": "cummax cummin",
+    "odyssey.ops.reductions.histograms": "bincount histogram digitize",
+    "odyssey.ops.reductions.interpolation": "interp",
+    "odyssey.ops.reductions.moments": "ptp average",
+    "odyssey.ops.reductions.nan_reductions": """
         nansum nanprod nancumsum nancumprod nanmean nanvar nanstd nanmax nanmin nanmedian
         nanquantile nanpercentile
     """,
+    "odyssey.ops.reductions.polynomials": "polyval vander ediff1d unwrap",
     "odyssey.ops.structure.arrangement": "flip flipud fliplr rot90 rollaxis",
     "odyssey.ops.structure.creation": "zeros_like ones_like full_like",
     "odyssey.ops.structure.diagonals": "diagonal diag trace tril triu",
     "odyssey.ops.structure.editing": "delete insert resize broadcast_arrays meshgrid block",
     "odyssey.ops.structure.gathering": "one_hot",
-    "odyssey.ops.structure.joining": "stack array vstack hstack",
+    "odyssey.ops.structure.joining": """
+        atleast_1d atleast_2d atleast_3d append column_stack dstack stack array vstack
+        hstack
+    """,
     "odyssey.ops.structure.masking": "masked_fill masked_select compress extract choose select",
-    "odyssey.ops.structure.ordering": "topk kthvalue partition argpartition unique",
     "odyssey.ops.structure.padding": "pad",
-    "odyssey.ops.structure.placing": "gather scatter scatter_add",
-    "odyssey.ops.structure.placing_slices": "index_select index_add index_copy put",
+    "odyssey.ops.structure.placing": """
+        index_select index_add index_copy put gather scatter scatter_add
+    """,
     "odyssey.ops.structure.repeating": "tile repeat",
     "odyssey.ops.structure.segments": "segment_sum segment_mean",
+    "odyssey.ops.structure.sequences": "linspace",
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
+    "odyssey.ops.structure.sorting": "topk kthvalue partition argpartition unique",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
-    "odyssey.ops.structure.stacking": "atleast_1d atleast_2d atleast_3d append column_stack dstack",
     "odyssey.special.digamma_function": "polygamma",
     "odyssey.special.gamma_function": "multigammaln",
     "odyssey.special.log_sums": "weighted_logsumexp",

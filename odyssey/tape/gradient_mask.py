@@ -21,7 +21,7 @@ import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.ops.elementwise.choice import keep_where, logical_or, not_equal
-from odyssey.ops.folds.reductions import sum_to
+from odyssey.ops.reductions.reduce import sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.table.declare import PASS
 from odyssey.table.scope import no_grad

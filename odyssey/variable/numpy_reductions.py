@@ -11,8 +11,8 @@ from odyssey.checks import STUMBLES, shown, sort_of
 from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
-from odyssey.ops.folds import reductions
-from odyssey.ops.folds.statistics import root_of_variance
+from odyssey.ops.reductions import reduce
+from odyssey.ops.reductions.variance import root_of_variance
 from odyssey.ops.structure import joining, shape
 from odyssey.table.shape_rules import folded_axes, reduced_shape
 from odyssey.table.value import Symbol, Value, Weak
@@ -75,7 +75,7 @@ def fold(who: str, func: Any, op: Callable[..., Any], given: dict[str, Any]) -> 
         x = choice.where(mask, x, neutral)
         if func is np.mean:
             count = _counted(mask, x.shape, given.get("axis"), given.get("keepdims", False))
-            op = reductions.sum
+            op = reduce.sum
     if left_out is None and join is not None and initial is not None:
         x = _with_beginning(who, x, given.get("axis"), initial)
     result = op(x, given.pop("axis", None), **given)
@@ -156,7 +156,7 @@ def _mask_of(who: str, mask: Any, x: Any) -> Any:
 def _counted(mask: Any, lengths: Any, axis: Any, keepdims: bool) -> Any:
     """How many elements a mask leaves, which only a call may know."""
     mask = shape.astype(mask, bool)
-    return reductions.sum(shape.broadcast_to(mask, lengths), axis, keepdims=keepdims)
+    return reduce.sum(shape.broadcast_to(mask, lengths), axis, keepdims=keepdims)
 
 
 def _moment(
@@ -180,7 +180,7 @@ def _moment(
     mask = shape.astype(mask, bool)
     count = _counted(mask, x.shape, axis, True)
     if mean is None:
-        total = reductions.sum(choice.where(mask, x, 0), axis, keepdims=True)
+        total = reduce.sum(choice.where(mask, x, 0), axis, keepdims=True)
         mean = arithmetic.divide(total, shape.astype(count, number))
     away = choice.where(mask, arithmetic.subtract(x, mean), 0)
     square = arithmetic.multiply(away, complex_numbers.conj(away))
@@ -188,5 +188,5 @@ def _moment(
     left = arithmetic.subtract(count, ddof if correction is None else correction)
     left = shape.astype(arithmetic.maximum(left, 0), number)
     left = left if keepdims else shape.reshape(left, folded)
-    square = arithmetic.divide(reductions.sum(square, axis, keepdims=keepdims), left)
+    square = arithmetic.divide(reduce.sum(square, axis, keepdims=keepdims), left)
     return square if func is np.var else root_of_variance(square)

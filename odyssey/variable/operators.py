@@ -11,7 +11,7 @@ from odyssey.devices.arrays import PRIORITY, comes_first
 from odyssey.errors import DTypeError
 from odyssey.linalg import products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
-from odyssey.ops.folds import reductions
+from odyssey.ops.reductions import reduce
 from odyssey.ops.structure import indexing, shape
 from odyssey.table.declare import operator_of
 from odyssey.table.published import listed, load
@@ -150,7 +150,7 @@ class Operators:
             return indexing.getitem(self, key)
         except indexing.NoValueError:
             # Loaded when a graph asks for it: it brings ops along, a tenth of the import.
-            found = load("odyssey.ops.structure.traced_keys").read_at(self, key)
+            found = load("odyssey.ops.structure.traced_indexing").read_at(self, key)
             if found is NotImplemented:
                 raise
             return found
@@ -161,37 +161,37 @@ class Operators:
         """Sum over ``axis``; see ``ops.sum``."""
         if named:
             return _as_numpy(self, "sum", named, axis=axis, keepdims=keepdims)
-        return reductions.sum(self, axis, keepdims=keepdims)
+        return reduce.sum(self, axis, keepdims=keepdims)
 
     def mean(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Mean over ``axis``; see ``ops.mean``."""
         if named:
             return _as_numpy(self, "mean", named, axis=axis, keepdims=keepdims)
-        return reductions.mean(self, axis, keepdims=keepdims)
+        return reduce.mean(self, axis, keepdims=keepdims)
 
     def max(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Largest element over ``axis``; see ``ops.max``."""
         if named:
             return _as_numpy(self, "max", named, axis=axis, keepdims=keepdims)
-        return reductions.max(self, axis, keepdims=keepdims)
+        return reduce.max(self, axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Smallest element over ``axis``; see ``ops.min``."""
         if named:
             return _as_numpy(self, "min", named, axis=axis, keepdims=keepdims)
-        return reductions.min(self, axis, keepdims=keepdims)
+        return reduce.min(self, axis, keepdims=keepdims)
 
     def argmax(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the largest element over ``axis``, a constant; see ``ops.argmax``."""
         if named:
             return _as_numpy(self, "argmax", named, axis=axis, keepdims=keepdims)
-        return reductions.argmax(self, axis, keepdims=keepdims)
+        return reduce.argmax(self, axis, keepdims=keepdims)
 
     def argmin(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Index of the smallest element over ``axis``, a constant; see ``ops.argmin``."""
         if named:
             return _as_numpy(self, "argmin", named, axis=axis, keepdims=keepdims)
-        return reductions.argmin(self, axis, keepdims=keepdims)
+        return reduce.argmin(self, axis, keepdims=keepdims)
 
     def argsort(self, axis: int | None = -1, **options: Any) -> Any:
         """Where the elements of the sorted array stood, a constant; see ``ops.argsort``."""
@@ -201,13 +201,13 @@ class Operators:
         """Whether an element over ``axis`` is not 0, a constant; see ``ops.any``."""
         if named:
             return _as_numpy(self, "any", named, axis=axis, keepdims=keepdims)
-        return reductions.any(self, axis, keepdims=keepdims)
+        return reduce.any(self, axis, keepdims=keepdims)
 
     def all(self, axis: Any = None, *, keepdims: bool = False, **named: Any) -> Any:
         """Whether every element over ``axis`` is not 0, a constant; see ``ops.all``."""
         if named:
             return _as_numpy(self, "all", named, axis=axis, keepdims=keepdims)
-        return reductions.all(self, axis, keepdims=keepdims)
+        return reduce.all(self, axis, keepdims=keepdims)
 
     def round(self, decimals: int = 0, **named: Any) -> Any:
         """The nearest numbers of ``decimals`` digits; see ``ops.round``."""

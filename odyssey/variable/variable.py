@@ -652,7 +652,7 @@ def _written(x: Any, value: Any, key: Any) -> Any:
     try:
         return setitem(x, value, key)
     except NoValueError:
-        found = load("odyssey.ops.structure.traced_keys").write_at(x, value, key)
+        found = load("odyssey.ops.structure.traced_indexing").write_at(x, value, key)
         if found is NotImplemented:
             raise
         return found

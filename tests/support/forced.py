@@ -23,7 +23,7 @@ from odyssey.compiler.code import (
 )
 from odyssey.compiler.plan import fusing, passes, windowed
 from odyssey.nn import convolution_in_ops, sliding
-from odyssey.ops.folds import places
+from odyssey.ops.reductions import reduce
 
 __all__ = ["CHOICES", "forced"]
 
@@ -62,7 +62,7 @@ CHOICES = {
     "products added": _set(passes, "_FEW")((0,), (10**9,)),
     "transposes": _set(convolution_in_ops, "_FEW")((0,), (10**9,)),
     "Winograd": _set(sliding, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
-    "extremes": _set(places, "_LONG")((1,), (1 << 40,)),
+    "extremes": _set(reduce, "_LONG")((1,), (1 << 40,)),
     "steps": _set(looping, "_MANY")((2,)),
 }
 

@@ -58,15 +58,15 @@ DOORS = {
     "an import of all of a room": ("exec('from odyssey.special import *')", "special.entropies"),
     "another name": ("od.ops.swish", "nn.activations"),
     "a row": ("od.ops.OPS['gelu']", "nn.activations"),
-    "a composite": ("od.ops.COMPOSITES['interp']", "ops.folds.interpolation"),
+    "a composite": ("od.ops.COMPOSITES['interp']", "ops.reductions.interpolation"),
     "the number of rows": ("len(od.ops.OPS)", "nn.activations"),
     "a backward function": ("od.backward.gelu", "nn.activations"),
     "a backward function of another name": ("od.backward.swish", "nn.activations"),
     "the table of backward functions": ("od.backward.TABLE['gelu']", "nn.activations"),
-    "a method": ("v.cumprod()", "ops.folds.recurrences"),
-    "a function of NumPy": ("np.sinc(v)", "ops.elementwise.cardinal_sine"),
+    "a method": ("v.cumprod()", "ops.reductions.cumulative"),
+    "a function of NumPy": ("np.sinc(v)", "ops.elementwise.trigonometry"),
     "a ufunc of NumPy": ("np.arctan(v)", "ops.elementwise.trigonometry"),
-    "a fold of NumPy": ("np.cumprod(v, axis=0)", "ops.folds.recurrences"),
+    "a fold of NumPy": ("np.cumprod(v, axis=0)", "ops.reductions.cumulative"),
     "a loss": ("od.losses.huber", "losses.regression"),
     "a loss of the package": ("od.cross_entropy", "losses.classification"),
     "what is said of an op": ("__import__('odyssey.describe').describe.find('gelu')", "nn.layers"),
@@ -77,7 +77,7 @@ DOORS = {
     "the room of the compiler": ("od.compiler", "compiler.compiled"),
     "a size of the compiler": ("od.Dim", "compiler.compiled"),
     "saving": ("od.save", "saving"),
-    "a generator": ("od.Generator", "ops.draws.generator"),
+    "a generator": ("od.Generator", "ops.random.generator"),
     "an optimizer": ("od.optim.SGD", "optim.sgd"),
     "an import of an optimizer": ("exec('from odyssey.optim import SGD')", "optim.sgd"),
     "an objective": ("od.optim.scipy_objective", "objective"),
@@ -146,9 +146,9 @@ def test_a_manual_record_loads_its_op():
     run("""
 with od.GradientTape() as tape:
     x, y = tape.variable(0.5), tape.constant(np.sinc(0.5))
-    assert hasattr(tape, "record_sinc") and not loaded("ops.elementwise.cardinal_sine")
+    assert hasattr(tape, "record_sinc") and not loaded("ops.elementwise.trigonometry")
     tape.record_sinc(x, y)
-assert loaded("ops.elementwise.cardinal_sine")
+assert loaded("ops.elementwise.trigonometry")
 """)
 
 

@@ -62,5 +62,5 @@ def test_rows_that_are_instances_of_a_shared_rule_have_it():
     for name in SHARED & set(OPS):
         row = OPS[name]
         module = getattr(row.infer, "__wrapped__", row.infer).__module__
-        assert module in ("odyssey.table.shape_rules", "odyssey.ops.folds.statistics"), name
+        assert module in ("odyssey.table.shape_rules", "odyssey.ops.reductions.variance"), name
     assert len(SHARED & set(OPS)) >= 15

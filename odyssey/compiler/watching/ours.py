@@ -17,7 +17,7 @@ from odyssey.compiler.watching.memory import (
     word_at,
 )
 from odyssey.compiler.watching.walk import Room, Unwatchable, Walk
-from odyssey.ops.draws.generator import Generator
+from odyssey.ops.random.generator import Generator
 from odyssey.optim.groups import Group
 from odyssey.optim.optimizer import Optimizer
 from odyssey.optim.rule import Rule

@@ -10,7 +10,7 @@ from odyssey.checks import whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.choice import keep_where, where
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
 from odyssey.spec import Spec

@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.errors import ShapeError
 from odyssey.ops.elementwise.complex_numbers import real
-from odyssey.ops.folds.reductions import column_sums, sum_to
+from odyssey.ops.reductions.reduce import column_sums, sum_to
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Spec
 from odyssey.table.declare import OPS

@@ -14,7 +14,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels import scatter
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import equal
-from odyssey.ops.structure import placed
+from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.scatter import added_rows, in_range, put_under
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
 from odyssey.spec import Shape, Spec
@@ -64,7 +64,7 @@ def _take(x: Any, indices: Any, axis: int | None, mode: str) -> Any:
 
 
 def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    shape, places, full = placed.taken(build, x.shape, indices, axis, mode)
+    shape, places, full = index_lowering.taken(build, x.shape, indices, axis, mode)
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
@@ -114,9 +114,11 @@ def _add_taken_in_loops(x: Any, indices: Any, axis: int | None, mode: str, spec:
 def _added_natively(
     build: Any, x: Any, indices: Any, axis: int | None, mode: str, spec: Spec
 ) -> Any:
-    shape, places, full = placed.taken(build, spec.shape, indices, axis, mode)
+    shape, places, full = index_lowering.taken(build, spec.shape, indices, axis, mode)
     rows = axis is not None and math.prod(shape[axis % len(shape) + 1 :]) > 1
-    return reshape(placed.added(build, broadcast_to(x, full), shape, places, rows), spec.shape)
+    return reshape(
+        index_lowering.added(build, broadcast_to(x, full), shape, places, rows), spec.shape
+    )
 
 
 @op(
@@ -268,7 +270,7 @@ def _lines_fit(x: Spec, indices: Any, axis: int | None, spec: Spec | None = None
 
 
 def _along_natively(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
-    shape, places, full = placed.along(build, x.shape, indices, axis)
+    shape, places, full = index_lowering.along(build, x.shape, indices, axis)
     return broadcast_to(build.gather(reshape(x, shape), places), full)
 
 
@@ -308,8 +310,8 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> Any:
 
 
 def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, spec: Spec) -> Any:
-    shape, places, full = placed.along(build, spec.shape, indices, axis)
-    return reshape(placed.added(build, broadcast_to(x, full), shape, places), spec.shape)
+    shape, places, full = index_lowering.along(build, spec.shape, indices, axis)
+    return reshape(index_lowering.added(build, broadcast_to(x, full), shape, places), spec.shape)
 
 
 @op(

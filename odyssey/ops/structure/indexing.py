@@ -17,7 +17,7 @@ from odyssey.devices.ownership import apart
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import keep_where
-from odyssey.ops.structure import placed
+from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.gathering import add_at_key, add_where_taken
 from odyssey.ops.structure.scatter import zeros
 from odyssey.ops.structure.shape import broadcast_to, reshape
@@ -162,9 +162,9 @@ def _got_natively(build: Any, x: Any, key: Any) -> Any:
     if _only_slices(key):
         return build.part(x, key)
     if _is_rows(key) and x.ndim:
-        _, places, full = placed.taken(build, x.shape, key, 0, "raise")
+        _, places, full = index_lowering.taken(build, x.shape, key, 0, "raise")
         return broadcast_to(build.gather(x, places), full)
-    places = placed.flat(x.shape, key)
+    places = index_lowering.flat(x.shape, key)
     found = build.gather(reshape(x, (x.size,)), [build.place(places, x.size)])
     return broadcast_to(found, places.shape)
 
@@ -204,13 +204,13 @@ def _only_slices(key: Any) -> bool:
 
 def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
     if _is_rows(key) and spec.ndim:
-        shape, places, full = placed.taken(build, spec.shape, key, 0, "raise")
+        shape, places, full = index_lowering.taken(build, spec.shape, key, 0, "raise")
         rows = math.prod(shape[1:]) > 1
-        return placed.added(build, broadcast_to(x, full), shape, places, rows)
+        return index_lowering.added(build, broadcast_to(x, full), shape, places, rows)
     if not _only_slices(key):
-        numbers = placed.flat(spec.shape, key)
+        numbers = index_lowering.flat(spec.shape, key)
         places = [build.place(numbers, spec.size)]
-        out = placed.added(build, broadcast_to(x, numbers.shape), (spec.size,), places)
+        out = index_lowering.added(build, broadcast_to(x, numbers.shape), (spec.size,), places)
         return reshape(out, spec.shape)
     part = build.broadcast(x, _picked(spec, key, "add_at").shape)
     return build.join([(part, key)], spec.shape, x.dtype)
@@ -329,7 +329,7 @@ def _written_natively(build: Any, x: Any, v: Any, key: Any) -> Any:
     while value.ndim > len(picked):  # as in NumPy, leading axes of length 1 are dropped
         value = build.reshape(value, value.shape[1:])
     if boxes is None:
-        numbers = placed.flat(x.shape, key)
+        numbers = index_lowering.flat(x.shape, key)
         value, line = build.broadcast(value, numbers.shape), reshape(x, (x.size,))
         places = [build.place(numbers, x.size)]
         return reshape(build.scatter("set", line, value, places), x.shape)

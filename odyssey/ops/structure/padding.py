@@ -12,8 +12,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.rounding import floor, round
-from odyssey.ops.folds.order_statistics import median
-from odyssey.ops.folds.reductions import max, mean, min
+from odyssey.ops.reductions.quantiles import median
+from odyssey.ops.reductions.reduce import max, mean, min
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import getitem, setitem

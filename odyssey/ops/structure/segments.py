@@ -21,9 +21,9 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
+from odyssey.ops.structure.half_precision import halved, wide
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.precision import halved, wide
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.checks import flag, shown, word
-from odyssey.errors import DTypeError, ShapeError
-from odyssey.ops.structure.gathering import add_along_axis, take_along_axis
-from odyssey.ops.structure.shape import reshape
-from odyssey.spec import Spec
+from odyssey.checks import flag, shown, whole, word
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.ops.structure.gathering import add_along_axis, take, take_along_axis
+from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import reshape, squeeze
+from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import one_axis
-from odyssey.table.declare import op, publish
+from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, running
+from odyssey.table.store import numbers_of
+from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
@@ -165,6 +169,360 @@ def sort(
 ) -> Any:
     """The elements in rising order along ``axis``, NaN last; None puts all on one axis first."""
     return np.sort(x, axis)
+
+
+class Ranked(NamedTuple):
+    """Elements by their order, and where they stand."""
+
+    values: Any
+    indices: Any
+
+
+def _real(who: str, x: Any) -> Any:
+    x = operand(who, "x", x)
+    if x.dtype.kind == "c":
+        raise DTypeError(f"{who}: x is {x.dtype}; which complex number is larger is not defined")
+    return x
+
+
+# ------------------------------------------------------------------ the largest and the smallest
+
+
+def _places_spec(x: Spec, k: int, axis: int, largest: bool) -> Spec:
+    if x.is_complex:
+        raise DTypeError(f"argtopk: x is {x.dtype}; complex numbers have no order")
+    (along,) = normalize_axes("argtopk", axis, x.ndim)
+    count = _place("argtopk", k, 0, x.shape[along])
+    return Spec((*x.shape[:along], count, *x.shape[along + 1 :]), np.dtype(np.intp))
+
+
+def _places(x: Any, k: int, axis: int, largest: bool) -> Any:
+    x = np.asarray(x)
+    spec = _places_spec(spec_of(x), k, axis, largest)
+    lines = np.moveaxis(x, axis, -1)
+    n = lines.shape[-1]
+    few = 0 < k <= n // 8 and x.size >= 1000 and x.dtype.kind in "fiu"
+    if few and not np.isnan(x.min()):  # NaN would be neither above the last one nor equal to it
+        found = _places_of_few(lines, k, largest)
+    elif largest:
+        found = n - 1 - stable_order(lines[..., ::-1], -1)[..., ::-1][..., :k]
+    else:
+        found = stable_order(lines, -1)[..., :k]
+    assert found.shape[-1] == spec.shape[axis]
+    return np.array(np.moveaxis(found, -1, axis), np.intp, order="C")
+
+
+def _places_of_few(lines: Any, k: int, largest: bool) -> Any:
+    """Those beyond the ``k``-th, and the first that equal it; in order only at the end."""
+    n = lines.shape[-1]
+    at = n - k if largest else k - 1
+    last = np.partition(lines, at, -1)[..., at : at + 1]
+    beyond, equal = (lines > last if largest else lines < last), lines == last
+    wanted = k - np.count_nonzero(beyond, -1)[..., None]
+    if (np.count_nonzero(equal, -1)[..., None] > wanted).any():
+        equal &= np.cumsum(equal, -1) <= wanted
+    found = (beyond | equal).nonzero()[-1].reshape(*lines.shape[:-1], k)
+    values = np.take_along_axis(lines, found, -1)
+    if largest:
+        order = k - 1 - np.argsort(values[..., ::-1], -1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(values, -1, kind="stable")
+    return np.take_along_axis(found, order, -1)
+
+
+@op(
+    primitive="gather",
+    kernel=_places,
+    canonical=lambda x, k, axis, largest: (k, one_axis(axis, x.ndim), largest),
+    infer=_places_spec,
+    samples=[
+        sample((2, 5), k=3),
+        sample((4, 2), k=2, axis=0, largest=False),
+        sample(np.array([2, 3, 3, 1, 3]), k=4),
+        sample((2, 3), k=0),
+    ],
+    rejects=[
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k=1, axis=2, match="does not fit"),
+        reject((2, 3), k=1.5, error=DTypeError, match="pass an int"),
+    ],
+)
+def argtopk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True) -> Any:
+    """Where the ``k`` largest elements stand along ``axis``, in falling order; a constant."""
+    return _places(x, k, axis, largest)
+
+
+@composite(
+    samples=[
+        sample((2, 5), k=3, spread=True),
+        sample((4, 2), k=2, axis=0, largest=False, spread=True),
+        sample((3,), k=3, spread=True),
+        sample((2, 3), k=0),
+        sample((0, 3), k=2),
+    ],
+    rejects=[
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k=-1, match="k is -1"),
+        reject((2, 3), k=1, axis=2, match="does not fit"),
+        reject((2, 3), k=1.5, error=DTypeError, match="pass an int"),
+    ],
+)
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, tape: Any = None) -> Any:
+    """The largest elements along an axis, falling, and where they stand, as ``torch.topk``.
+
+    Args:
+        x: Array of real numbers.
+        k: How many of each line.
+        axis: Along which.
+        largest: Whether the largest are wanted, or the smallest, then in rising order.
+        tape: The tape to record on.
+
+    Returns:
+        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+
+    Raises:
+        ShapeError: for more elements than a line has. DTypeError: for complex numbers.
+
+    >>> topk(np.array([1.0, 3.0, 2.0]), 2).indices
+    array([1, 2])
+    """
+    x = _real("topk", x)
+    (along,) = normalize_axes("topk", axis, len(x.shape))
+    count = _place("topk", k, 0, x.shape[along])
+    indices = argtopk(x, count, along, largest=largest, tape=tape)
+    return Ranked(take_along_axis(x, indices, along, tape=tape), indices)
+
+
+def _place(who: str, k: Any, low: int, high: int) -> int:
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise DTypeError(f"{who}: k is {shown(k)}; pass an int") from None
+    if not low <= k <= high:
+        raise ShapeError(
+            f"{who}: k is {k}; along the axis there are {high}, and {low} is the least"
+        )
+    return k
+
+
+@composite(
+    samples=[
+        sample((2, 5), k=2, spread=True),
+        sample((4, 2), k=4, axis=0, spread=True),
+        sample((2, 3), k=1, keepdims=True, spread=True),
+        sample((3,), k=2, spread=True),
+    ],
+    rejects=[
+        reject((2, 3), k=0, match="k is 0"),
+        reject((2, 3), k=4, match="k is 4"),
+        reject((2, 3), k="1", error=DTypeError, match="pass an int"),
+    ],
+)
+def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: Any = None) -> Any:
+    """The ``k``-th smallest element along an axis, and where it stands, as ``torch.kthvalue``.
+
+    Args:
+        x: Array of real numbers.
+        k: Which, counted from 1.
+        axis: Along which.
+        keepdims: Whether the axis stays, with length 1.
+        tape: The tape to record on.
+
+    Returns:
+        ``values`` and ``indices``. Of equal elements the first come first; NaN counts as largest.
+
+    Raises:
+        ShapeError: for a number that no element has. DTypeError: for complex numbers.
+
+    >>> float(kthvalue(np.array([5.0, 3.0, 4.0]), 2).values)
+    4.0
+    """
+    x = _real("kthvalue", x)
+    (along,) = normalize_axes("kthvalue", axis, len(x.shape))
+    place = _place("kthvalue", k, 1, x.shape[along])
+    order = argsort(x, along, tape=tape)
+    indices = take(order, np.array([place - 1]), along, tape=tape)
+    values = take_along_axis(x, indices, along, tape=tape)
+    if keepdims:
+        return Ranked(values, indices)
+    return Ranked(squeeze(values, along, tape=tape), squeeze(indices, along, tape=tape))
+
+
+# ------------------------------------------------------------------ partitions
+
+
+def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: Any) -> Any:
+    a = operand(who, "a", a)
+    word(who, "kind", kind, ("introselect",))
+    if order is not None:
+        raise DTypeError(f"{who}: order={shown(order)} names fields, which arrays of numbers lack")
+    if axis is None:
+        count = 1
+        for n in a.shape:
+            count *= n
+    else:
+        count = a.shape[normalize_axes(who, axis, len(a.shape))[0]]
+    for k in np.atleast_1d(kth).tolist():
+        if not -count <= whole(who, "kth", k) < count:
+            raise ShapeError(f"{who}: kth={k} for {count} elements; no element has that place")
+    return a
+
+
+_PARTITIONS = (
+    sample((2, 5), kth=2, spread=True),
+    sample((4, 2), kth=[0, -1], axis=0, spread=True),
+    sample((2, 3), kth=3, axis=None, spread=True),
+)
+_PLACES = (
+    sample(np.array([[3, 1, 2], [1, 1, 0]]), kth=1),
+    sample(np.array([[3.0, 1.0], [2.0, 1.0]]), kth=0, axis=None),
+)
+_NO_PARTITIONS = (
+    reject((2, 3), kth=3, match="kth=3"),
+    reject((2, 3), kth=0, axis=2, match="does not fit"),
+    reject((2, 3), kth=0, kind="other", error=SettingError, match="introselect"),
+)
+
+
+@composite(numpy=[np.partition], samples=_PARTITIONS, rejects=_NO_PARTITIONS)
+def partition(
+    a: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """The elements with those at ``kth`` where ``sort`` has them: here all of them are.
+
+    Args:
+        a: Array.
+        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
+        axis: Along which; None puts all elements on one axis first.
+        kind: NumPy's name of its way to do it.
+        order: Of no use to arrays of numbers.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that no element has.
+
+    >>> partition(np.array([3, 1, 2]), 1)
+    array([1, 2, 3])
+    """
+    return sort(_check_partition("partition", a, kth, axis, kind, order), axis, tape=tape)
+
+
+@composite(numpy=[np.argpartition], samples=_PLACES, rejects=_NO_PARTITIONS)
+def argpartition(
+    a: Any,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: None = None,
+    *,
+    tape: Any = None,
+) -> Any:
+    """Where the elements of ``partition`` stood; a constant.
+
+    Args:
+        a: Array.
+        kth: The place, or places, before which nothing is larger and behind which nothing smaller.
+        axis: Along which; None puts all elements on one axis first.
+        kind: NumPy's name of its way to do it.
+        order: Of no use to arrays of numbers.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for a place that no element has.
+
+    >>> argpartition(np.array([3, 1, 2]), 1)
+    array([1, 2, 0])
+    """
+    a = _check_partition("argpartition", a, kth, axis, kind, order)
+    return argsort(a, axis, tape=tape)
+
+
+# ------------------------------------------------------------------ each value once
+
+_AGAIN = np.array([2.0, 1.0, 2.0, 3.0, 1.0])
+
+
+@composite(
+    numpy=[np.unique],
+    samples=[
+        # Constants: what can be drawn is traced, and the shape of this hangs on values.
+        sample(_AGAIN, return_index=True, return_inverse=True, return_counts=True),
+        sample(np.array([[1, 0], [1, 0], [0, 2]]), axis=0, return_counts=True),
+        sample(_AGAIN[:4].reshape(2, 2), axis=-1),
+        sample(np.array([np.nan, 1.0, np.nan]), equal_nan=False),
+        sample(np.array(2.0)),
+        sample(np.zeros((0, 2)), return_counts=True),
+    ],
+    rejects=[
+        reject(np.eye(2), axis=2, match="does not fit"),
+        reject(np.eye(2), return_index="yes", error=DTypeError, match="not a flag"),
+    ],
+)
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    tape: Any = None,
+) -> Any:
+    """Each value once, sorted; or each line along an axis.
+
+    How many there are hangs on the values, and so a graph cannot hold it.
+
+    Args:
+        ar: Array.
+        return_index: Return also where each stands first.
+        return_inverse: Return also which one stands at each place.
+        return_counts: Return also how often each comes.
+        axis: Along which to compare lines; None compares the elements.
+        equal_nan: Whether NaN counts as one value.
+        tape: The tape to record on.
+
+    Returns:
+        The values, whose gradients go to where each stands first; or a tuple of them and of the
+        constants that were asked for, in their order.
+
+    Raises:
+        ShapeError: for an axis that does not fit.
+
+    >>> unique(np.array([2, 1, 2]), return_counts=True)
+    (array([1, 2]), array([1, 2]))
+    """
+    ar = operand("unique", "ar", ar)
+    if isinstance(ar, Symbol):
+        raise DTypeError(
+            "unique: ar has no values while a graph is traced, but the shape of the result hangs "
+            "on them; call it outside of the graph"
+        )
+    wanted = {
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+    }
+    for name, option in wanted.items():
+        flag("unique", name, option)
+    flag("unique", "equal_nan", equal_nan)
+    if axis is not None:
+        (axis,) = normalize_axes("unique", axis, len(ar.shape))
+    data = numbers_of("unique", ar)
+    wanted["return_index"] = True
+    found = np.unique(data, axis=axis, equal_nan=equal_nan, **wanted)
+    values = take(ar, found[1], axis, tape=tape)
+    others = found[1:] if return_index else found[2:]
+    if not others:
+        return values
+    if isinstance(ar, Value):
+        others = [make_value(type(ar), other, CONSTANT, free_id()) for other in others]
+    return values, *others
 
 
 publish(globals())

@@ -5,7 +5,7 @@ import pytest
 
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError
-from odyssey.ops.folds.quantiles import METHODS
+from odyssey.ops.reductions.quantiles import METHODS
 
 NAN, INF = np.nan, np.inf
 

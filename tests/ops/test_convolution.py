@@ -6,7 +6,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.errors import DTypeError
-from odyssey.ops.folds import convolution
+from odyssey.ops.reductions import convolution
 
 MODES = ("full", "same", "valid")
 METHODS = ("direct", "fft")

@@ -19,7 +19,11 @@ from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import made_by, normalize_axes, running
+from odyssey.table.shape_rules import (
+    made_by,
+    normalize_axes,
+    running,
+)
 
 # ------------------------------------------------------------------ linear recurrence
 
@@ -229,6 +233,100 @@ def _products_natively(build: Any, x: Any, axis: int | None) -> Any:
 def cumprod(x: Any, /, axis: int | None = None) -> Any:
     """Running product along ``axis``, by default of all elements in row-major order."""
     return np.cumprod(x, axis)
+
+
+_NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+
+# ------------------------------------------------------------------ running sum
+
+
+_SUMS = made_by(np.add.reduce)
+_SPEC_OF_SUMS = running("cumsum", _SUMS)
+_SPEC_OF_SUMS_BACK = running("reverse_cumsum", _SUMS)
+
+
+def _sums_back(x: Any, axis: int | None) -> Any:
+    """The running sum along an axis from its end to its begin, without a copy."""
+    x = np.asarray(x)
+    x = x.reshape(-1) if axis is None or not x.ndim else x
+    back = (slice(None),) * (axis % x.ndim if axis else 0) + (slice(None, None, -1),)
+    out = np.empty(x.shape, _SUMS(x.dtype))
+    np.add.accumulate(x[back], axis or 0, out=out[back])
+    return out
+
+
+def _sums_in_loops(x: Any, axis: int | None) -> Any:
+    _SPEC_OF_SUMS(spec_of(x), axis)
+    return scan.running_sums(x, axis)
+
+
+def _sums_back_in_loops(x: Any, axis: int | None) -> Any:
+    _SPEC_OF_SUMS_BACK(spec_of(x), axis)
+    return scan.running_sums_back(x, axis)
+
+
+def _natively(back: bool) -> Any:
+    def native(build: Any, x: Any, axis: int | None) -> Any:
+        x = build.cast(x, _SUMS(x.dtype))
+        line, k = (build.reshape(x, (x.size,)), 0) if axis is None or not x.ndim else (x, axis)
+        turned = (*(slice(None),) * k, slice(None, None, -1))
+        line = build.part(line, turned) if back else line
+        found = build.scan(lambda before, x: before + x, line, axis=k)
+        return build.part(found, turned) if back else found
+
+    return native
+
+
+def _place(x: Any, axis: int | None) -> tuple[Any]:
+    return (one_axis(axis, x.ndim),)
+
+
+_RUNS = [
+    sample((2, 3)),
+    sample((2, 3), axis=0),
+    sample((2, 3, 2), axis=-2),
+    sample(()),
+    sample((), axis=0),
+    sample((0, 3), axis=0),
+]
+
+
+@op(
+    primitive="scan",
+    native=_natively(back=False),
+    linear=True,
+    kernels=[Kernel("lines side by side", _sums_in_loops, when=scan.fits)],
+    numpy=[np.cumsum],
+    canonical=_place,
+    infer=_SPEC_OF_SUMS,
+    vjp={"x": lambda g, x_spec, axis: _as(reverse_cumsum(g, axis or 0), x_spec)},
+    samples=_RUNS,
+    rejects=[_NO_AXIS],
+)
+def cumsum(x: Any, /, axis: int | None = None) -> Any:
+    """Running sum along ``axis``, by default of all elements in row-major order."""
+    return np.cumsum(x, axis)
+
+
+@op(
+    primitive="scan",
+    native=_natively(back=True),
+    linear=True,
+    kernel=_sums_back,
+    kernels=[Kernel("lines side by side", _sums_back_in_loops, when=scan.fits)],
+    canonical=_place,
+    infer=_SPEC_OF_SUMS_BACK,
+    vjp={"x": lambda g, x_spec, axis: _as(cumsum(g, axis or 0), x_spec)},
+    samples=_RUNS,
+    rejects=[_NO_AXIS],
+)
+def reverse_cumsum(x: Any, /, axis: int | None = None) -> Any:
+    """Running sum along ``axis`` from its end to its begin, by default of all elements."""
+    return _sums_back(x, axis)
+
+
+def _as(x: Any, spec: Spec) -> Any:
+    return x if x.shape == spec.shape else reshape(x, spec.shape)
 
 
 publish(globals())

@@ -9,12 +9,12 @@ import numpy as np
 
 from odyssey.checks import number, shown, whole
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.draws.generator import bits_of
-from odyssey.ops.draws.natively import uniform_natively
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import log, sqrt
 from odyssey.ops.elementwise.trigonometry import cos, sin
+from odyssey.ops.random.generator import bits_of
+from odyssey.ops.random.lowering import uniform_natively
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape

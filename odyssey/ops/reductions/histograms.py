@@ -11,8 +11,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, sub
 from odyssey.ops.elementwise.choice import greater_equal, less_equal, logical_or, where
-from odyssey.ops.folds.interpolation import searchsorted
-from odyssey.ops.folds.reductions import all, sum
+from odyssey.ops.reductions.interpolation import searchsorted
+from odyssey.ops.reductions.reduce import all, sum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import add_taken, check_indices
 from odyssey.ops.structure.indexing import getitem

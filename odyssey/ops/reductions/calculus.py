@@ -12,7 +12,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import not_equal
-from odyssey.ops.folds.reductions import sum
+from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import Axes, astype, broadcast_to, reshape, shape_of

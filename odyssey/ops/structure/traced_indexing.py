@@ -15,7 +15,7 @@ from odyssey.ops.elementwise.arithmetic import add, multiply
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.placing_slices import put
+from odyssey.ops.structure.placing import put
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape, transpose
 from odyssey.table.value import NUMBERS, Symbol, Value
 

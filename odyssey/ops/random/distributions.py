@@ -10,14 +10,14 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.draws.generator import drawing
-from odyssey.ops.draws.philox import (
+from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
+from odyssey.ops.random.generator import drawing
+from odyssey.ops.random.philox import (
     dtype_option,
     philox_normal,
     philox_uniform,
     shape_option,
 )
-from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.structure.shape import astype
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape

@@ -14,12 +14,12 @@ from odyssey.kernels.extreme import latest
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_or, not_equal, where
 from odyssey.ops.elementwise.elementary import exp
-from odyssey.ops.folds.recurrences import linear_recurrence
+from odyssey.ops.reductions.cumulative import linear_recurrence
 from odyssey.ops.structure.gathering import take_along_axis
+from odyssey.ops.structure.half_precision import halved, wide
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.precision import halved, wide
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish

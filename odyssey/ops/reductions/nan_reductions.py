@@ -12,12 +12,11 @@ from odyssey.ops.elementwise.arithmetic import add, div, maximum, minimum, mul, 
 from odyssey.ops.elementwise.choice import greater, isnan, logical_not, where
 from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.elementwise.rounding import floor, floor_divide
-from odyssey.ops.folds.order_statistics import as_lines
-from odyssey.ops.folds.quantiles import asked
-from odyssey.ops.folds.recurrences import cumprod
-from odyssey.ops.folds.reductions import any, max, min, sum
-from odyssey.ops.folds.scans import cumsum, prod
-from odyssey.ops.folds.statistics import root_of_variance
+from odyssey.ops.reductions.cumulative import cumprod, cumsum
+from odyssey.ops.reductions.product import prod
+from odyssey.ops.reductions.quantiles import as_lines, asked
+from odyssey.ops.reductions.reduce import any, max, min, sum
+from odyssey.ops.reductions.variance import root_of_variance
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.placing import operand

@@ -12,8 +12,8 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import not_equal
-from odyssey.ops.folds.reductions import max, mean, min, sum
-from odyssey.ops.structure.demands import demanded
+from odyssey.ops.reductions.reduce import max, mean, min, sum
+from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import (
     Axes,
     astype,

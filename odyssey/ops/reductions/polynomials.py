@@ -14,9 +14,8 @@ from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_and, where
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.rounding import mod
-from odyssey.ops.folds.differences import diff
-from odyssey.ops.folds.recurrences import cumprod
-from odyssey.ops.folds.scans import cumsum
+from odyssey.ops.reductions.calculus import diff
+from odyssey.ops.reductions.cumulative import cumprod, cumsum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.indexing import getitem

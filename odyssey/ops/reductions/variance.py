@@ -1,4 +1,4 @@
-"""The standard deviation, also of numbers whose squares or sums are beyond their dtype."""
+"""Variance, standard deviation, and the logarithm of a sum of exponentials."""
 
 from __future__ import annotations
 
@@ -6,35 +6,153 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.checks import number
+from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
-from odyssey.ops.elementwise.choice import greater, isfinite, where
+from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
+from odyssey.ops.elementwise.choice import equal, greater, isfinite, where
 from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp2, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
-from odyssey.ops.folds.reductions import mean, sum
-from odyssey.ops.folds.spreading import count, spread
-from odyssey.ops.folds.statistics import (
-    MOMENTS,
-    NO_AXIS,
-    NO_NUMBER,
-    freedom,
-    mean_square,
-    moment_infer,
-    share_of,
-    spelled_moment,
-    var_in_ops,
-)
-from odyssey.ops.structure.precision import halved, in_single, wide
+from odyssey.ops.reductions.broadcast_back import count, spread
+from odyssey.ops.reductions.reduce import mean, sum
+from odyssey.ops.structure.half_precision import halved, in_single, wide
 from odyssey.ops.structure.shape import reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
+from odyssey.table.canonical import folded
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS, sample
-from odyssey.table.shape_rules import reduced_shape
+from odyssey.table.samples import APART, PAIRS, reject, sample
+from odyssey.table.shape_rules import reduced, reduced_shape
 from odyssey.table.store import operand_of
 from odyssey.table.value import Value
+
+_FOLDS = (
+    sample((2, 3)),
+    sample((2, 3), axis=1),
+    sample((2, 3, 4), axis=(0, -1), keepdims=True),
+    sample((4, 1), axis=0),
+)
+NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
+NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j is not a number")
+
+# ------------------------------------------------------------------ variance and deviation
+
+
+def freedom(who: str) -> Any:
+    """A ``prepare``: ``correction`` is NumPy's second name of ``ddof``."""
+
+    def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
+        name, given = ("ddof", ddof) if correction is None else ("correction", correction)
+        if correction is not None and type(ddof) in (int, float) and ddof:
+            raise DTypeError(f"{who}: ddof and correction are two names of one number; pass one")
+        if type(given) is not int:
+            given = number(who, name, given, "NaN")
+        return axis, given, keepdims, None
+
+    return prepare
+
+
+def spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
+    """One spelling for the axes, and for a whole number of ``ddof``."""
+    ddof = int(ddof) if float(ddof).is_integer() else ddof
+    return *folded(x, axis), ddof, keepdims, None
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64) if dtype.kind in "biu" else np.zeros((), dtype).real.dtype
+
+
+def moment_infer(name: str) -> Any:
+    """The shape rule of a variance or a deviation."""
+    infer = reduced(name, _real, lone=False)
+    return lambda x, axis, ddof, keepdims, correction: infer(x, axis, keepdims)
+
+
+def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
+    """The derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
+    return mul(_away(x, axis), 2.0 * share_of(x, axis, ddof))
+
+
+def _away(x: Any, axis: Any) -> Any:
+    away = sub(x, mean(x, axis, keepdims=True))
+    return conj(away) if x.dtype.kind == "c" else away
+
+
+def share_of(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
+    """One over the count less ``ddof``; ``without`` a degree of freedom there is no derivative."""
+    left = count(x, axis) - ddof
+    return 1.0 / left if left > 0 else without
+
+
+def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
+    return mul(spread(g, x_spec, axis, keepdims), _pull_of_var(x, axis, ddof))
+
+
+def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    moved = sum(mul(t, _pull_of_var(wide(x), axis, ddof)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
+
+
+MOMENTS = (
+    *_FOLDS[:3],
+    sample((2, 3), axis=1, ddof=1),
+    sample((3, 2), axis=0, correction=0.5),
+)
+
+
+def var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """The variance, in other ops."""
+    return mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
+
+
+def mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """The sum of squares over the count less ``ddof``."""
+    squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
+    # NumPy divides by 0 then, which gives NaN for a sum of 0 alone.
+    share = share_of(away, axis, ddof, np.inf)
+    return mul(sum(squares, axis, keepdims=keepdims), share)
+
+
+def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
+    if getattr(x, "dtype", None) == np.float16:  # whose squares end at 65,504, and sums at 2048
+        return np.var(x, axis, np.float32, ddof=ddof, keepdims=keepdims).astype(np.float16)
+    return np.var(x, axis, ddof=ddof, keepdims=keepdims)
+
+
+@op(
+    kernel=_var,
+    equals=in_single(
+        lambda x, axis, ddof, keepdims, correction: var_in_ops(x, axis, ddof, keepdims)
+    ),
+    numpy=[np.var],
+    prepare=freedom("var"),
+    canonical=spelled_moment,
+    infer=moment_infer("var"),
+    vjp={"x": _var_rule},
+    jvp={"x": _var_forward},
+    samples=[*MOMENTS, sample(())],
+    rejects=[NO_AXIS, NO_NUMBER],
+)
+def var(
+    x: Any,
+    /,
+    axis: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    correction: float | None = None,
+) -> Any:
+    """Variance over ``axis``: the sum of ``|x - mean|**2`` over the count less ``ddof``."""
+    return np.var(x, axis, ddof=ddof, keepdims=keepdims)
+
+
+def root_of_variance(variance: Any, tape: Any = None) -> Any:
+    """The deviation that belongs to a variance; its slope is 0 at 0, as in the row."""
+    none = equal(variance, 0, tape=tape)
+    return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
+
 
 _divide = unwarned("invalid")(np.divide)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T
-from odyssey.ops.draws.generator import DRAWS
+from odyssey.ops.random.generator import DRAWS
 from odyssey.spec import Shape
 
 __all__ = ["uniform_natively"]
