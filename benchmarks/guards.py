@@ -15,7 +15,7 @@ import numpy as np
 
 import odyssey as od
 from harness.machine import pin_to_one_cpu
-from odyssey.compiler.watching.guards import guards_of
+from odyssey.compiler.guards.guards import guards_of
 
 CALLS = 50_000
 

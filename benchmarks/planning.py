@@ -17,11 +17,11 @@ import numpy as np
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.code.emitting import emit
+from odyssey.compiler.codegen.module import emit
+from odyssey.compiler.lowering.lowering import lower
 from odyssey.compiler.machine.blas import blas
-from odyssey.compiler.plan.lowering import lower
-from odyssey.compiler.plan.planning import plan
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.schedule.buffer_assignment import plan
+from odyssey.compiler.schedule.verify import verify
 
 STAGES = ("lower", "plan", "verify", "write down")
 

@@ -17,7 +17,7 @@ import pytest
 SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
 WARNINGS = np.geterr()
-LOCKS = [("odyssey.devices.guard", "GUARD"), ("odyssey.compiler.watching.trial", "_TRIALS")]
+LOCKS = [("odyssey.devices.guard", "GUARD"), ("odyssey.compiler.tracing.attempt", "_TRIALS")]
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 

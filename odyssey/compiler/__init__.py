@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, overload
 
-from odyssey.compiler.compiled import Compiled
+from odyssey.compiler.compiled_function import Compiled
 from odyssey.compiler.lowered import Lowered
-from odyssey.compiler.machine.threads import get_threads, number_of_threads, set_threads
-from odyssey.compiler.numbers.dims import Dim
+from odyssey.compiler.machine.thread_count import get_threads, number_of_threads, set_threads
+from odyssey.compiler.symbolic.dims import Dim
 
 __all__ = ["Compiled", "Dim", "Lowered", "compile", "get_threads", "set_threads"]
 
@@ -124,7 +124,7 @@ def compile(
     if threads is not None:
         number_of_threads("compile", threads)
     if static is not None:
-        from odyssey.compiler.static import CompiledByValue  # which imports inspect
+        from odyssey.compiler.static_arguments import CompiledByValue  # which imports inspect
 
         settings["static"] = static
         return (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from odyssey.compiler.program import check_specs, run
-from odyssey.compiler.watching.arguments import fixed, inputs
-from odyssey.compiler.watching.trial import Trial
+from odyssey.compiler.arguments import fixed, inputs
+from odyssey.compiler.interpreter import check_specs, run
+from odyssey.compiler.tracing.attempt import Trial
 from odyssey.errors import DTypeError, TapeError
 from odyssey.graph.graph import Graph
 from odyssey.table.value import array_of

@@ -14,15 +14,21 @@ from numpy import ndarray
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
 from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
 from odyssey.errors import ShapeError, TapeError
-from odyssey.graph.behind import Behind
+from odyssey.graph.alias_analysis import VIEWS, Showing
+from odyssey.graph.captured_names import names_of
+from odyssey.graph.deferred_effects import Behind
 from odyssey.graph.graph import Filled, Given, Graph, Instruction, Ref, State
-from odyssey.graph.names import names_of
-from odyssey.graph.nests import joined
-from odyssey.graph.parts import Parts
 from odyssey.graph.refusals import Refusals
-from odyssey.graph.showing import VIEWS, Showing
-from odyssey.graph.traced import TracedArray
-from odyssey.graph.weak import is_weak, seen_by_shape_rules, settle_result, settled, settled_call
+from odyssey.graph.subgraphs import Parts
+from odyssey.graph.traced_array import TracedArray
+from odyssey.graph.value_lists import joined
+from odyssey.graph.weak_types import (
+    is_weak,
+    seen_by_shape_rules,
+    settle_result,
+    settled,
+    settled_call,
+)
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.call import run

@@ -2,14 +2,14 @@
 
 import pytest
 
-from odyssey.compiler.calls import writing
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler import pipeline
+from odyssey.compiler.schedule.verify import verify
 
 
 @pytest.fixture(autouse=True)
 def every_plan_is_sound(monkeypatch):
     """Verify plans as they are made; what is wrong fails the test, whoever catches it there."""
-    plan, wrong = writing.plan, []
+    plan, wrong = pipeline.plan, []
 
     def verified(*given):
         made = plan(*given)
@@ -19,6 +19,6 @@ def every_plan_is_sound(monkeypatch):
             wrong.append(str(error))
         return made
 
-    monkeypatch.setattr(writing, "plan", verified)
+    monkeypatch.setattr(pipeline, "plan", verified)
     yield
     assert not wrong

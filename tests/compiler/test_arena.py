@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odyssey.compiler.plan.arena import ALIGNMENT, Buffer, fit
+from odyssey.compiler.schedule.arena import ALIGNMENT, Buffer, fit
 
 SIZES = st.sampled_from([0, 1, 8, 64, 100, 512, 4000])
 BUFFERS = st.lists(

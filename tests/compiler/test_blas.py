@@ -10,7 +10,7 @@ import pytest
 
 from odyssey.compiler.machine import blas as module
 from odyssey.compiler.machine.blas import COLUMNS, PLAIN, ROWS, TRANSPOSED, blas, largest_size
-from odyssey.compiler.machine.native import load
+from odyssey.compiler.machine.jit import load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.code import loops, placed, products, routine
-from odyssey.compiler.plan import planning
+from odyssey.compiler.codegen import indexed_access, loops, matmul, routine
+from odyssey.compiler.schedule import buffer_assignment
 from support.bounded import looking, within_bounds
 from support.cases import EVERY, every_row
 from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, ONE_DERIVED, OTHERS, drawn, picked
@@ -240,7 +240,7 @@ def test_a_row_on_the_stack_that_is_too_short_is_found(monkeypatch):
 
 def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
     monkeypatch.setattr(
-        "odyssey.compiler.plan.lowering.Lowering._require_within", lambda *given: None
+        "odyssey.compiler.lowering.lowering.Lowering._require_within", lambda *given: None
     )
 
     def at(self, n, whole, places):
@@ -249,7 +249,7 @@ def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
             n.type, pointer, list(zip(places, view.strides, strict=True)), view.offset
         )
 
-    monkeypatch.setattr(placed.Placed, "at", at)
+    monkeypatch.setattr(indexed_access.Placed, "at", at)
     x, there, far = RNG.normal(size=9), np.array([1, 8, 0]), np.array([1, 10**9, 2])
     with looking() as looks:
         compiled = od.compile(lambda x, k: ops.take(x, k))
@@ -260,7 +260,7 @@ def test_an_index_that_nobody_looks_at_is_found(monkeypatch):
 
 
 def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
-    at = placed.Placed.at
+    at = indexed_access.Placed.at
 
     def away(self, n, whole, places):
         return (
@@ -269,7 +269,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
             else self._moved(n.type, at(self, n, whole, places), "4096")
         )
 
-    monkeypatch.setattr(placed.Placed, "at", away)
+    monkeypatch.setattr(indexed_access.Placed, "at", away)
     x, places = RNG.normal(size=5), np.array([0, 2])
     slopes = od.grad(lambda x, k: (ops.take(x, k) ** 2).sum())
     (fault,) = faults(lambda x, k: slopes(x, k), x, places)
@@ -278,7 +278,7 @@ def test_a_scatter_that_goes_astray_is_found_and_writes_nowhere(monkeypatch):
 
 @pytest.mark.parametrize("size", [4, 64])
 def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatch, size):
-    of = products.Product._each
+    of = matmul.Product._each
 
     def larger(self, axis, indices, operands):
         grown = [
@@ -287,21 +287,21 @@ def test_a_product_of_matrices_that_are_larger_than_they_are_is_found(monkeypatc
         ]
         of(self, axis, indices, grown)
 
-    monkeypatch.setattr(products.Product, "_each", larger)
+    monkeypatch.setattr(matmul.Product, "_each", larger)
     a = RNG.normal(size=(size, size))
     (fault,) = faults(lambda a: a @ a, a)
     assert f"kernel 0, product over ({size}, {size})" in fault
 
 
 def test_a_buffer_that_is_planned_too_short_is_found(monkeypatch):
-    fit = planning.fit
+    fit = buffer_assignment.fit
 
     def short(buffers):
         for buffer in buffers:
             buffer.bytes //= 2
         return fit(buffers)
 
-    monkeypatch.setattr(planning, "fit", short)
+    monkeypatch.setattr(buffer_assignment, "fit", short)
     a = RNG.normal(size=(20, 20))
     (fault,) = faults(lambda a: ops.exp(a @ a).sum(), a)
     assert "of arena n" in fault

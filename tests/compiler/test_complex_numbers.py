@@ -275,7 +275,7 @@ def test_complex_states_are_written_in_place():
 
 
 def test_words_refuse_what_has_no_code_for_complex_numbers():
-    from odyssey.compiler.numbers.words import Code
+    from odyssey.compiler.llvm.builder import Code
 
     x = Code().const("c16", 1 + 2j)
     for call in (

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import losses, ops
-from odyssey.compiler.code.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
 from odyssey.errors import OdysseyError
 from support.executables import run
 

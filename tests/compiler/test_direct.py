@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.calls.binding import caller
-from odyssey.compiler.calls.missed import MISSED
+from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.runtime.binding import caller
 from odyssey.errors import MutationError
 
 Pair = namedtuple("Pair", "first second")

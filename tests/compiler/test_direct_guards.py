@@ -13,8 +13,8 @@ from test_guards import CHANGES, CLASSES, OfClass, of
 from test_guards_of_anything import change, function, put_back, tree
 
 import odyssey as od
-from odyssey.compiler.calls.missed import MISSED
-from odyssey.compiler.watching import memory
+from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.native_dispatch import cpython_layout
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -461,12 +461,12 @@ def test_a_key_that_equals_any_other_may_do_what_it_likes():
 
 
 def test_versions_of_dictionaries_are_known_where_python_has_them():
-    assert (memory.version_place() is not None) is (sys.version_info < (3, 13))
+    assert (cpython_layout.version_place() is not None) is (sys.version_info < (3, 13))
 
 
 @pytest.mark.parametrize("way", ["code", "items"])
 def test_no_change_of_a_dictionary_keeps_its_version(way):
-    place = memory.version_place()
+    place = cpython_layout.version_place()
     if place is None:
         pytest.skip("this Python has no versions of dictionaries")
     thing = Plain()
@@ -474,7 +474,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
     rng, seen = random.Random(0), set()
     for room in rooms:
         for k in range(3000):
-            before, version = dict(room), memory.word_at(id(room) + place)
+            before, version = dict(room), cpython_layout.word_at(id(room) + place)
             order = [*room]
             key = rng.choice([*room, f"new{k}"])
             if way == "items":
@@ -498,7 +498,7 @@ def test_no_change_of_a_dictionary_keeps_its_version(way):
                     del thing.scale
             else:
                 exec(f"a = {k}\nif {k} % 7 == 0: new{k} = 1\nif {k} % 11 == 0: del a", room)
-            now = memory.word_at(id(room) + place)
+            now = cpython_layout.word_at(id(room) + place)
             same = order == [*room] and all(room[key] is before[key] for key in order)
             if not same:
                 assert now != version

@@ -16,9 +16,9 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.calls.doors import taking_apart
-from odyssey.compiler.calls.missed import MISSED
-from odyssey.compiler.watching.arguments import fixed, taken_by
+from odyssey.compiler.arguments import fixed, taken_by
+from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.dispatch.fast_path import taking_apart
 from odyssey.tree import leaves, paths
 
 # Ordinary runs take one case in fourteen, and soaks the others.

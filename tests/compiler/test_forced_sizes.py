@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.machine.native import why_not
+from odyssey.compiler.machine.jit import why_not
 from support.bounded import within_bounds
 from support.cases import EVERY, every_row
 from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, picked, some_rows

@@ -16,9 +16,9 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, ops
-from odyssey.compiler.watching import effects
-from odyssey.compiler.watching.guards import guards_of
-from odyssey.compiler.watching.surroundings import Surroundings
+from odyssey.compiler.guards import effects
+from odyssey.compiler.guards.guards import guards_of
+from odyssey.compiler.tracing.snapshot import Surroundings
 
 X = np.array([3.0, 4.0])
 

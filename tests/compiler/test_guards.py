@@ -16,7 +16,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.watching.guards import guards_of
+from odyssey.compiler.guards.guards import guards_of
 
 X = np.array([3.0, 4.0])
 

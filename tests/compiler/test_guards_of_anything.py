@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odyssey.compiler.watching.guards import guards_of
+from odyssey.compiler.guards.guards import guards_of
 
 NAMES = ("a", "b", "get", "part", "other")
 

@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.watching.guards import guards_of
+from odyssey.compiler.guards.guards import guards_of
 from support.two_worlds import World
 
 X = np.array([3.0, 4.0])

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from odyssey.compiler.machine.native import load
+from odyssey.compiler.machine.jit import load
 from odyssey.errors import SettingError
 
 # Ordinary runs take one case in fourteen, and soaks the others.

@@ -66,10 +66,10 @@ for k in range(1, 5):
         print("hangs", flush=True)
         os._exit(1)
 if compiled:
-    from odyssey.compiler.calls import pool
-    assert not pool._LOCK._is_owned()
+    from odyssey.compiler.runtime import thread_pool
+    assert not thread_pool._LOCK._is_owned()
     f(x)
-    started = ctypes.c_int64.from_address(pool._Pool.loaded.address("ody_started")).value
+    started = ctypes.c_int64.from_address(thread_pool._Pool.loaded.address("ody_started")).value
     assert started == 1, started
 print("done")
 """

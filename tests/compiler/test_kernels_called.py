@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.calls import kernels
+from odyssey.compiler.runtime import host_calls
 from odyssey.table import choosing
 from support.executables import run
 
@@ -176,7 +176,7 @@ def test_an_op_from_outside_that_does_not_give_what_it_said_runs_as_it_was_writt
         return row(x + 1.0) * 2.0
 
     compiled, x = od.compile(fn), np.arange(4.0)
-    monkeypatch.setattr(kernels, "_agree", noting(kernels._agree, called))
+    monkeypatch.setattr(host_calls, "_agree", noting(host_calls._agree, called))
     for _ in range(4):
         got, wanted = compiled(x), fn(x)
         assert got.dtype == wanted.dtype

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.code.entry import RAN
+from odyssey.compiler.native_dispatch.entry import RAN
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.

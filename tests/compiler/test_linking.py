@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.machine import linking, native
-from odyssey.compiler.machine.native import MissingSymbolError, load
+from odyssey.compiler.machine import elf_loader, jit
+from odyssey.compiler.machine.jit import MissingSymbolError, load
 
 pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
-here = pytest.mark.skipif(not linking.is_known_here(), reason="LLVM links all programs here")
+here = pytest.mark.skipif(not elf_loader.is_known_here(), reason="LLVM links all programs here")
 
 TEXT = """
 @table = global [4 x i64] [i64 1, i64 2, i64 3, i64 4]
@@ -71,7 +71,7 @@ def code(monkeypatch):
         kept.append(code)
 
     with monkeypatch.context() as patch:
-        patch.setattr(native, "link", link)
+        patch.setattr(jit, "link", link)
         load(TEXT, OTHER)
     return kept[0]
 
@@ -94,10 +94,10 @@ def check(place):
 @pytest.mark.parametrize("by", ["here", "llvm"])
 def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
     if by == "llvm":
-        monkeypatch.setattr(native, "link", lambda code, symbols: None)
+        monkeypatch.setattr(jit, "link", lambda code, symbols: None)
     for _ in range(2):  # made, and read from the disk
         loaded = load(TEXT, OTHER)
-        assert (loaded._engine is None) is (by == "here" and linking.is_known_here())
+        assert (loaded._engine is None) is (by == "here" and elf_loader.is_known_here())
         check(loaded.address)
         with pytest.raises(MissingSymbolError, match="'nothing' cannot be had"):
             loaded.address("nothing")
@@ -105,14 +105,14 @@ def test_code_does_what_its_text_says_whoever_links_it(by, monkeypatch):
 
 @here
 def test_programs_share_no_globals(code):
-    one, other = (linking.link(code, OTHER) for _ in range(2))
+    one, other = (elf_loader.link(code, OTHER) for _ in range(2))
     check(one.places.__getitem__)
     check(other.places.__getitem__)
 
 
 @here
 def test_code_cannot_be_written_and_data_cannot_be_run(code):
-    linked = linking.link(code, OTHER)
+    linked = elf_loader.link(code, OTHER)
     places = linked.places
     rights = {}
     with open("/proc/self/maps") as file:
@@ -141,14 +141,14 @@ def test_memory_is_given_back():
 
 @here
 def test_what_is_damaged_or_strange_is_left_to_llvm(code):
-    assert linking.link(code, OTHER) is not None
-    assert linking.link(code, {}) is None  # a name that is nowhere
-    assert linking.link(b"", OTHER) is None
+    assert elf_loader.link(code, OTHER) is not None
+    assert elf_loader.link(code, {}) is None  # a name that is nowhere
+    assert elf_loader.link(b"", OTHER) is None
     for end in range(0, len(code), 37):
-        linking.link(code[:end], OTHER)  # nothing is run, and nothing raised
-    assert linking.link(code[: len(code) // 2], OTHER) is None
+        elf_loader.link(code[:end], OTHER)  # nothing is run, and nothing raised
+    assert elf_loader.link(code[: len(code) // 2], OTHER) is None
     other_machine = code[:18] + struct.pack("<H", 183) + code[20:]
-    assert linking.link(other_machine, OTHER) is None
+    assert elf_loader.link(other_machine, OTHER) is None
     kinds = set()
     (sections,) = struct.unpack_from("<Q", code, 0x28)
     for k in range(struct.unpack_from("<H", code, 0x3C)[0]):
@@ -161,7 +161,7 @@ def test_what_is_damaged_or_strange_is_left_to_llvm(code):
             changed = bytearray(code)
             kinds.add(struct.unpack_from("<I", code, at)[0])
             struct.pack_into("<I", changed, at, 2)  # a difference of 32 bits
-            assert linking.link(bytes(changed), OTHER) is None
+            assert elf_loader.link(bytes(changed), OTHER) is None
     assert kinds == {1}
 
 
@@ -226,8 +226,8 @@ def test_programs_are_the_same_by_whichever_linker(monkeypatch):
     x = np.linspace(-2.0, 2.0, 1000)
     fn = lambda x: od.ops.sum(od.ops.sin(x * 1e6) * od.ops.exp(x))  # noqa: E731
     found = []
-    for link in (native.link, lambda code, symbols: None):
-        monkeypatch.setattr(native, "link", link)
+    for link in (jit.link, lambda code, symbols: None):
+        monkeypatch.setattr(jit, "link", link)
         compiled = od.compile(fn)
         found.append([float(compiled(x)) for _ in range(3)][-1])
         assert compiled.statistics().native == 2

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.machine.native import why_not
+from odyssey.compiler.machine.jit import why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

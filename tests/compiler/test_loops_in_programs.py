@@ -10,8 +10,8 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.calls.running import Executable
-from odyssey.compiler.code.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
+from odyssey.compiler.runtime.executable import Executable
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.plan.planning import held, plan
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.schedule.buffer_assignment import held, plan
+from odyssey.compiler.schedule.verify import verify
 from odyssey.errors import DeviceMemoryError, DTypeError, SettingError
 from support.node_graphs import CALM, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated

@@ -11,9 +11,9 @@ import weakref
 
 import pytest
 
-from odyssey.compiler.machine import native, processor
-from odyssey.compiler.machine.linking import is_known_here
-from odyssey.compiler.machine.native import MissingSymbolError, available, builtin, load, why_not
+from odyssey.compiler.machine import jit, target
+from odyssey.compiler.machine.elf_loader import is_known_here
+from odyssey.compiler.machine.jit import MissingSymbolError, available, builtin, load, why_not
 from odyssey.errors import DeviceError, OdysseyError, SettingError
 from support.native_text import SCALED, check_scaled
 
@@ -118,7 +118,7 @@ def test_what_a_builtin_keeps_is_let_go_with_it():
 
 LAST_CALL = """
 import gc
-from odyssey.compiler.machine.native import builtin, load
+from odyssey.compiler.machine.jit import builtin, load
 
 class Trainer:
     def __init__(self, loaded):
@@ -190,12 +190,12 @@ def test_a_level_that_is_unknown_or_above_this_processor_is_refused(monkeypatch)
     for cpu in ("x86-64-v5", "nonsense", "znver9", "X86-64"):
         with pytest.raises(SettingError, match="is none of"):
             load(BUILTIN, cpu=cpu)
-    old = dict.fromkeys([*processor._LEVELS["x86-64"], *processor._LEVELS["x86-64-v2"]], True)
-    processor._check_level("x86-64-v2", old)
+    old = dict.fromkeys([*target._LEVELS["x86-64"], *target._LEVELS["x86-64-v2"]], True)
+    target._check_level("x86-64-v2", old)
     with pytest.raises(SettingError, match=r"needs avx, avx2, .* this processor lacks"):
-        processor._check_level("x86-64-v3", old | {"avx": False})
+        target._check_level("x86-64-v3", old | {"avx": False})
     with pytest.raises(SettingError, match=r"none of \[\] here"):
-        processor._check_level("x86-64", {"neon": True})
+        target._check_level("x86-64", {"neon": True})
 
 
 # ------------------------------------------------------------------ the disk
@@ -240,7 +240,7 @@ def test_code_of_ten_kilobytes_is_loaded_from_disk_within_ten_milliseconds(cache
 
 TWICE = """
 import ctypes, sys
-from odyssey.compiler.machine.native import load
+from odyssey.compiler.machine.jit import load
 
 for k in range(12):
     text = f"define i64 @f() {{{{ ret i64 {k} }}}}".format()
@@ -269,8 +269,8 @@ def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cac
 def test_a_child_left_in_the_middle_of_llvm_says_so(monkeypatch):
     loaded = load(BUILTIN)
     place = loaded.address("count")
-    monkeypatch.setattr(native, "_lost", [])
-    native._lose()
+    monkeypatch.setattr(jit, "_lost", [])
+    jit._lose()
     assert not available()
     for ask in (lambda: load(BUILTIN), lambda: loaded.address("g"), loaded.assembly):
         with pytest.raises(DeviceError, match=r"was forked while .*; all else works"):
@@ -282,7 +282,7 @@ WITHOUT = """
 import sys
 
 sys.modules["llvmlite"] = None
-from odyssey.compiler.machine.native import available, load, why_not
+from odyssey.compiler.machine.jit import available, load, why_not
 from odyssey.errors import DeviceError
 
 assert not available()
@@ -319,7 +319,7 @@ def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error
         monkeypatch.delattr(binding, name)
     else:
         monkeypatch.setattr(binding, name, fail)
-    known = native._reason, native._broken, processor.remembered
+    known = jit._reason, jit._broken, target.remembered
     for one in known:
         one.cache_clear()
     try:
@@ -331,7 +331,7 @@ def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error
 
 
 def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
-    program = "import sys, odyssey.compiler.machine.native; sys.exit('llvmlite' in sys.modules)"
+    program = "import sys, odyssey.compiler.machine.jit; sys.exit('llvmlite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

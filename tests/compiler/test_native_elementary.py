@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from odyssey.compiler.numbers.elementary import BOUNDS, definitions, name_of
-from odyssey.compiler.numbers.scalars import function
+from odyssey.compiler.llvm.elementary import BOUNDS, definitions, name_of
+from odyssey.compiler.llvm.scalar_programs import function
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)

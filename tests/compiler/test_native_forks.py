@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from odyssey.compiler.machine import native
-from odyssey.compiler.machine.native import load
+from odyssey.compiler.machine import jit
+from odyssey.compiler.machine.jit import load
 from odyssey.devices.guard import hold_at_forks
 from support.faults import in_its_thread, interrupt
 from support.native_text import SCALED, check_scaled
@@ -40,8 +40,8 @@ def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
                     load(text)
             except KeyboardInterrupt:
                 points += 1
-            while native._LOCK._is_owned():  # between a block and the end of its ``with``
-                native._LOCK.release()
+            while jit._LOCK._is_owned():  # between a block and the end of its ``with``
+                jit._LOCK.release()
             check_scaled(load(text), 7)
             assert [path.suffix for path in cache.iterdir()] in (
                 [".code"],

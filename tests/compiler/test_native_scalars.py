@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from odyssey.compiler.numbers.ir import Code, Word
-from odyssey.compiler.numbers.scalars import evaluate, function
+from odyssey.compiler.llvm.ir import Code, Word
+from odyssey.compiler.llvm.scalar_programs import evaluate, function
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.scalars import T, program, select
 from support import scalar_cases

@@ -7,13 +7,18 @@ from hypothesis import strategies as st
 
 import odyssey as od
 from odyssey import Variable
-from odyssey.compiler.plan.arranging import Roots, free_parts, settle_products, settle_views
-from odyssey.compiler.plan.lowering import Lowered
-from odyssey.compiler.plan.nodes import Nodes, meaning
-from odyssey.compiler.plan.passes import accumulated, batches_summed, joined
-from odyssey.compiler.plan.planning import plan
-from odyssey.compiler.plan.rewriting import live, rebuilt, replaced
-from odyssey.compiler.plan.windowed import windowed
+from odyssey.compiler.ir.nodes import Nodes, meaning
+from odyssey.compiler.ir.traversal import live, rebuilt, replaced
+from odyssey.compiler.lowering.lowering import Lowered
+from odyssey.compiler.passes.layout_assignment import (
+    Roots,
+    free_parts,
+    settle_products,
+    settle_views,
+)
+from odyssey.compiler.passes.simplify import accumulated, batches_summed, joined
+from odyssey.compiler.passes.windows import windowed
+from odyssey.compiler.schedule.buffer_assignment import plan
 from support.node_graphs import CALM, TWO, alike, arrays, graphs, nodes_of, same
 from support.node_values import evaluated
 

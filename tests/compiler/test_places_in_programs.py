@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.code.entry import RAN, REFUSED
+from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
 from odyssey.spec import Spec
 from support.executables import run
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from odyssey.compiler.plan import fusing, planning
-from odyssey.compiler.plan.planning import plan
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.schedule import buffer_assignment, fusion
+from odyssey.compiler.schedule.buffer_assignment import plan
+from odyssey.compiler.schedule.verify import verify
 from support.node_graphs import CALM, Graph, alike, graphs, nodes_of
 from support.node_values import Machine, evaluated
 
@@ -79,13 +79,13 @@ def together(buffers):
 
 
 FAULTS = {
-    "values that overlap": (planning, "fit", together),
+    "values that overlap": (buffer_assignment, "fit", together),
     "a state that is written before it is read": (
-        fusing._Fusing,
+        fusion._Fusing,
         "_settle_update",
         lambda self, n, state: self.made.in_place.__setitem__(n.id, state),
     ),
-    "values that are forgotten": (planning, "covered", lambda join: True),
+    "values that are forgotten": (buffer_assignment, "covered", lambda join: True),
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.calls.running import RAN, Executable
-from odyssey.compiler.code import products
+from odyssey.compiler.codegen import matmul
+from odyssey.compiler.runtime.executable import RAN, Executable
 from support.bounded import within_bounds
 from support.compiled_programs import run
 from support.programs import seeded
@@ -213,7 +213,7 @@ def test_a_product_and_a_view_read_what_became_a_state_wherever_that_lies(kind):
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps_whose_products_all_are_the_librarys(seed, monkeypatch):
     # Those of small matrices are loops else, which write anywhere.
-    monkeypatch.setattr(products, "SMALL", -1)
+    monkeypatch.setattr(matmul, "SMALL", -1)
     with within_bounds():
         run(seeded(1000 + seed, 100), seed)
 
@@ -223,7 +223,7 @@ def test_sizes_that_the_library_cannot_be_told_are_multiplied_by_loops(monkeypat
     x, y = (rng.integers(-5, 6, s).astype("f") for s in ((20, 50), (50, 30)))
     called = []
     for largest in (50, 49):
-        monkeypatch.setattr(products, "largest_size", lambda largest=largest: largest)
+        monkeypatch.setattr(matmul, "largest_size", lambda largest=largest: largest)
         program = Executable(od.compile(lambda x, y: x @ y).lower(x, y).graph)
         results = emptied(program)
         assert program.start(*program.plain([x, y]), *results) == RAN

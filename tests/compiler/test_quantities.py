@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from odyssey.compiler.numbers.expressions import computing
-from odyssey.compiler.numbers.quantities import Quantities, expression_of, number_of
+from odyssey.compiler.symbolic.expressions import computing
+from odyssey.compiler.symbolic.scalars import Quantities, expression_of, number_of
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)

@@ -5,10 +5,10 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.plan.lowering import lower
-from odyssey.compiler.plan.nodes import Node
-from odyssey.compiler.plan.planning import Home, plan
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.lowering.lowering import lower
+from odyssey.compiler.schedule.buffer_assignment import Home, plan
+from odyssey.compiler.schedule.verify import verify
 
 N = 64
 X = np.random.default_rng(0).normal(size=(N, N))

@@ -11,7 +11,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.machine.locks import locks_of, root_of
+from odyssey.compiler.machine.state_locks import locks_of, root_of
 from odyssey.devices import guard
 from odyssey.optim import SGD
 from support.faults import in_its_thread, interrupt

@@ -11,8 +11,8 @@ import warnings
 
 import pytest
 
-from odyssey.compiler.machine import storage
-from odyssey.compiler.machine.storage import clear_cache, key_of, read, write
+from odyssey.compiler.machine import disk_cache
+from odyssey.compiler.machine.disk_cache import clear_cache, key_of, read, write
 from odyssey.saving import replacing
 
 KEY = key_of(["a", "program"])
@@ -22,7 +22,7 @@ CODE = bytes(random.Random(0).randbytes(3000))
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ODYSSEY_CACHE", str(tmp_path))
-    monkeypatch.setattr(storage, "_told", set())
+    monkeypatch.setattr(disk_cache, "_told", set())
     return tmp_path / "native"
 
 
@@ -120,7 +120,7 @@ def test_a_folder_that_others_may_write_to_is_refused_with_one_warning(cache):
     write(KEY, CODE)
     for mode in (0o770, 0o707):
         cache.chmod(mode)
-        storage._told.clear()
+        disk_cache._told.clear()
         with pytest.warns(RuntimeWarning, match=r"others may write.*chmod 700.*ODYSSEY_CACHE"):
             assert read(KEY) is None
         write(key_of(["another"]), CODE)  # and says nothing more
@@ -241,7 +241,7 @@ def test_a_limit_on_the_size_of_files_is_no_error(cache):
     pytest.importorskip("resource")
     program = f"""
 import os, resource
-from odyssey.compiler.machine.storage import read, write
+from odyssey.compiler.machine.disk_cache import read, write
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write({KEY!r}, bytes(3000))
@@ -284,8 +284,8 @@ def test_what_was_not_used_for_longest_goes_first(monkeypatch, cache):
 def test_small_files_are_counted_now_and_then(monkeypatch, cache):
     monkeypatch.setenv("ODYSSEY_CACHE_BYTES", "500000")
     counted, highest = [], 0
-    look = storage._files
-    monkeypatch.setattr(storage, "_files", lambda home: counted.append(home) or look(home))
+    look = disk_cache._files
+    monkeypatch.setattr(disk_cache, "_files", lambda home: counted.append(home) or look(home))
     for k in range(1000):
         write(key_of([str(k)]), CODE)
         if k % 50 == 0:
@@ -351,7 +351,7 @@ def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
 
 MANY = """
 import random, sys
-from odyssey.compiler.machine.storage import clear_cache, key_of, read, write
+from odyssey.compiler.machine.disk_cache import clear_cache, key_of, read, write
 
 rng = random.Random(int(sys.argv[1]))
 hits = 0

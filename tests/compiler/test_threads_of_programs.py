@@ -10,11 +10,12 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.compiler.calls import running
-from odyssey.compiler.calls.pool import why_one
-from odyssey.compiler.code import cutting, loops, shared_loops
+from odyssey.compiler.codegen import loops, shared_loops
 from odyssey.compiler.machine import blas
-from odyssey.compiler.machine.threads import said
+from odyssey.compiler.machine.thread_count import said
+from odyssey.compiler.runtime import executable
+from odyssey.compiler.runtime.thread_pool import why_one
+from odyssey.compiler.schedule import work_partition
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim import SGD
 from support.cases import EVERY
@@ -41,7 +42,7 @@ def all_is_cut(monkeypatch, tmp_path):
         **{"_WORTH": 1e-15, "_SECONDS": 1e-13, "_LINE": 1, "_MOST": 5, "_FEW": 3},
         **{"_LARGE": 1, "_TILE": 1},
     }.items():
-        monkeypatch.setattr(cutting, name, value)
+        monkeypatch.setattr(work_partition, name, value)
     monkeypatch.setattr(loops, "BLOCK", 4)
     monkeypatch.setattr(shared_loops, "BLOCK", 4)
 
@@ -353,13 +354,13 @@ def test_what_products_take_of_threads_is_put_back():
 
 def test_parts_of_a_loop_have_the_threads_of_the_function(monkeypatch):
     given = []
-    made = running.Executable.__init__
+    made = executable.Executable.__init__
 
     def noted(self, *args, **named):
         made(self, *args, **named)
         given.append(self.threads)
 
-    monkeypatch.setattr(running.Executable, "__init__", noted)
+    monkeypatch.setattr(executable.Executable, "__init__", noted)
     xs = np.ones((4, 300_000))
     fn = od.compile(
         lambda xs: od.scan(lambda c, x: (c + ops.exp(x), c), xs[0] * 0.0, xs)[0], threads=2

@@ -7,10 +7,10 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.compiler.calls.measuring import work_of
-from odyssey.compiler.code import tiles
-from odyssey.compiler.code.entry import RAN, REFUSED
-from odyssey.compiler.plan.views import View
+from odyssey.compiler.codegen import register_tiles
+from odyssey.compiler.ir.views import View
+from odyssey.compiler.native_dispatch.entry import RAN, REFUSED
+from odyssey.compiler.runtime.kernel_work import work_of
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -99,7 +99,7 @@ def test_convolutions_are_what_they_are_defined_as(shape, weight, options, dtype
 @pytest.mark.parametrize("bits", [128, 256])
 @pytest.mark.parametrize(("shape", "weight", "options"), CASES, ids=str)
 def test_tiles_of_other_processors_give_the_same(shape, weight, options, bits, monkeypatch):
-    monkeypatch.setattr(tiles, "registers", lambda: tiles.Registers(bits, 15))
+    monkeypatch.setattr(register_tiles, "registers", lambda: register_tiles.Registers(bits, 15))
     x, w = (RNG.integers(-4, 5, s).astype("f4") for s in (shape, weight))
     conv = CONVOLUTIONS[len(shape) - 2]
     wanted = by_definition(x, w, *settled(shape, weight, options))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.compiler.numbers.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
+from odyssey.compiler.llvm.ir import LLVM, MEMORY, TYPES, Code, Word, code_of, declarations
 from odyssey.errors import DTypeError
 
 # Ordinary runs take one case in fourteen, and soaks the others.

@@ -4,9 +4,10 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from odyssey.compiler.calls import calling, running, writing
-from odyssey.compiler.code import emitting
-from odyssey.compiler.code.bounds import fault_of, words_at
+from odyssey.compiler import pipeline
+from odyssey.compiler.codegen import module
+from odyssey.compiler.codegen.address_sanitizer import fault_of, words_at
+from odyssey.compiler.runtime import compiled_call, executable
 
 
 class Looks:
@@ -39,11 +40,11 @@ def looking():
     looks = Looks()
 
     def noted(*args, **named):
-        looks.programs.append(running.Executable(*args, **named))
+        looks.programs.append(executable.Executable(*args, **named))
         return looks.programs[-1]
 
-    bounded = partial(emitting.emit, bounds=True)
-    with patch.object(writing, "emit", bounded), patch.object(calling, "Executable", noted):
+    bounded = partial(module.emit, bounds=True)
+    with patch.object(pipeline, "emit", bounded), patch.object(compiled_call, "Executable", noted):
         yield looks
 
 

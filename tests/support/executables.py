@@ -3,9 +3,9 @@
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.calls.running import Executable
-from odyssey.compiler.code.entry import RAN
-from odyssey.compiler.plan.verifying import verify
+from odyssey.compiler.native_dispatch.entry import RAN
+from odyssey.compiler.runtime.executable import Executable
+from odyssey.compiler.schedule.verify import verify
 from support.compiled_rows import assert_within, outcome, plain, same_bits, ways_to_outputs
 
 

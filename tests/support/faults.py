@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import odyssey as od
-from odyssey.compiler.machine.locks import PROGRAMS
-from odyssey.compiler.watching.trial import _TRIALS
+from odyssey.compiler.machine.state_locks import PROGRAMS
+from odyssey.compiler.tracing.attempt import _TRIALS
 from odyssey.devices.guard import _all
 from odyssey.table.declare import OPS
 

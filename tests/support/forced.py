@@ -9,19 +9,20 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import odyssey as od
-from odyssey.compiler.calls import looping, writing
-from odyssey.compiler.code import (
-    cutting,
-    emitting,
+from odyssey.compiler import pipeline
+from odyssey.compiler.codegen import (
+    indexed_access,
     loops,
-    placed,
-    products,
+    matmul,
+    module,
+    register_tiles,
     routine,
-    scans,
+    scan,
     shared_loops,
-    tiles,
 )
-from odyssey.compiler.plan import fusing, passes, windowed
+from odyssey.compiler.passes import simplify, windows
+from odyssey.compiler.runtime import control_flow
+from odyssey.compiler.schedule import fusion, work_partition
 from odyssey.nn import convolution_in_ops, sliding
 from odyssey.ops.reductions import reduce
 
@@ -38,32 +39,32 @@ def _set(module, *names):
 
 
 CHOICES = {
-    "blocks": _set(cutting, *_CUT)(
+    "blocks": _set(work_partition, *_CUT)(
         (1e-15, 1e-13, 1, 5, 3, 1, 1), (1e-15, 1e-13, 1, 64, 8, 1, 1), (1e-15, 1e-13, 4, 7, 7, 1, 2)
     ),
     "short sums": [{(loops, "BLOCK"): n, (shared_loops, "BLOCK"): n} for n in (1, 3)],
-    "products": _set(products, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
-    "lone products": _set(products, "_LONE")((0,)),
-    "lines": _set(scans, "_LINES")((1,), (3,)),
-    "depth": _set(placed, "_DEEP")((0,)),
+    "products": _set(matmul, "SMALL", "LONGEST")((-1, 32), (1 << 40, 1 << 20)),
+    "lone products": _set(matmul, "_LONE")((0,)),
+    "lines": _set(scan, "_LINES")((1,), (3,)),
+    "depth": _set(indexed_access, "_DEEP")((0,)),
     "vectors at a time": _set(routine, "_MANY", "_ENOUGH")((0, {2: 1, 4: 3})),
-    "without the lock": _set(emitting, "_LONG")((-1.0,)),
-    "nodes": _set(fusing, "_MOST_NODES")((1,), (3,)),
-    "waiting": _set(fusing, "_MOST_WAITING")((0,), (3,), (10**9,)),
-    "numbers": _set(fusing, "_MOST_STEPS")((-1,), (2,), (10**4,)),
-    "loops joined": _set(fusing, "_FEW")((0,), (10**9,)),
-    "rows on the stack": _set(fusing, "_STACK")((0,), (16,)),
-    "windows summed": [{(m, "LONGEST"): n for m in (windowed, tiles)} for n in (1, 3)],
-    "windows": _set(windowed, "_LARGEST", "_LARGEST_APART")((0, 0), (1 << 40, 1 << 40)),
-    "tiles": _set(tiles, "_VECTORS", "_ROWS", "_SIDE")((2, 1, 1), (4, 3, 1)),
-    "registers": _set(tiles, "registers")(
-        (lambda: tiles.Registers(128, 15),), (lambda: tiles.Registers(256, 15),)
+    "without the lock": _set(module, "_LONG")((-1.0,)),
+    "nodes": _set(fusion, "_MOST_NODES")((1,), (3,)),
+    "waiting": _set(fusion, "_MOST_WAITING")((0,), (3,), (10**9,)),
+    "numbers": _set(fusion, "_MOST_STEPS")((-1,), (2,), (10**4,)),
+    "loops joined": _set(fusion, "_FEW")((0,), (10**9,)),
+    "rows on the stack": _set(fusion, "_STACK")((0,), (16,)),
+    "windows summed": [{(m, "LONGEST"): n for m in (windows, register_tiles)} for n in (1, 3)],
+    "windows": _set(windows, "_LARGEST", "_LARGEST_APART")((0, 0), (1 << 40, 1 << 40)),
+    "tiles": _set(register_tiles, "_VECTORS", "_ROWS", "_SIDE")((2, 1, 1), (4, 3, 1)),
+    "registers": _set(register_tiles, "registers")(
+        (lambda: register_tiles.Registers(128, 15),), (lambda: register_tiles.Registers(256, 15),)
     ),
-    "products added": _set(passes, "_FEW")((0,), (10**9,)),
+    "products added": _set(simplify, "_FEW")((0,), (10**9,)),
     "transposes": _set(convolution_in_ops, "_FEW")((0,), (10**9,)),
     "Winograd": _set(sliding, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
     "extremes": _set(reduce, "_LONG")((1,), (1 << 40,)),
-    "steps": _set(looping, "_MANY")((2,)),
+    "steps": _set(control_flow, "_MANY")((2,)),
 }
 
 
@@ -76,8 +77,10 @@ def forced(seed):
             for (module, name), value in choose.choice([*settings, {}]).items():
                 stack.enter_context(patch.object(module, name, value))
         if choose.choice([True, False, False]):  # whatever can be is computed again
-            plan = writing.plan
-            again = patch.object(writing, "plan", lambda low, strides, *rest: plan(low, strides, 1))
+            plan = pipeline.plan
+            again = patch.object(
+                pipeline, "plan", lambda low, strides, *rest: plan(low, strides, 1)
+            )
             stack.enter_context(again)
         od.set_threads(choose.choice([None, 1, 2, 3]))
         try:

@@ -5,7 +5,7 @@ import ctypes
 import llvmlite.binding as llvm
 import numpy as np
 
-from odyssey.compiler.numbers.ir import MEMORY, Code, code_of, declarations
+from odyssey.compiler.llvm.ir import MEMORY, Code, code_of, declarations
 
 
 def _machine():

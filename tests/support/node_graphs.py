@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
-from odyssey.compiler.plan.lowering import Lowered
-from odyssey.compiler.plan.nodes import Nodes, meaning
+from odyssey.compiler.ir.nodes import Nodes, meaning
+from odyssey.compiler.lowering.lowering import Lowered
 from odyssey.kernels import T, select
 from support.node_values import dtype_of
 

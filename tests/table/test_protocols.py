@@ -18,11 +18,11 @@ PLACING = {
     "table/fast_calls.py",
     "table/store.py",
     "variable/variable.py",
-    "compiler/watching/arguments.py",  # where an argument stands says whether a program can take it
-    "compiler/calls/suited.py",
-    "compiler/dynamic/declared.py",
-    "compiler/calls/results.py",
-    "compiler/watching/ours.py",
+    "compiler/arguments.py",  # where an argument stands says whether a program can take it
+    "compiler/runtime/eligibility.py",
+    "compiler/symbolic_shapes/declarations.py",
+    "compiler/runtime/results.py",
+    "compiler/guards/library_objects.py",
     "tape/queries.py",  # for each leaf of each sweep
     "tape/recording.py",
     "tape/tape_base.py",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.compiler.plan.lowering import Lowering
-from odyssey.compiler.plan.nodes import type_of
+from odyssey.compiler.ir.nodes import type_of
+from odyssey.compiler.lowering.lowering import Lowering
 from odyssey.describe.entries import entries
 from odyssey.errors import OdysseyError
 from odyssey.ops import Row

@@ -1,1 +1,1 @@
-"""Machine code: made by LLVM, kept on disk; BLAS, and how many threads there are."""
+"""Machine code: the LLVM JIT, the disk cache, BLAS, and the number of threads."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.compiler.machine.native import Loaded, load
+from odyssey.compiler.machine.jit import Loaded, load
 
 __all__ = ["COLUMNS", "PLAIN", "ROWS", "TRANSPOSED", "blas", "largest_size", "thread_setters"]
 

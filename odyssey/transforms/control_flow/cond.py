@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.checks import function
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.graph.parts import Loop
+from odyssey.graph.subgraphs import Loop
 from odyssey.table.store import store
 from odyssey.table.value import NUMBERS, Symbol
 from odyssey.transforms.call_nodes import home_of

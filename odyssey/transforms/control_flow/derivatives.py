@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odyssey.errors import TapeError
-from odyssey.graph.parts import signature
+from odyssey.graph.subgraphs import signature
 from odyssey.ops.structure.shape import broadcast_to
 from odyssey.table.scope import no_grad
 from odyssey.table.store import store

@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.checks import flag, function, shown, sort_of, whole
 from odyssey.devices.arrays import ARRAY_LIKE, refuse
 from odyssey.errors import DTypeError, ShapeError, TapeError
-from odyssey.graph.parts import Loop
+from odyssey.graph.subgraphs import Loop
 from odyssey.graph.trace import Trace
 from odyssey.spec import intern
 from odyssey.table.scope import no_grad

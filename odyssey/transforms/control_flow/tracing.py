@@ -17,8 +17,8 @@ from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.graph.graph import Graph
-from odyssey.graph.parts import signature
-from odyssey.graph.weak import is_weak
+from odyssey.graph.subgraphs import signature
+from odyssey.graph.weak_types import is_weak
 from odyssey.ops.elementwise.arithmetic import multiply
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Spec, spec_of

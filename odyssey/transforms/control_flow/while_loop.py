@@ -7,7 +7,7 @@ from typing import Any
 
 from odyssey.checks import function
 from odyssey.errors import DTypeError, NotDifferentiableError
-from odyssey.graph.parts import Loop
+from odyssey.graph.subgraphs import Loop
 from odyssey.table.scope import no_grad
 from odyssey.table.store import MEMORY, store
 from odyssey.transforms.call_nodes import home_of

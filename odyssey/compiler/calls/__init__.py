@@ -1,1 +1,0 @@
-"""Programs in memory: bound to arrays and states, called, timed."""

@@ -1,0 +1,1 @@
+"""Code generation: kernels and their driver as LLVM IR."""

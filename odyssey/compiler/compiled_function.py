@@ -1,0 +1,386 @@
+"""Compiled functions: programs by the arguments that they are for, and the function itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import MethodType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from odyssey.checks import flag, function, whole
+from odyssey.compiler.arguments import (
+    alike,
+    fixed,
+    foreign,
+    inputs,
+    is_bare,
+    key_of,
+    objects_ahead,
+    passed_on,
+    refuse_unhashable,
+    taken_by,
+    why_shown,
+)
+from odyssey.compiler.dispatch.cache import Case
+from odyssey.compiler.dispatch.cache_miss import MISSED, missed
+from odyssey.compiler.dispatch.fast_path import doors_of, taking_arrays_apart
+from odyssey.compiler.inspection import Inspected, name_of
+from odyssey.compiler.machine.jit import why_not
+from odyssey.compiler.machine.thread_count import number_of_threads
+from odyssey.compiler.runtime.memory_limit import refuse_larger
+from odyssey.compiler.tracing.attempt import Trial, told, tried
+from odyssey.table.choosing import briefly
+from odyssey.table.row import is_profiled, noted
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
+
+__all__ = ["Compiled", "Statistics"]
+
+# Of how many combinations of arguments a compiled function knows what becomes of them.
+_LIMIT = 256
+# How many programs one combination may have, for numbers and surroundings that differ.
+_MOST = 8
+# How often a first run may leave what keeps a program from being made; and do without numba, since
+# of ever new shapes each run is a first one.
+_TRIES = 3
+
+# No keywords, what runs a program of these, and what does where that did nothing.
+_UNNAMED: tuple[tuple[str, ...], Any, Any] = (), missed, missed
+
+
+class Statistics(NamedTuple):
+    """What became of the calls of a compiled function.
+
+    Attributes:
+        programs: Programs that were made.
+        native: Calls that a program did.
+        written: Calls that ran the function as it was written.
+    """
+
+    programs: int
+    native: int
+    written: int
+
+
+class Compiled(Inspected):
+    """A function that runs as a native program where one can stand for it.
+
+    The first call with arguments of new shapes and types runs the function as it was written, after
+    a trial; later ones run a program, if one can do all that the function does. What no graph can
+    hold is refused before the first run.
+    """
+
+    # Walks over what a function reaches pass by these; see Optimizer.
+    _made_again: ClassVar[tuple[str, ...]] = (
+        "_again",
+        "_dynamic",
+        "_known",
+        "_latest",
+        "_made",
+        "_named",
+        "_native",
+        "_written",
+    )
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        check: bool = False,
+        memory_limit: int | None = None,
+        threads: int | None = None,
+        memory_budget: int | None = None,
+        dynamic: Any = None,
+    ) -> None:
+        update_wrapper(self, function("compile", fn))
+        self._check = flag("compile", "check", check)
+        self._limit, self._budget = memory_limit, memory_budget
+        if memory_limit is not None:
+            self._limit = whole("compile", "memory_limit", memory_limit, 0)
+        if memory_budget is not None:
+            self._budget = whole("compile", "memory_budget", memory_budget, 0)
+        self._threads = 0 if threads is None else number_of_threads("compile", threads)
+        self._fn = fn
+        self._dynamic = None
+        if dynamic is not None:
+            from odyssey.compiler.symbolic_shapes.specialization import Dynamic
+
+            self._dynamic = Dynamic(fn, dynamic)
+        self._known: dict[Any, Case] = {}
+        # What runs the latest program whose arguments were all arrays, first natively as a whole.
+        self._latest: Callable[..., Any] = missed
+        self._again: Callable[..., Any] = missed
+        # The same of the latest with keywords, behind these.
+        self._named: tuple[tuple[str, ...], Any, Any] = _UNNAMED
+        self._made = self._written = 0
+        self._native = np.zeros(1, np.int64)
+
+    def __repr__(self) -> str:
+        return f"compile({name_of(self._fn)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy begins with: no programs, which write the states of this one."""
+        fresh: dict[str, Any] = {"_again": missed, "_known": {}, "_latest": missed, "_made": 0}
+        fresh |= {"_named": _UNNAMED, "_native": np.zeros(1, np.int64)}
+        return {**vars(self), **fresh, "_written": 0}
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run a program, or the function. Inside another trace, become part of it."""
+        if not named:
+            result = self._latest(*args)
+            if result is not MISSED:
+                return result
+            # An argument that comes twice no program knows of.
+            if len(set(map(id, args))) == len(args):
+                result = self._again(args)
+                if result is not MISSED:
+                    self._native[0] += 1
+                    return result
+        else:
+            names, latest, again = self._named
+            if names == tuple(named):
+                given = (*args, *named.values())
+                result = latest(*given)
+                if result is not MISSED:
+                    return result
+                if len(set(map(id, given))) == len(given):
+                    result = again(given)
+                    if result is not MISSED:
+                        self._native[0] += 1
+                        return result
+        return self._call(args, named)
+
+    def _call(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if store() is not MEMORY:
+            return self._fn(*args, **named)
+        # What a program takes is looked at for each size, where there is a limit.
+        if self._dynamic is not None and self._limit is None and self._budget is None:
+            result = self._dynamic.call(self, args, named)
+            if result is not MISSED:
+                return result
+        return self._call_for(args, named)
+
+    def _call_for(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A call, by the programs for its shapes."""
+        try:
+            key = key_of(args, named)
+        except Exception:  # a container that holds itself, or lets nobody look: the run will say so
+            return self._fn(*args, **named)
+        case = self._known.get(key)
+        if case is None:
+            return self._first(key, args, named)
+        known = fixed(args, named)
+        if scopes()[0] is not None:
+            return self._run_written(args, named)
+        if not case.seen:
+            return self._look(case, args, named)
+        refused = False
+        looked = list(case.programs)
+        for wanted, program in looked:
+            if wanted.items() <= known.items():
+                result = program.run_plain(taken_by(program.places, args, named))
+                if result is not MISSED:
+                    return self._ran(case, program, result, tuple(named))
+                refused = refused or program.guards.holds()
+        # A program that fits, and refuses, leaves an error to the function.
+        if case.why is None and not refused:
+            result = case.making.take(self._make, case, looked, args, named, known)
+            if result is not MISSED:
+                return result
+        return self._run_written(args, named)
+
+    # -------------------------------------------------------------- programs for all sizes
+
+    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Case | None]:
+        """A call as if no size varied, and what is known of its arguments then."""
+        result = self._call_for(args, named)
+        return result, self._known.get(key_of(args, named))
+
+    def _run_written(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        self._written += 1
+        return self._fn(*args, **named)
+
+    def _ran_sized(self, program: Any, result: Any, names: tuple[str, ...] = ()) -> Any:
+        """Try this program first, the next time."""
+        self._native[0] += 1
+        if program.bare and names:
+            self._named = names, program.whole, program.run_bare
+        elif program.bare:
+            self._again = program.run_bare
+            self._latest = program.whole
+        elif program.doors is not None and names:
+            self._named = names, *program.doors
+        elif program.doors is not None:
+            self._latest, self._again = program.doors
+        return result
+
+    def _made_sized(self, program: Any, executable: Any = None) -> None:
+        """Count a program, and time its runs, and its kernels, where that is asked for."""
+        if is_profiled():
+            from odyssey.compiler.runtime.profile import with_kernels
+
+            name = f"compiled {name_of(self._fn)}"
+            run = program.run if executable is None else with_kernels(name, program.run, executable)
+            program.run, program.direct = noted(name, run, MISSED), None
+        self._made += 1
+
+    def _ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
+        """Try this program first, the next time."""
+        if case.programs[0][1] is not program:
+            case.programs = sorted(case.programs, key=lambda pair: pair[1] is not program)
+        return self._ran_sized(program, result, names)
+
+    # -------------------------------------------------------------- the first call, and programs
+
+    def _first(self, key: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Trace; raise what no graph can hold; run.
+
+        Where something else goes wrong the run will go wrong in the same way, and say so with
+        values in its message; or it does what only tracing cannot, which is not an error.
+        """
+        refuse_unhashable(args, named)
+        case = Case()
+        trial = tried(self._fn, args, named, case.asked)
+        if trial.error is not None:
+            case.why = told(trial.error)
+        else:
+            if self._limit is not None or self._budget is not None:
+                refuse_larger(self._limit, self._budget, trial)
+            case = self._learn(key, case)
+            self._keep(case, trial, args, named)
+        result = self._look(case, args, named)
+        if trial.error is not None:
+            self._learn(key, case)
+        return result
+
+    def _look(self, case: Case, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Run the function, and remember of which kinds its results are."""
+        alone = scopes()[0] is None
+        self._written += 1
+        brief = alone and case.why is None and len(self._known) <= _TRIES
+        result = briefly(self._fn, *args, **named) if brief else self._fn(*args, **named)
+        if alone:
+            case.seen = True
+            if case.why is None:
+                graph = case.trial[1].graph if case.trial else None
+                given = inputs(args, named)
+                case.passed = passed_on(result, given)
+                case.why = why_shown(result, given, graph, case.passed)
+            # It is kept until a program is made of it.
+            case.result = (None, None) if case.why else (fixed(args, named), result)
+        return result
+
+    def _keep(self, case: Case, trial: Trial, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Keep a trial for a program, with guards; or note why none can be made."""
+        case.tries += 1
+        why = why_not() or foreign(args, named) or trial.effects or trial.graph.eager
+        guards = trial.guards
+        if why is None:
+            why = "nothing is known of what it reads" if guards is None else guards.reason
+        if why is None:
+            known = fixed(args, named)
+            case.trial = ({p: known[p] for p in known if p not in trial.free}, trial, guards)
+        # What a first run makes may let a later one be a program.
+        elif why != trial.graph.eager or case.tries >= _TRIES:
+            case.why = why
+
+    def _learn(self, key: Any, case: Case) -> Case:
+        known = list(self._known)
+        for old in known[: len(known) + 1 - _LIMIT]:
+            self._known.pop(old, None)
+        return self._known.setdefault(key, case)  # another thread may have been first
+
+    def _make(
+        self,
+        case: Case,
+        looked: list[Any],
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        known: dict[str, Any],
+    ) -> Any:
+        """Make a program, or note why none can be made; and run it, or the function.
+
+        Returns:
+            MISSED where another thread made one behind those that were looked at.
+        """
+        if len(case.programs) != len(looked):
+            return MISSED
+        if len(case.programs) >= _MOST:
+            case.why = f"{_MOST} programs were made, and something differs again"
+            return self._look(case, args, named)
+        kept, case.trial = case.trial, None
+        if kept is None or not kept[0].items() <= known.items() or not kept[2].holds():
+            trial = tried(self._fn, args, named, case.asked)
+            if trial.error is not None:
+                why = told(trial.error)
+                result = self._look(case, args, named)  # or the same error, and nothing is learnt
+                case.why = why
+                return result
+            self._keep(case, trial, args, named)
+            kept, case.trial = case.trial, None
+        if kept is None:
+            return self._look(case, args, named)
+        # Of which kinds results are may hang on all that a trial is for.
+        seen_for, seen = case.result
+        same = seen_for is not None and kept[0].items() <= seen_for.items()
+        if not same or not alike(kept[1].result, seen):
+            result = self._look(case, args, named)
+            self._program(case, kept, result, args, named)
+            return result
+        program = self._program(case, kept, seen, args, named)
+        if program is not None:
+            result = program.run_plain(taken_by(program.places, args, named))
+            if result is not MISSED:
+                return self._ran(case, program, result, tuple(named))
+        return self._look(case, args, named)
+
+    def _program(
+        self, case: Case, kept: Any, result: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        from odyssey.compiler.runtime.compiled_call import Program, UnsuitedError
+        from odyssey.compiler.schedule.verify import verify
+
+        known, trial, guards = kept
+        case.result = None, None
+        ahead = objects_ahead(args)
+        bare = is_bare(trial.free.values(), (*args, *named.values()), {}, len(ahead))
+        try:
+            own = self._native, self._threads, ahead, self._budget
+            take = None if bare else taking_arrays_apart(trial.free.values(), args, named)
+            bare_or_taken = bare or take is not None
+            program = Program(trial, guards, result, bare_or_taken, *own, passed=case.passed)
+            program.bare = bare
+            if self._check:
+                verify(program.executable.plan)
+        except UnsuitedError as error:
+            case.why = str(error)
+            return None
+        except Exception as error:
+            if self._check:
+                raise
+            case.why = f"the compiler fails, {type(error).__name__}: {error}"
+            return None
+        self._made_sized(program, program.executable)
+        if take is not None:
+            program.doors = doors_of(program, take)
+        case.programs.insert(0, (known, program))
+        case.tries = 0
+        return program
+
+    # -------------------------------------------------------------- to be looked at
+
+    def statistics(self) -> Statistics:
+        """How many programs were made, and how calls were run."""
+        return Statistics(self._made, int(self._native[0]), self._written)
+
+    def clear_cache(self) -> None:
+        """Forget all programs, and what is known of arguments."""
+        self._known.clear()
+        if self._dynamic is not None:
+            self._dynamic.clear()
+        self._latest = self._again = missed
+        self._named = _UNNAMED

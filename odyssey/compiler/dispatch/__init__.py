@@ -1,0 +1,1 @@
+"""Dispatch: from the arguments of a call to a compiled program."""

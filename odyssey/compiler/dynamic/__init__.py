@@ -1,1 +1,0 @@
-"""One program for all sizes of arguments that are declared to vary."""

@@ -1,0 +1,117 @@
+"""What a program does, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from odyssey.compiler.machine.blas import thread_setters
+from odyssey.compiler.machine.thread_count import said
+from odyssey.compiler.runtime.kernel_work import shown_number, work_of
+from odyssey.compiler.runtime.thread_pool import why_one
+
+__all__ = ["explained", "told_numbers"]
+
+# So many places of Python are named that a program watches.
+_PLACES = 12
+
+
+def explained(program: Any) -> str:
+    """A program's kernels, calls, memory, guards and times."""
+    executable = program.executable
+    plan = executable.plan
+    lines = [f"a program of {len(plan.fused.kernels)} kernels"]
+    if plan.fused.kernels:
+        lines.append(
+            f"  {'':3} {'kernel':<8} {'space':>16} {'bytes':>14} {'flops':>16}  function  what"
+        )
+    lines += _kernels(executable, "")
+    outputs = sum(node.size for node in plan.outputs if node is not None)
+    lines.append(f"arena: {plan.arena:,} bytes; results: {outputs:,} elements")
+    for row, why in executable.calls.items():
+        lines.append(f"not lowered: {row}, since {why}")
+    for schedule in executable.graph.behind:
+        lines.append(f"steps behind it: {schedule!r}")
+    if executable.shares:
+        lines.append(_threads(executable.threads or said(), executable.module.text))
+    words = len(executable.words) // 3
+    lines.append(f"guards: {len(program.guards)} of Python, {words} of memory")
+    places = program.guards.places()
+    lines += [f"  {place}" for place in places[:_PLACES]]
+    if len(places) > _PLACES:
+        lines.append(f"  and {len(places) - _PLACES} more")
+    seconds = {**program.seconds, **executable.seconds, **executable.loaded.seconds}
+    times = ", ".join(f"{stage} {1e3 * s:.1f}" for stage, s in seconds.items())
+    lines.append(f"milliseconds: {times}")
+    return "\n".join(lines)
+
+
+def _kernels(executable: Any, inside: str) -> list[str]:
+    """A line for each kernel; behind a call of a loop those of its parts, further to the right."""
+    plan, lines = executable.plan, []
+    for kernel in plan.fused.kernels:
+        name = executable.module.names.get(kernel.place, "")
+        kind, space, what, moved, flops = work_of(plan, kernel)
+        called = kernel.kind == "call"
+        lines.append(
+            f"  {kernel.place:3} {kind:<8} {space:>16} {moved:>14,} {shown_number(flops):>16}  "
+            f"{name:<8}  {inside}{'calls ' * called}{what}"
+        )
+        parts = executable.calling[kernel.nodes[0].id].parts if called else {}
+        for title, part in parts.items():
+            lines.append(f"  {'':70}{inside}  {title}:")
+            lines += _kernels(part, f"{inside}    ")
+    return lines
+
+
+def _threads(number: int, text: str) -> str:
+    """In how many threads a program runs, and what keeps it from running in more."""
+    count = text.count(".take(ptr")
+    lone = why_one()
+    products = "call i64 @ody_enter(" in text
+    if lone is not None:
+        return f"threads: 1, since {lone}"
+    if not number:
+        told = f"threads: 1, since nothing is said; {count} functions may have more"
+        return told + "; products have what their library takes" * products
+    told = f"threads: {number}, by which {count} functions are shared"
+    if products and not all(thread_setters()):
+        told += "; products are not, since their library lets nobody say how many threads it takes"
+    return told
+
+
+def told_numbers(
+    fn: Callable[..., Any], free: Iterable[str], asked: Mapping[str, str]
+) -> list[str]:
+    """Which of Python's numbers among the arguments are inputs, and why others are fixed.
+
+    Args:
+        fn: The function.
+        free: The inputs, by path among the arguments.
+        asked: The others, and what is asked of them.
+    """
+    names = _positional(fn)
+    found = [_spelled(path, names) for path in free]
+    lines = [f"numbers that are inputs: {', '.join(found)}"] if found else []
+    return lines + [f"{_spelled(path, names)} is fixed: {why}" for path, why in asked.items()]
+
+
+def _positional(fn: Callable[..., Any]) -> list[str]:
+    from inspect import Parameter, signature
+
+    kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    try:
+        return [name for name, p in signature(fn).parameters.items() if p.kind in kinds]
+    except (TypeError, ValueError):
+        return []
+
+
+def _spelled(path: str, names: list[str]) -> str:
+    """A path among all arguments, as the function spells it: ``settings['rate']``."""
+    given = re.fullmatch(r"\[0\]\[(\d+)\](.*)", path, re.DOTALL)
+    if given is not None:
+        k, rest = int(given[1]), given[2]
+        return f"{names[k] if k < len(names) else f'argument {k}'}{rest}"
+    named = re.fullmatch(r"\[1\]\['(\w+)'\](.*)", path, re.DOTALL)
+    return path if named is None else f"{named[1]}{named[2]}"

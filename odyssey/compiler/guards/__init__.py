@@ -1,0 +1,1 @@
+"""Guards: conditions on the Python objects that a traced function reads."""

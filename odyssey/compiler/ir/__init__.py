@@ -1,0 +1,1 @@
+"""The intermediate representation: nodes, views and traversal."""

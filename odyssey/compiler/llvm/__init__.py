@@ -1,0 +1,1 @@
+"""Scalars as LLVM IR: types, the function builder, elementary functions."""

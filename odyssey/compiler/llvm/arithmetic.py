@@ -1,0 +1,269 @@
+"""What operators between Words write down: NumPy's arithmetic, bit by bit.
+
+Two operands have one type already. Integers wrap, and are divided towards minus infinity; what is
+divided by zero, or shifted by more bits than there are, is what NumPy makes of it. LLVM promises
+nothing for these, so they are chosen beside, without a branch.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from odyssey.compiler.llvm import complex
+from odyssey.compiler.llvm.types import FLOATING, LLVM, PARTS, SUFFIXES
+from odyssey.errors import DTypeError
+from odyssey.quiet import unwarned
+
+__all__ = [
+    "bitwise",
+    "compared",
+    "divided",
+    "floor_and_rest",
+    "inverted",
+    "negated",
+    "plain",
+    "power",
+    "shifted",
+    "size",
+]
+
+Word = TypeVar("Word", bound=Any)  # that of ``ir``, which imports this file
+
+_OF_TRUTHS = {"add": "or", "mul": "and"}
+_ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+# Numbers from here on may be infinite in a type.
+_FAR = 1e4
+# Up to here a power is as few products of the number with itself.
+_MOST_PRODUCTS = 4
+
+
+def _refuse_complex(name: str, x: Word) -> None:
+    if x.type in PARTS:
+        raise DTypeError(f"{name}: no native code for complex numbers")
+
+
+def _two(instruction: str, x: Word, y: Word) -> Word:
+    text = f"{instruction} {LLVM[x.type]} {x.text}, {y.text}"
+    return x.code.rounded(x.code.op(x.type, text))
+
+
+def plain(name: str, x: Word, y: Word) -> Word:
+    """``add``, ``sub`` or ``mul``; the sum of truth values is ``or``, their product ``and``.
+
+    Raises:
+        DTypeError: the difference of truth values, which NumPy has none of either.
+    """
+    if x.type in PARTS:
+        return complex.plain(name, x, y)
+    if x.type == "b1":
+        if name not in _OF_TRUTHS:
+            raise DTypeError("sub: truth values have no difference; use ^, or cast them first")
+        name = _OF_TRUTHS[name]
+    if x.type not in FLOATING:
+        return _two(name, x, y)
+    known = _of_known(name, x, y)
+    return _two(f"f{name}", x, y) if known is None else known
+
+
+def _of_known(name: str, x: Word, y: Word) -> Word | None:
+    """What numbers that are known give, known too: ``power`` has products for such exponents.
+
+    Rounded to float64 first, where it is exact or rounds as the type does. Only what is written
+    down is asked for its number: an argument that is asked would be fixed by it.
+    """
+    if not (x.text.startswith("0x") and y.text.startswith("0x")):
+        return None
+    value = getattr(operator, name)(x.number, y.number)
+    return x.code.const(x.type, value) if abs(value) < _FAR else None
+
+
+def divided(x: Word, y: Word) -> Word:
+    """The quotient; of integers, as float64."""
+    if x.type in PARTS:
+        return complex.divided(x, y)
+    if x.type not in FLOATING:
+        x, y = x.code.cast(x, "f8"), y.code.cast(y, "f8")
+    return _two("fdiv", x, y)
+
+
+def floor_and_rest(x: Word, y: Word) -> tuple[Word, Word]:
+    """The quotient, rounded towards minus infinity, and what is left, of the sign of ``y``.
+
+    Raises:
+        DTypeError: they are truth values, or complex.
+    """
+    _refuse_complex("floordiv, mod", x)
+    if x.type == "b1":
+        raise DTypeError("floordiv, mod: truth values have none here; cast them to integers first")
+    if x.type == "f2":
+        wide = floor_and_rest(x.code.cast(x, "f4"), x.code.cast(y, "f4"))
+        return x.code.cast(wide[0], "f2"), x.code.cast(wide[1], "f2")
+    return _of_floating(x, y) if x.type in FLOATING else _of_integers(x, y)
+
+
+def _of_floating(x: Word, y: Word) -> tuple[Word, Word]:
+    code = x.code
+    none = code.const(x.type, 0)
+    rest = _two("frem", x, y)
+    quotient = (x - rest) / y
+    turned = (rest != 0) & ((y < 0) ^ (rest < 0))
+    quotient = code.select(turned, quotient - 1, quotient)
+    left = code.select(turned, rest + y, rest)
+    left = code.select(rest == 0, code.intrinsic("copysign", none, y), left)
+    floor = code.intrinsic("floor", quotient)
+    floor = code.select(quotient - floor > 0.5, floor + 1, floor)
+    floor = code.select(quotient == 0, code.intrinsic("copysign", none, x / y), floor)
+    by_none = y == 0
+    return code.select(by_none, x / y, floor), code.select(by_none, rest, left)
+
+
+def _of_integers(x: Word, y: Word) -> tuple[Word, Word]:
+    code = x.code
+    none = code.const(x.type, 0)
+    by_none = y == 0
+    if x.type[0] == "u":
+        safe = code.select(by_none, code.const(x.type, 1), y)
+        quotient, rest = _two("udiv", x, safe), _two("urem", x, safe)
+    else:
+        least = code.const(x.type, -(1 << 8 * int(x.type[1]) - 1))
+        # The least number by -1 is itself, for it wraps; by 1, too.
+        safe = code.select(by_none | ((y == -1) & (x == least)), code.const(x.type, 1), y)
+        quotient, rest = _two("sdiv", x, safe), _two("srem", x, safe)
+        turned = (rest != 0) & ((rest ^ safe) < 0)
+        quotient = quotient - code.cast(turned, x.type)
+        rest = rest + code.select(turned, safe, none)
+    return code.select(by_none, none, quotient), code.select(by_none, none, rest)
+
+
+def power(x: Word, y: Word) -> Word:
+    """``x ** y``: products and roots for exponents that are known and small, else ``pow``.
+
+    Raises:
+        DTypeError: integers by an exponent that is unknown, or negative, for which NumPy raises; or
+            complex numbers by another than 2.
+    """
+    if x.type in PARTS:
+        return complex.power(x, y)
+    code, known = x.code, y.number
+    if x.type == "f2":
+        return code.cast(power(code.cast(x, "f4"), code.cast(y, "f4")), "f2")
+    if x.type not in FLOATING:
+        if x.type == "b1" or known is None or known < 0:
+            raise DTypeError(
+                f"pow: {x.type} by {y!r}; native code has powers of integers by numbers that are "
+                "known and not negative; cast to a floating dtype, or call NumPy"
+            )
+        return _product(x, int(known))
+    if known is not None and abs(known) <= _MOST_PRODUCTS and known == int(known):
+        base = code.const(x.type, 1) / x if known < 0 else x
+        return _product(base, abs(int(known)))
+    if known is not None and abs(known) == 0.5:
+        if known > 0 and _roots_for_halves():
+            return code.intrinsic("sqrt", x)
+        # The power gives inf for -inf, and 0 for -0.0.
+        root = code.intrinsic("sqrt", x + 0)
+        root = code.select(x == -math.inf, code.const(x.type, math.inf), root)
+        return root if known > 0 else 1 / root
+    return code.call(x.type, f"odyssey.pow.{x.type}", x, y)
+
+
+@cache
+@unwarned("invalid")
+def _roots_for_halves() -> bool:
+    """Whether NumPy takes the root where the exponent is one half; not all versions do."""
+    return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])
+
+
+def _product(x: Word, times: int) -> Word:
+    """``x`` times itself, by squares."""
+    found: Any = None
+    while times:
+        if times & 1:
+            found = x if found is None else found * x
+        times >>= 1
+        x = x * x if times else x
+    return x.code.const(x.type, 1) if found is None else found
+
+
+def bitwise(name: str, x: Word, y: Word) -> Word:
+    """``and``, ``or`` or ``xor`` of integers or truth values.
+
+    Raises:
+        DTypeError: they are floating numbers.
+    """
+    if x.type in FLOATING or x.type in PARTS:
+        raise DTypeError(f"{name}: bits of {x.type}; want integers or truth values")
+    return _two(name, x, y)
+
+
+def shifted(way: str, x: Word, y: Word) -> Word:
+    """Bits moved left or right; by more than there are, and by less than none, all of them.
+
+    Raises:
+        DTypeError: they are not integers.
+    """
+    if x.type in FLOATING or x.type in PARTS or x.type == "b1":
+        raise DTypeError(f"{way} shift: of {x.type}; want integers")
+    code, signed = x.code, x.type[0] == "i"
+    bits = 8 * int(x.type[1])
+    last, none = code.const(x.type, bits - 1), code.const(x.type, 0)
+    known = y.number
+    inside = known is not None and 0 <= known < bits
+    within = code.op("b1", f"icmp ult {LLVM[x.type]} {y.text}, {bits}")
+    if way == "right" and signed:
+        return _two("ashr", x, y if inside else code.select(within, y, last))
+    moved = _two(
+        "shl" if way == "left" else "lshr", x, y if inside else code.select(within, y, none)
+    )
+    return moved if inside else code.select(within, moved, none)
+
+
+def compared(name: str, x: Word, y: Word) -> Word:
+    """``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``; nothing is equal to NaN, or in order."""
+    if x.type in PARTS:
+        return complex.equal(name, x, y)
+    if x.type in FLOATING:
+        text = f"fcmp {_ORDERED[name]}"
+    else:
+        sign = "" if name in ("eq", "ne") else "s" if x.type[0] == "i" else "u"
+        text = f"icmp {sign}{name}"
+    return x.code.op("b1", f"{text} {LLVM[x.type]} {x.text}, {y.text}")
+
+
+def negated(x: Word) -> Word:
+    """``-x``.
+
+    Raises:
+        DTypeError: it is a truth value.
+    """
+    if x.type in PARTS:
+        return complex.negated(x)
+    if x.type in FLOATING:
+        return x.code.op(x.type, f"fneg {LLVM[x.type]} {x.text}")
+    return x.code.const(x.type, 0) - x
+
+
+def size(x: Word) -> Word:
+    """``abs(x)``; the least integer is its own.
+
+    Raises:
+        DTypeError: it is complex; ``math.fabs`` has its size.
+    """
+    _refuse_complex("abs", x)
+    if x.type in FLOATING:
+        return x.code.call(x.type, f"llvm.fabs.{SUFFIXES[x.type]}", x)
+    return x.code.select(x < 0, -x, x) if x.type[0] == "i" else x
+
+
+def inverted(x: Word) -> Word:
+    """``~x``: each bit turned.
+
+    Raises:
+        DTypeError: it is a floating number, or complex.
+    """
+    return bitwise("xor", x, x.code.const(x.type, 1 if x.type == "b1" else -1))

@@ -1,0 +1,28 @@
+"""LLVM IR as text: lines of functions, numbers in them, and what they call.
+
+``Code`` and ``Word`` are those of ``words``, types those of ``ir_types``.
+"""
+
+from __future__ import annotations
+
+from odyssey.compiler.llvm.builder import Code, Word
+from odyssey.compiler.llvm.elementary import definitions
+from odyssey.compiler.llvm.types import LLVM, MEMORY, TYPES, code_of, declared
+
+__all__ = ["LLVM", "MEMORY", "TYPES", "Code", "Word", "code_of", "declarations"]
+
+
+def declarations(text: str) -> str:
+    """What code calls: functions of LLVM's and of libm, declared, and those of ours, defined.
+
+    Args:
+        text: Of functions; what it declares or defines itself is left out.
+
+    Returns:
+        Text that goes into the same module.
+
+    >>> declarations("%y = call float @sinf(float %x)")
+    'declare float @sinf(float) nounwind willreturn memory(none)'
+    """
+    made = definitions(text)
+    return "\n".join(filter(None, [declared(text + made), made]))

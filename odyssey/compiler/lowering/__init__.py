@@ -1,0 +1,1 @@
+"""Lowering: from a graph of table ops to IR nodes."""

@@ -1,0 +1,256 @@
+"""Numbers that each call knows anew: what a program takes of them, and how.
+
+A program is given the numbers of the arguments, then what Python computed of them, as Python's own
+objects. It uses each in one dtype or more, as NumPy's promotion has it: the entry converts, and
+refuses what such a dtype does not hold, for which the function is run as it was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.compiler.ir.element_programs import meaning
+from odyssey.compiler.llvm.builder import Code, Word
+from odyssey.compiler.llvm.scalar_programs import evaluate
+from odyssey.compiler.native_dispatch.llvm_functions import Function
+from odyssey.compiler.native_dispatch.tables import DOUBLE, NARROWED, SINGLE, WIDENED, WORD
+from odyssey.compiler.symbolic.expressions import Arithmetic, Expression, computing
+from odyssey.errors import OdysseyError
+
+__all__ = ["Numbers", "Taken", "converted", "looked_at", "taking"]
+
+
+class Taken(NamedTuple):
+    """A number that a program is given.
+
+    Attributes:
+        kind: Its class, float or int.
+        uses: The types in which it is used, each with the place of the cell that it is put into.
+    """
+
+    kind: type
+    uses: tuple[tuple[str, int], ...]
+
+
+class Numbers:
+    """The numbers of one program.
+
+    Args:
+        arithmetic: How they are computed of the arguments.
+        used: By expression and type the place of its cell.
+        called: What calls of Python take as it is.
+
+    Attributes:
+        count: How many are arguments.
+        taken: What the entry is given, in order: the arguments, and what is computed of them.
+        cells: The memory that it puts them into.
+        known: What calls take, by expression, during a run.
+    """
+
+    def __init__(
+        self,
+        arithmetic: Arithmetic,
+        used: Mapping[tuple[Expression, str], int],
+        called: Sequence[Expression],
+    ) -> None:
+        used = dict(used)
+        for one in arithmetic.bound:
+            used.setdefault((one, "i8"), len(used))
+        self.count = len(arithmetic.inputs)
+        computed = dict.fromkeys(one for one, _ in used if one not in arithmetic.inputs)
+        self.taken = [
+            Taken(one.kind, tuple([(type, k) for (e, type), k in used.items() if e == one]))
+            for one in (*arithmetic.inputs, *computed)
+        ]
+        self.cells = np.zeros(len(used) + 1, np.int64)  # the last for what is not used
+        self.known: dict[Expression, Any] = {}
+        self._kinds = [one.kind for one in arithmetic.inputs]
+        self._called = list(dict.fromkeys(called))
+        self._compute: Callable[..., tuple[Any, ...]] | None = None
+        if arithmetic.steps or self._called:
+            names = [one.operands[0] for one in arithmetic.inputs]
+            self._compute = computing(arithmetic.steps, names, [*computed, *self._called])
+
+    @property
+    def computes(self) -> bool:
+        """Whether Python computes something of the arguments."""
+        return self._compute is not None
+
+    def completed(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
+        """The arguments, and what Python computes of them; None where the function would raise."""
+        if self._compute is None:
+            return numbers
+        if [type(number) for number in numbers] != self._kinds:
+            return None
+        try:
+            return (*numbers, *self._compute(*numbers))
+        except Exception:
+            return None
+
+    def given(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
+        """Those of what ``completed`` gives that the entry takes; the others are for calls."""
+        if not self._called:
+            return numbers
+        count = len(self.taken)
+        self.known = dict(zip(self._called, numbers[count:], strict=True))
+        # Of another class it would make a result of another dtype.
+        if any(type(number) is not one.kind for one, number in self.known.items()):
+            return None
+        return numbers[:count]
+
+    def rows(self, first: int) -> list[int]:
+        """What the entry needs to know of each number: ``takes`` in the block of a program.
+
+        Args:
+            first: The place of the first one among all that the entry is given.
+        """
+        start, rows = self.cells.__array_interface__["data"][0], list[int]()
+        for k, one in enumerate(self.taken, first):
+            for type_, cell in one.uses or (("", self.cells.size - 1),):
+                form = _FORMS.get((one.kind, type_ or "f8"), WORD)
+                rows += [k, id(one.kind), *_limits(type_ or "i8"), form, start + 8 * cell]
+        return rows
+
+    def put(self, numbers: Sequence[Any]) -> bool:
+        """Put numbers into their cells, as the entry does; False where one does not fit."""
+        room = self.cells.view(np.uint8)
+        for one, number in zip(self.taken, numbers, strict=True):
+            if type(number) is not one.kind:
+                return False
+            for type_, k in one.uses:
+                found = converted(number, type_)
+                if found is None:
+                    return False
+                room[8 * k : 8 * k + found.itemsize] = np.frombuffer(found.tobytes(), np.uint8)
+        return True
+
+
+# Up to here float64 has all whole numbers: what is rounded further is rounded once.
+_EXACT = 1 << 53
+# Python tells the entry of numbers up to here.
+_WHOLE = np.iinfo(np.int64)
+
+
+def _limits(type_: str) -> tuple[int, int]:
+    """The least and the largest whole number that is taken in a type."""
+    if type_ == "f4":
+        return -_EXACT, _EXACT
+    limits = np.iinfo(type_) if type_[0] in "iu" else _WHOLE
+    return max(int(limits.min), int(_WHOLE.min)), min(int(limits.max), int(_WHOLE.max))
+
+
+def converted(number: Any, type_: str) -> Any:
+    """A number as a ufunc takes it in a type; None where that does not hold it."""
+    dtype = np.dtype(type_)
+    if isinstance(number, int):
+        low, high = _limits(type_)
+        within = low <= number <= high
+    else:
+        within = not float(np.finfo(dtype).max) < abs(number) < inf
+    return dtype.type(number) if within else None
+
+
+# ------------------------------------------------------------------ the entry
+
+_FORMS = {(int, "f8"): WIDENED, (int, "f4"): NARROWED, (float, "f8"): DOUBLE, (float, "f4"): SINGLE}
+
+
+def taking(f: Function) -> None:
+    """Look at the numbers of a call, and put them into their cells; see ``Numbers.rows``."""
+    rows = f.field("%program", "takes")
+    with f.each(f.field("%program", "take_count", "i64")) as k:
+        row = f.at(rows, f.give(f"mul i64 {k}, 6"))
+        number = f.word("%args", f.word(row, 0, "i64"))
+        f.require(f"icmp eq ptr {f.word(number, 1)}, {f.word(row, 1)}", "no")
+        form, cell = f.word(row, 4, "i64"), f.word(row, 5)
+        with f.where(f"icmp sge i64 {form}, {DOUBLE}"):
+            _take_float(f, number, form, cell)
+        with f.where(f"icmp slt i64 {form}, {DOUBLE}"):
+            _take_int(f, number, row, form, cell)
+
+
+def _take_float(f: Function, number: str, form: str, cell: str) -> None:
+    """A float in a type: finite ones stay so."""
+    n = f.word(number, 2, "double")
+    with f.where(f"icmp eq i64 {form}, {DOUBLE}"):
+        f.do(f"store double {n}, ptr {cell}")
+    with f.where(f"icmp eq i64 {form}, {SINGLE}"):
+        size = f.give(f"and i64 {f.word(number, 2, 'i64')}, {(1 << 63) - 1}")
+        large = f.give(f"icmp ugt i64 {size}, {_bits(float(np.finfo(np.float32).max))}")
+        finite = f.give(f"icmp ult i64 {size}, {_bits(inf)}")
+        lost = f.give(f"and i1 {large}, {finite}")
+        f.require(f"xor i1 {lost}, true", "no")
+        single = f.give(f"fptrunc double {n} to float")
+        f.do(f"store float {single}, ptr {cell}")
+
+
+def _take_int(f: Function, number: str, row: str, form: str, cell: str) -> None:
+    """A whole number in a type that has it, or a floating one."""
+    far = f.room("i32")
+    n = f.give(f"call i64 @PyLong_AsLongLongAndOverflow(ptr {number}, ptr {far})")
+    f.require(f"icmp eq i32 {f.give(f'load i32, ptr {far}')}, 0", "no")
+    f.require(f"icmp sge i64 {n}, {f.word(row, 2, 'i64')}", "no")
+    f.require(f"icmp sle i64 {n}, {f.word(row, 3, 'i64')}", "no")
+    with f.where(f"icmp eq i64 {form}, {WORD}"):
+        f.do(f"store i64 {n}, ptr {cell}")  # of which a shorter type reads the lower end
+    with f.where(f"icmp ne i64 {form}, {WORD}"):
+        wide = f.give(f"sitofp i64 {n} to double")
+        with f.where(f"icmp eq i64 {form}, {WIDENED}"):
+            f.do(f"store double {wide}, ptr {cell}")
+        with f.where(f"icmp eq i64 {form}, {NARROWED}"):
+            single = f.give(f"fptrunc double {wide} to float")
+            f.do(f"store float {single}, ptr {cell}")
+
+
+def _bits(number: float) -> int:
+    (found,) = struct.unpack("<q", struct.pack("<d", number))
+    return int(found)
+
+
+# ------------------------------------------------------------------ what looks at numbers
+
+
+class _Watched(Word):
+    """A number that notes whether code is written by what it is."""
+
+    def __init__(self, code: Code, type: str) -> None:
+        super().__init__(code, type, "%x")
+        self.asked = False
+
+    @property
+    def number(self) -> None:
+        """It is not known."""
+        self.asked = True
+
+
+def looked_at(row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> frozenset[int]:
+    """The operands of a row by whose value, where that is known, its code is written."""
+    if row.scalar is None or row.several is not None:
+        return frozenset()  # its kernel is called, with the number
+    try:
+        return _looked_at(row.scalar, len(values), options)
+    except TypeError:  # an option that is not hashable
+        return frozenset(range(len(values)))
+
+
+@lru_cache(maxsize=512)
+def _looked_at(scalar: Any, count: int, options: tuple[Any, ...]) -> frozenset[int]:
+    found: set[int] = set()
+    for type in ("f8", "i8"):
+        for k in range(count):
+            code = Code()
+            watched = _Watched(code, type)
+            words = [Word(code, type, "%y") for _ in range(count)]
+            words[k] = watched
+            with suppress(OdysseyError):  # of what there is no code for: its kernel is called
+                evaluate(code, meaning(scalar, count, options, type).program, words)
+            if watched.asked:
+                found.add(k)
+    return frozenset(found)

@@ -1,1 +1,0 @@
-"""Arithmetic as LLVM's text: words, elementary functions, and numbers that only a call knows."""

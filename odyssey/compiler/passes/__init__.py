@@ -1,0 +1,1 @@
+"""Passes over the IR: simplification, windowed products, layout assignment, rematerialization."""

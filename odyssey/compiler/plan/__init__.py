@@ -1,1 +1,0 @@
-"""From a graph to a plan: nodes, passes over them, kernels, and where values lie."""

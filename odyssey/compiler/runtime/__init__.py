@@ -1,0 +1,1 @@
+"""The runtime: executables bound to states, called, and profiled."""

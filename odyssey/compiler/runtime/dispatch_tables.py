@@ -1,0 +1,329 @@
+"""The tables of a call in one native function; see ``whole``, which reads them.
+
+A table never moves while others may look at it, and grows by a new one that lies beside it. What
+the tables have addresses of is held here. Whoever fills them in says first that they are not ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from odyssey.compiler.guards.guards import Guards
+from odyssey.compiler.machine.jit import builtin
+from odyssey.compiler.native_dispatch.cpython_layout import (
+    MISSING,
+    Seen,
+    place_in,
+    places_of_list,
+    word_at,
+)
+from odyssey.compiler.native_dispatch.tables import (
+    BARE,
+    FIELDS,
+    HELD,
+    LIST,
+    NUMBER,
+    OF_CALL,
+    TUPLE,
+    VARIABLE_OF_NUMBER,
+)
+from odyssey.compiler.runtime.binding import address, caller, calls_directly, owner_of_lock
+from odyssey.compiler.runtime.executable import Executable
+from odyssey.compiler.runtime.results import Results
+from odyssey.devices.guard import GUARD
+from odyssey.optim.groups import Group
+from odyssey.optim.step_runner import treatment
+from odyssey.spec import Array
+from odyssey.table.scope import scopes
+from odyssey.table.store import MEMORY, store
+from odyssey.table.value import Info, Value, free_id, ticket
+from odyssey.tree import unflatten
+from odyssey.variable import Variable
+
+__all__ = ["Direct", "direct_of"]
+
+
+class _Table:
+    """Words in memory that do not move while there is room."""
+
+    def __init__(self, held: list[Any]) -> None:
+        self._held = held
+        self._words = np.zeros(16, np.int64)
+        held.append(self._words)
+
+    def fill(self, words: Iterable[int]) -> tuple[int, int]:
+        """Put words here; return where they lie, and how many they are."""
+        found = list(words)
+        if len(found) > self._words.size:
+            self._words = np.zeros(2 * len(found), np.int64)
+            self._held.append(self._words)  # beside those that somebody may be reading
+        self._words[: len(found)] = found
+        return address(self._words), len(found)
+
+
+class Direct:
+    """A call of a program in one native function.
+
+    Args:
+        executable: The program: one step, or two without a call.
+        results: How its results are made.
+        guards: What it relies on of Python.
+        missed: What the function gives where it did nothing.
+        calls: One word, that goes up by one with each call that was done.
+        rates: Parameter groups, first of what else a program has of them.
+        settings: Of each of them the settings that the program has read.
+
+    Attributes:
+        call: The function, of the arguments alone.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        results: Results,
+        guards: Guards,
+        missed: Any,
+        calls: Array,
+        rates: Sequence[Any],
+        settings: list[Any],
+    ) -> None:
+        self._guards = guards
+        self._own = executable
+        self._of_leaves = bool(executable.graph.states or executable.graph.cleared)
+        self._lock = RLock()
+        self._able = False
+        self._asked: Any = None
+        # What must live as long as the function: of the latest words, of the states, of all time.
+        self._latest: list[Any] = []
+        self._around: list[Any] = []
+        self._states: list[Any] = []
+        self._rooms: dict[int, Any] = {}
+        lists = self._latest, self._around, self._states, self._rooms
+        self._held: list[Any] = [*lists, missed, calls]
+        self._rates: list[tuple[int, int]] = []
+        self._block = np.zeros(OF_CALL, np.int64)
+        self._held.append(self._block)
+        names = ("contexts", "rooms", "items", "words", "pairs", "numbers", "cells")
+        self._tables = {name: _Table(self._held) for name in (*names, "outs", "leaves")}
+        self._bound: list[int] = []
+        fixed = {
+            "program": address(executable.block),
+            "missed": id(missed),
+            "calls": address(calls),
+            "ticket": id(_counter(ticket)),
+            "ids": id(_counter(free_id)),
+            "one": id(1),
+            "none": id(None),
+            "true": id(True),
+            "whole_number": id(int),
+            "variable": id(Variable),
+        }
+        self._set(**fixed)
+        self._held += [_counter(ticket), _counter(free_id), 1]
+        self._note_results(executable, results)
+        start = word_at(id(settings) + places_of_list()[1])  # of a list that keeps its length
+        for k, (group, *_) in enumerate(rates):
+            self._rates.append((id(group) + place_in(Group, "_settings"), start + 8 * k))
+        self._held += [settings, [group for group, *_ in rates]]
+        # Also for who calls while the function forgets its programs.
+        code = caller(direct=True)
+        keep = self._block, executable, self._held, code
+        call = builtin(code.address("whole"), "program", *keep)
+        self._fresh: Callable[..., Any] = builtin(code.address("fresh"), "fresh", *keep)
+        self.call: Callable[..., Any] = call
+        if int(self._block[FIELDS["form"]]) == LIST:
+            tree = results.tree
+
+            def filled(*args: Any) -> Any:
+                found: Any = call(*args)
+                return found if found is missed else unflatten(tree, found)
+
+            self.call = filled
+
+    def _set(self, **fields: int) -> None:
+        for name, value in fields.items():
+            self._block[FIELDS[name]] = value
+
+    def _fill(self, name: str, words: Iterable[int], width: int = 1, count: str = "") -> None:
+        """Fill a table; where it is before how many rows it has."""
+        place, found = self._tables[name].fill(words)
+        self._set(**{name: place})
+        if count:
+            self._set(**{count: found // width})
+
+    def _note_results(self, executable: Executable, results: Results) -> None:
+        slots, outs = executable.module.slots, []
+        numbers = {
+            leaf.thing for leaf in results.leaves if leaf.kind in (NUMBER, VARIABLE_OF_NUMBER)
+        }
+        places = zip(executable.plan.written(), executable.outputs, strict=True)
+        for k, (place, (shape, dtype)) in enumerate(places):
+            is_number = k in numbers and not results.held
+            room = np.zeros(2 if is_number else max(len(shape), 1), np.int64)
+            if not is_number:
+                room[: len(shape)] = shape
+            self._held += [dtype, room]
+            outs += [id(dtype), len(shape), address(room), slots["output", place], is_number]
+        self._fill("outs", outs, 5, "out_count")
+        rows: list[int] = []
+        if results.held:
+            rows, form = [HELD, id(results.tree), 0, 0], BARE
+        else:
+            for leaf in results.leaves:
+                self._held.append(leaf)
+                thing = id(leaf.thing) if leaf.kind == HELD else leaf.thing
+                assert leaf.kind is not None, "Python makes it"
+                rows += [leaf.kind, thing, id(leaf.where), id(leaf.spec)]
+            flat = type(results.tree) is tuple and len(results.tree) == len(results.leaves)
+            form = BARE if results.bare else TUPLE if flat and _is_flat(results.tree) else LIST
+        self._held.append(results.tree)
+        self._fill("leaves", rows, 4, "leaf_count")
+        self._set(form=form)
+
+    # -------------------------------------------------------------- what is left
+
+    def bind(
+        self, written: Sequence[Any], numbers: Sequence[Any], left: Sequence[Any], able: bool
+    ) -> None:
+        """Note where numbers of writes and gradients stand now.
+
+        Args:
+            written: Leaves that tapes are to look at again.
+            numbers: Where numbers of writes stand: a list and an index, or an Info and a name.
+            left: Variables whose gradients the program leaves, its last results, in order.
+            able: Whether there is nothing else that Python must do.
+        """
+        with self._lock:
+            self._set(ready=0)
+            words: list[int] = []
+            places: list[int] = []
+            held: list[Any] = [*written, *left]
+            for _, thing, at in numbers:
+                held.append(thing)
+                if type(thing) is list:
+                    size, items = places_of_list()
+                    start = word_at(id(thing) + items)
+                    words += [id(thing) + size, -1, len(thing), id(thing) + items, -1, start]
+                    places.append(start + 8 * at)
+                else:
+                    places.append(id(thing) + place_in(Info, at))
+            cells: list[int] = []
+            for leaf in written:
+                cells += [id(leaf) + place_in(Value, "_placed"), 0]
+            first = int(self._block[FIELDS["out_count"]]) - len(left)
+            for k, leaf in enumerate(left, first + 1):
+                info = leaf._info
+                held.append(info)
+                able = able and info is not None
+                words += [id(leaf) + place_in(Value, "_info"), -1, id(info)]
+                for name, which in (("grad", k), ("loan", 0)):
+                    cells += [id(info) + place_in(Info, name), which]
+            owner = owner_of_lock()
+            if self._of_leaves:  # nobody may be in the midst of a write, or of a program of these
+                able = able and owner is not None
+                held += self._own.locks
+                for lock in (GUARD, *self._own.locks):
+                    words += [id(lock) + (owner or 0), -1, 0]
+            self._fill("numbers", places, 1, "number_count")
+            self._fill("cells", cells, 2, "cell_count")
+            self._bound, self._able = words, able
+            self._states[:] = held
+
+    # -------------------------------------------------------------- what is asked
+
+    def renew(self) -> None:
+        """Look anew at what must be found, if it is not there: a call in Python was just done."""
+        if not self._able:
+            return
+        fresh = self._fresh() if self._asked is self._guards.holds else self
+        if fresh is not True:
+            with self._lock:
+                self._set(ready=0, turn=int(self._block[FIELDS["turn"]]) + 1)
+                self._set(ready=self._note_contexts() and (fresh is None or self._note_guards()))
+
+    def _note_contexts(self) -> bool:
+        """Note what context variables have, where the program may run."""
+        around = scopes()
+        variable, told = treatment()
+        if variable is None or around[0] is not None or store() is not MEMORY:
+            return False
+        contexts = [id(_counter(store)), 0, id(MEMORY), id(_counter(scopes)), 0, id(around)]
+        self._fill("contexts", [*contexts, id(variable), id(None), id(told)], 3, "context_count")
+        self._around[:] = around, told, variable
+        return True
+
+    def _note_guards(self) -> bool:
+        """Note what is watched of Python."""
+        asked = self._guards.holds
+        found, rest = self._guards.noted()
+        known = {*zip(*[iter(self._own.words.tolist())] * 3, strict=True)}
+        words = [word for seen in found for word in seen.words if word not in known]
+        rows = [*zip(*[iter(self._bound)] * 3, strict=True), *words]
+        self._fill("words", chain(*dict.fromkeys(rows)), 3, "word_count")
+        pairs = [pair for seen in found for pair in seen.pairs]
+        self._fill("pairs", chain(*dict.fromkeys([*self._rates, *pairs])), 2, "pair_count")
+        self._note_rooms(found)
+        self._set(others=0 if rest is None else id(rest))
+        self._asked = asked
+        # Who looks into rooms may be anywhere: these are held as long as the tables.
+        for seen in found:
+            self._rooms.update((id(x), x) for row in (*seen.items, *seen.rooms) for x in row[:2])
+        self._latest[:] = [rest, [(seen.held, seen.items) for seen in found]]
+        return True
+
+    def _note_rooms(self, found: Sequence[Seen]) -> None:
+        """Note what dictionaries must have; their versions are found out by native code."""
+        by_room: dict[int, list[int]] = {}
+        for seen in found:
+            for room, key, kept in seen.items:
+                wanted = 0 if kept is MISSING else id(kept)
+                by_room.setdefault(id(room), []).extend((id(key), wanted))
+        rows: list[int] = []
+        items: list[int] = []
+        for place, own in by_room.items():
+            rows += [place, -1, len(items) // 2, (len(items) + len(own)) // 2, 0]
+            items += own
+        for seen in found:
+            for whole, version in seen.rooms:
+                rows += [id(whole), version, 0, 0, 1]
+        self._fill("items", items)
+        self._fill("rooms", rows, 5, "room_count")
+
+
+def direct_of(
+    executable: Executable,
+    results: Results,
+    guards: Guards,
+    missed: Any,
+    calls: Array,
+    rates: Sequence[Any],
+    settings: list[Any],
+) -> Direct | None:
+    """A call of a program in one native function, where it can be one; see ``Direct``."""
+    if not (executable.module.direct and calls_directly()):
+        return None
+    if not all(isinstance(rate[0], Group) for rate in rates):
+        return None
+    kinds = [leaf.kind for leaf in results.leaves]
+    shapes = [shape for shape, _ in executable.outputs]
+    for leaf in results.leaves:
+        if leaf.kind in (NUMBER, VARIABLE_OF_NUMBER) and shapes[leaf.thing]:
+            return None
+    if None in kinds and not results.held:
+        return None
+    return Direct(executable, results, guards, missed, calls, rates, settings)
+
+
+def _counter(function: Any) -> Any:
+    """What a bound method is of."""
+    return function.__self__
+
+
+def _is_flat(tree: tuple[Any, ...]) -> bool:
+    numbers = list(range(len(tree)))
+    return bool(unflatten(tree, numbers) == tuple(numbers))

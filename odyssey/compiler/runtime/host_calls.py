@@ -1,0 +1,170 @@
+"""Calls of kernels in Python between native segments of a program."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.lowering.lowering import Call
+from odyssey.compiler.runtime.binding import address
+from odyssey.compiler.runtime.control_flow import kernel_of, parts_of
+from odyssey.compiler.schedule.buffer_assignment import Plan
+from odyssey.errors import ShapeError
+from odyssey.graph.graph import Given, Graph
+from odyssey.graph.subgraphs import LoopRow
+from odyssey.spec import Array, Spec, spec_of
+
+__all__ = ["Calling"]
+
+
+class Calling:
+    """A call of a row's kernel between two segments.
+
+    Args:
+        executable: The program.
+        plan_: Where its values lie.
+        node: The call.
+        make: Makes a program of a part of a loop.
+
+    Attributes:
+        parts: Programs of which a loop that it calls is made, by what they are for.
+    """
+
+    def __init__(
+        self, executable: Any, plan_: Plan, node: Node, make: Callable[[Graph], Any]
+    ) -> None:
+        self._call: Call = node.work
+        row = self._call.row
+        self._fresh = isinstance(row, LoopRow)  # whether results never lie in operands
+        self._kernel = kernel_of(row, make)
+        self.parts = parts_of(self._kernel)
+        self._views = [_Seen(executable, plan_, i) for i in node.inputs]
+        slots = executable.module.slots
+        self._table = executable.table
+        self._executable = executable
+        users = plan_.fused.users.get(node.id, [])
+        self._common = _Common.of(node, plan_)
+        self._parts = [(u.detail, slots.get(("call", u.id)), u.id) for u in users]
+
+    def run(self, results: dict[int, Array]) -> None:
+        """Call it; what it gives is put with the results by number."""
+        row, operands, options, specs = self._call
+        arrays = [view.array(results) for view in self._views]
+        if row.foreign:  # which may keep what it is given, longer than the program keeps it
+            arrays = [np.array(array) for array in arrays]
+        given = [arrays[o[0]] if type(o) is tuple else self._known(o) for o in operands]
+        if self._common is None:
+            made = self._kernel(*given, *options)
+        else:
+            made = self._common.answer(self._executable.answers, given, options)
+        made = (made,) if row.several is None else tuple(made)
+        if row.foreign and not _agree(made, specs):
+            self._executable.strayed = True
+            raise ShapeError(f"{row.name}: its kernel gave something else than its infer= said")
+        for place, slot, id in self._parts:
+            spec = specs[place]
+            array = np.ascontiguousarray(made[place], spec.dtype).reshape(spec.shape)
+            shares = array.base is not None and not self._fresh
+            if shares and any(np.may_share_memory(array, a) for a in arrays):
+                array = array.copy()  # where an operand lies, another value will
+            results[id] = array
+            if slot is not None:
+                self._table[slot] = address(array)
+
+    def _known(self, operand: Any) -> Any:
+        if isinstance(operand, Given):
+            return self._executable.numbers.known[operand.expression]
+        return operand
+
+
+class _Common(NamedTuple):
+    """Calls that have most of their work in common, of which the first to run does all of it.
+
+    Attributes:
+        first: The number of the first of them.
+        place: Of the option in which they differ.
+        choices: What it is in them.
+        answer_all: Gives what all of them return.
+    """
+
+    first: int
+    place: int
+    choices: tuple[Any, ...]
+    answer_all: Callable[..., dict[Any, Any]]
+
+    @classmethod
+    def of(cls, node: Node, plan_: Plan) -> _Common | None:
+        """Those of a call; None where it is alone."""
+        row = node.work.row
+        known = [kernel.together for kernel in row.kernels if kernel.together is not None]
+        if not known:
+            return None
+        name, answer_all = known[0]
+        place = row.options.index(name)
+
+        def rest(one: Node) -> list[Any]:
+            options = one.work.options
+            return [row, *one.inputs, *one.work.operands, *options[:place], *options[place + 1 :]]
+
+        calls = [kernel.nodes[0] for kernel in plan_.fused.kernels if kernel.kind == "call"]
+        own = rest(node)
+        alike = [one for one in calls if one.work.row is row and all(map(_same, rest(one), own))]
+        choices = tuple([one.work.options[place] for one in alike])
+        return cls(alike[0].id, place, choices, answer_all) if len(alike) > 1 else None
+
+    def answer(self, answers: dict[int, dict[Any, Any]], given: list[Any], options: Any) -> Any:
+        """What one of them returns; ``answers`` are those of this run."""
+        own = options[self.place]
+        if own not in answers.get(self.first, {}):
+            others = (*options[: self.place], *options[self.place + 1 :])
+            answers[self.first] = self.answer_all(self.choices, *given, *others)
+        return answers[self.first].pop(own)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether operands or options are the same; two arrays are not, whatever they hold."""
+    return one is other or (type(one) is type(other) and not hasattr(one, "dtype") and one == other)
+
+
+def _agree(made: Sequence[Any], specs: Sequence[Spec]) -> bool:
+    """Whether an op from outside gave what it said it would."""
+    return [spec_of(np.asarray(array)) for array in made] == list(specs)
+
+
+class _Seen:
+    """A value of the program as NumPy sees it, for a call."""
+
+    def __init__(self, executable: Any, plan_: Plan, node: Node) -> None:
+        self._part = node.owner.id if node.owner.kind == "part" else None
+        home = plan_.home(node)
+        self._table = executable.table
+        buffer = home.buffer
+        key = ("arena", 0) if buffer.kind == "arena" else (buffer.kind, buffer.index)
+        self._slot = executable.module.slots.get(key, 0)
+        dtype = np.dtype(bool if node.type == "b1" else node.type)
+        # Of sizes that vary what they are here.
+        shape, each = tuple(map(int, home.view.shape)), list(map(int, home.view.strides))
+        begin = buffer.offset if buffer.kind == "arena" else 0
+        self._offset = begin + int(home.view.offset) * dtype.itemsize
+        strides = [s * dtype.itemsize for s in each]
+        self._spec = (shape, dtype, strides)
+        ways = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+        self._back = sum(way for way in ways if way < 0)
+        reach = max(sum(way for way in ways if way > 0) - self._back + dtype.itemsize, 0)
+        self._bytes: Any = ctypes.c_char * reach
+
+    def array(self, results: dict[int, Array]) -> Array:
+        shape, dtype, strides = self._spec
+        if self._part is not None:
+            base = results[self._part].reshape(-1).view(np.uint8)
+            return np.ndarray(shape, dtype, base, self._offset, strides)
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        start = int(self._table[self._slot]) + self._offset
+        memory = self._bytes.from_address(start + self._back)
+        # As writeable as what the row's kernel is given elsewhere: NumPy copies what is not.
+        return np.ndarray(shape, dtype, memory, -self._back, strides)

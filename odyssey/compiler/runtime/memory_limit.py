@@ -1,0 +1,28 @@
+"""Programs that would take more memory than they may."""
+
+from __future__ import annotations
+
+from odyssey.compiler.tracing.attempt import Trial
+from odyssey.errors import DeviceMemoryError
+
+__all__ = ["refuse_larger"]
+
+
+def refuse_larger(limit: int | None, budget: int | None, trial: Trial) -> None:
+    """Raise where a program would take more memory than it may."""
+    from odyssey.compiler.runtime.executable import UnfitError, required
+
+    try:
+        total, buffers = required(trial.graph, budget)
+    except UnfitError:  # no program can be made, for what a state is
+        return
+    most = min(bytes for bytes in (limit, budget) if bytes is not None)
+    if total > most:
+        largest = "; ".join(text for _, text in buffers[:3])
+        what = "let memory_budget= or od.checkpoint compute parts again"
+        if budget is not None:
+            what = "raise memory_budget, for which all was computed again that can be"
+        raise DeviceMemoryError(
+            f"compile: a program takes {total:,} bytes beside arguments and states, and may take "
+            f"{most:,}; the largest are {largest}; pass less at a time, or {what}"
+        )

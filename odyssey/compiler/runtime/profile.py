@@ -1,0 +1,261 @@
+"""What each kernel of a program takes: measured on copies, so that nothing else changes.
+
+The program is made once more, with a clock around each kernel, and runs on copies of its states, in
+memory of its own. To read the clock twice takes some 40 ns, which are measured and taken off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from statistics import median
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.compiler.native_dispatch.entry import RAN
+from odyssey.compiler.runtime.binding import address, span
+from odyssey.compiler.runtime.executable import Executable
+from odyssey.compiler.runtime.kernel_work import shown_number, work_of
+from odyssey.compiler.schedule.arena import ALIGNMENT
+from odyssey.compiler.schedule.buffer_assignment import Plan, covered
+from odyssey.compiler.schedule.fusion import Kernel
+from odyssey.compiler.state_layout import UnfitError
+from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.errors import OdysseyError
+from odyssey.graph.graph import Graph
+from odyssey.spec import Array
+
+__all__ = ["KernelTime", "Profile", "timed", "with_kernels"]
+
+
+class KernelTime(NamedTuple):
+    """A kernel, and what it takes.
+
+    Attributes:
+        kind: ``loops``, ``product``, ``scan`` or ``call`` of Python; or ``memory``, for what is set
+            to 0 or copied into states.
+        space: Over which indices it loops, as text.
+        what: The rows whose work it does.
+        microseconds: Median over the runs.
+        bytes: Of elements that it reads or writes, each counted once.
+        flops: Steps of arithmetic, a function such as ``exp`` counted as one; None where a library
+            knows.
+        parts: Of a loop, or of branches, what each part does in all of its steps: for each what it
+            is for, as ``each step``, and its kernels.
+    """
+
+    kind: str
+    space: str
+    what: str
+    microseconds: float
+    bytes: int
+    flops: int | None
+    parts: tuple[tuple[str, tuple[KernelTime, ...]], ...] = ()
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """How fast it moves its bytes."""
+        return 1e-3 * self.bytes / max(self.microseconds, 1e-3)
+
+
+class Profile(NamedTuple):
+    """What a program takes; print it to read it.
+
+    Attributes:
+        kernels: In the order in which they run.
+        microseconds: A run of all of them, without the looks at arguments, and the results.
+        runs: How many were measured.
+    """
+
+    kernels: tuple[KernelTime, ...]
+    microseconds: float
+    runs: int
+
+    def __str__(self) -> str:
+        """The kernels as a table."""
+        whole = max(sum(kernel.microseconds for kernel in self.kernels), 1e-9)
+        lines = [
+            f"{len(self.kernels)} kernels in {self.microseconds:.2f} us, median of {self.runs}",
+            f"  {'kernel':<8} {'space':>16} {'us':>10} {'share':>7} {'bytes':>14} {'flops':>16} "
+            f"{'GB/s':>7}  what",
+        ]
+        for kernel in self.kernels:
+            lines += _lines(kernel, whole)
+        return "\n".join(lines)
+
+
+def _lines(k: KernelTime, whole: float, deep: str = "") -> list[str]:
+    """A kernel as lines of a table, those of its parts behind it."""
+    share = 100 * k.microseconds / whole
+    numbers = (
+        f"  {k.kind:<8} {k.space:>16} {k.microseconds:>10.2f} {share:>6.1f}% "
+        f"{k.bytes:>14,} {shown_number(k.flops):>16} {k.gigabytes_per_second:>7.1f}"
+    )
+    lines = [f"{numbers}  {deep}{k.what}"]
+    for title, kernels in k.parts:
+        lines.append(f"{'':{len(numbers)}}  {deep}  {title}:")
+        for kernel in kernels:
+            lines += _lines(kernel, whole, f"{deep}    ")
+    return lines
+
+
+def timed(
+    graph: Graph,
+    arrays: Sequence[Any],
+    runs: int,
+    numbers: Sequence[Any] = (),
+    threads: int = 0,
+    budget: int | None = None,
+) -> Profile:
+    """Run a program on copies of its states, and tell what its kernels take.
+
+    Args:
+        graph: What it computes.
+        arrays: Of its arguments, and of gradients from before; of other specs than its inputs.
+        runs: How often.
+        numbers: What is ``completed`` of the numbers among the arguments.
+        threads: How many it has; 0 for what is said of all.
+        budget: Bytes that it is to hold at most.
+
+    Raises:
+        UnfitError: an argument is of another spec.
+        OdysseyError: the program refuses what the arguments hold.
+    """
+    executable = Executable(graph, True, threads, budget)
+    given = executable.plain(arrays)
+    if not executable.numbers.put(executable.numbers.given(numbers) or ()):
+        raise UnfitError("a number is of another class, or beyond the dtype that it meets")
+    with guard():  # no state is half written
+        wait_for_programs()
+        copies = [(slot, *_copy(array)) for slot, array in executable.bound()]
+    for slot, _, start in copies:
+        executable.table[slot] = start
+    outs = [np.empty(shape, dtype) for shape, dtype in executable.outputs]
+    executable.place([*given, *outs])
+    counts = _Counts(executable)
+    found = []
+    for _ in range(runs + 1):
+        counts.clear()
+        begun = perf_counter_ns()
+        _run(executable)
+        found.append([perf_counter_ns() - begun, *counts.read()])
+    medians = iter([median(column) for column in zip(*found[1:], strict=True)])
+    whole = next(medians)
+    lines, watching = counts.times(medians)
+    return Profile(tuple(lines), 1e-3 * max(whole - watching, 0), runs)
+
+
+def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
+    """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
+    from odyssey.table.profiling import note_part
+
+    counts = _Counts(executable)
+
+    def run_noted(*given: Any) -> Any:
+        counts.clear()
+        made = run(*given)
+        for title, kernel in _native(name, counts.times(iter(counts.read()))[0]):
+            spent = int(1e3 * kernel.microseconds)
+            note_part(f"{title}: {kernel.kind} of {kernel.what}", spent, kernel.bytes)
+        return made
+
+    return run_noted
+
+
+def _native(title: str, kernels: Iterable[KernelTime]) -> Iterator[tuple[str, KernelTime]]:
+    """Native kernels, and those of the parts of loops; calls of Python are noted there."""
+    for kernel in kernels:
+        if kernel.kind not in ("call", "memory"):
+            yield title, kernel
+        for part, inside in kernel.parts:
+            yield from _native(f"{title}: {part}", inside)
+
+
+class _Counts:
+    """What the clocks of a program count, and those of the parts of its loops."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._own: Any = executable.spent
+        self._parts = {
+            id: [(title, _Counts(program)) for title, program in calling.parts.items()]
+            for id, calling in executable.calling.items()
+        }
+
+    def _all(self) -> Iterator[_Counts]:
+        yield self
+        for parts in self._parts.values():
+            for _, part in parts:
+                yield from part._all()
+
+    def clear(self) -> None:
+        """Set them to 0."""
+        for one in self._all():
+            ctypes.memset(one._own, 0, ctypes.sizeof(one._own))
+
+    def read(self) -> list[int]:
+        """All of them, in one list."""
+        return [count for one in self._all() for count in one._own]
+
+    def times(self, read: Iterator[float]) -> tuple[list[KernelTime], float]:
+        """What ``read`` gave, or medians of it, as kernels; and what the clocks took, in ns."""
+        plan = self._executable.plan
+        *each, zeroed, moved, clock, runs = islice(read, len(self._own))
+        # The clock was read once for itself, in each run.
+        inside = {
+            id: [(title, part.times(read)) for title, part in parts]
+            for id, parts in self._parts.items()
+        }
+        lines, watching = [], 0.0
+        for kernel, spent in zip(plan.fused.kernels, each, strict=True):
+            called = inside.get(kernel.nodes[0].id, []) if kernel.kind == "call" else []
+            within = sum(took for _, (_, took) in called)
+            off = within if kernel.kind == "call" else clock
+            watching += within + (0 if kernel.kind == "call" else clock)
+            if spent:
+                parts = tuple((title, tuple(found)) for title, (found, _) in called)
+                lines.append(_time(plan, kernel, max(spent - off, 0), int(runs), parts))
+        nulls = [n for n in plan.fused.order if n.kind == "join" and not covered(n)]
+        holes = [plan.homes[n.id].buffer.bytes for n in nulls]
+        ends = [plan.home(node).buffer.bytes for _, node in plan.moves]
+        for what, spent, sizes, times in (
+            ("set to 0", zeroed, holes, 1),
+            ("copy into states", moved, ends, 2),
+        ):
+            if sizes:
+                left = 1e-3 * max(spent - len(sizes) * clock, 0)
+                watching += len(sizes) * clock
+                lines.append(
+                    KernelTime("memory", "", what, left, int(runs) * times * sum(sizes), 0)
+                )
+        return lines, watching
+
+
+def _time(plan: Plan, kernel: Kernel, spent: float, runs: int, parts: Any) -> KernelTime:
+    work = work_of(plan, kernel)
+    flops = None if work.flops is None else runs * work.flops
+    return KernelTime(*work[:3], 1e-3 * spent, runs * work.bytes, flops, parts)
+
+
+def _copy(array: Array) -> tuple[Array, int]:
+    """A copy of the memory that an array lies in, and where its first element stands in it."""
+    start, end = span(array)
+    room = np.empty(end - start + 2 * ALIGNMENT, np.uint8)
+    first = address(room)
+    first += (start - first) % ALIGNMENT  # as far from a line's beginning: that may cost time
+    ctypes.memmove(first, start, end - start)
+    return room, first + address(array) - start
+
+
+def _run(executable: Executable) -> None:
+    """All steps."""
+    executable.called = {}
+    for step in executable.module.steps:
+        if executable.do(step) != RAN:
+            raise OdysseyError(
+                "profile: the program refuses what the arguments hold; call the function with "
+                "them, which will say why"
+            )

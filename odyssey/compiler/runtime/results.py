@@ -1,0 +1,266 @@
+"""What a program's arrays become: Variables, arrays and numbers, as the function returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from odyssey.checks import sort_of
+from odyssey.compiler.arguments import shows_held
+from odyssey.compiler.native_dispatch.tables import (
+    ARRAY,
+    HELD,
+    NUMBER,
+    VARIABLE,
+    VARIABLE_OF_NUMBER,
+)
+from odyssey.compiler.pipeline import Written
+from odyssey.compiler.runtime.executable import Executable
+from odyssey.errors import OdysseyError
+from odyssey.graph.graph import Filled, Graph, Ref
+from odyssey.table.value import (
+    Info,
+    Mark,
+    Symbol,
+    Value,
+    array_of,
+    free_id,
+    is_trainable,
+    make_value,
+)
+from odyssey.tree import containers, extras_in, leaves, unflatten
+from odyssey.variable import Variable
+
+__all__ = ["Leaf", "Results", "UnsuitedError"]
+
+
+_NONE_PASSED: Mapping[int, int] = MappingProxyType({})
+
+
+class UnsuitedError(OdysseyError):
+    """No program can stand for a function; the message says why."""
+
+
+class Leaf(NamedTuple):
+    """How a leaf of a result is made.
+
+    Attributes:
+        make: Makes it of a program's arrays.
+        kind: Of those of ``tables``; None where Python alone can make it.
+        thing: What it is, or which array it is made of.
+        where: Where a Variable stands.
+        spec: Of a Variable.
+    """
+
+    make: Callable[[Sequence[Any]], Any]
+    kind: int | None
+    thing: Any
+    where: Any = None
+    spec: Any = None
+
+
+class Results:
+    """Makes of a program's arrays what the function returns.
+
+    Args:
+        executable: The program, or its text.
+        traced: What the trial returned.
+        seen: What a run returned, of which kinds are taken over.
+        passed: The places of its leaves that were arguments themselves, and those of these.
+
+    Attributes:
+        leaves: How each leaf is made.
+        passes: Whether it is made of the program's arrays and, behind them, its arguments.
+        bare: Whether the result is one leaf.
+        held: Whether the function gives away what it holds.
+        tree: What the leaves are put into, if they are several.
+
+    Raises:
+        UnsuitedError: no program can return what the function does.
+    """
+
+    def __init__(
+        self,
+        executable: Executable | Written,
+        traced: Any,
+        seen: Any,
+        passed: Mapping[int, int] = _NONE_PASSED,
+    ) -> None:
+        self.tree, self.passes = traced, bool(passed)
+        symbols, found = leaves(traced), leaves(seen)
+        if len(symbols) != len(found):
+            raise UnsuitedError("the tree that it returns changes")
+        outputs = executable.graph.outputs
+        anew = _made_anew(executable.graph)
+        place = iter(range(len(executable.plan.outputs)))
+        known: dict[int, int] = {}
+        self.leaves: list[Leaf] = []
+        _refuse_shared([array_of(leaf) for leaf in found])
+        if shows_held(found, executable.graph):
+            raise UnsuitedError("it returns a part of what a Variable holds")
+        for k, (symbol, leaf, output) in enumerate(zip(symbols, found, outputs, strict=True)):
+            if not isinstance(output, (Ref, Filled)):
+                self.leaves.append(_constant(leaf, output))
+                continue
+            at = next(place)
+            if symbol is leaf:  # what the function holds, and gives away itself
+                self.leaves.append(_itself(leaf))
+                continue
+            if id(symbol) in known and isinstance(symbol, (Value, Symbol)):
+                raise UnsuitedError("it returns one value at two places")
+            known[id(symbol)] = k
+            if k in passed:
+                self.leaves.append(_passed(executable, output, passed[k]))
+                continue
+            if k in executable.graph.shown:
+                self.leaves.append(_gradient(executable, executable.graph.shown[k], leaf))
+                continue
+            # What the graph says, before results were copied apart.
+            there = executable.sources[k] < 0 and getattr(output, "id", None) not in anew
+            if there and not _is_fresh(array_of(symbol), array_of(leaf)):
+                raise UnsuitedError("it returns what it was given, or a part of it")
+            self.leaves.append(_maker(leaf, at, symbol))
+        self.bare = len(self.leaves) == 1 and leaves(traced)[0] is traced
+        self.held = traced is seen  # what the function holds, and gives away itself
+        if not self.held:
+            _refuse_held(traced, seen)
+
+    def made(self, outs: Sequence[Any]) -> Any:
+        """The result."""
+        if self.held:
+            return self.tree
+        if self.bare:
+            return self.leaves[0].make(outs)
+        return unflatten(self.tree, [leaf.make(outs) for leaf in self.leaves])
+
+
+def _is_fresh(made: Any, before: Any) -> bool:
+    """Whether a run made an array anew, of what is the same in each, and not as a part of another.
+
+    Args:
+        made: What the trial made.
+        before: What the run before it made; what is only handed on is one array to both.
+    """
+    if isinstance(made, np.generic):
+        return True
+    return type(made) is ndarray and made.flags.owndata and made is not before
+
+
+def _made_anew(graph: Graph) -> set[int]:
+    """Values that are arrays of their own in a run in Python: what ufuncs make, or parts of it.
+
+    A product with one is the other factor to a program.
+    """
+    found: set[int] = set()
+    for row, operands, _, ids, _ in graph.instructions:
+        refs = [o.id for o in operands if isinstance(o, Ref)]
+        if row.ufunc is not None or (refs and found.issuperset(refs)):
+            found.update(ids)
+    return found
+
+
+def _refuse_held(traced: Any, seen: Any) -> None:
+    """Refuse containers that are the same in each run, or at two places of a result."""
+    own = {id(one) for one, _ in containers(traced) if type(one) is not tuple}
+    found = [id(one) for one, _ in containers(seen) if type(one) is not tuple]
+    if not own.isdisjoint(found):
+        raise UnsuitedError("it returns a container that it holds")
+    if len(set(found)) != len(found):
+        raise UnsuitedError("it returns one container at two places")
+    for (path, one), (other, thing) in zip(extras_in(traced), extras_in(seen), strict=False):
+        if path != other or not _is_always(one, thing):
+            raise UnsuitedError(f"what it returns has an attribute of its own, {_last(path)}")
+    if len(list(extras_in(traced))) != len(list(extras_in(seen))):
+        raise UnsuitedError("what it returns has attributes of its own, which change")
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _is_always(one: Any, other: Any) -> bool:
+    """Whether two things, of a trial and of a run, say that it is the same in each run."""
+    plain = type(one) is type(other) and type(one) in (int, float, complex, bool, str, bytes)
+    return one is other or (plain and repr(one) == repr(other))
+
+
+def _refuse_shared(found: Sequence[Any]) -> None:
+    """Refuse results that share memory with one another."""
+    arrays = [array for array in found if type(array) is ndarray and array.size]
+    for k, one in enumerate(arrays):
+        for other in arrays[k + 1 :]:
+            if np.may_share_memory(one, other):
+                raise UnsuitedError("two of its results share memory")
+
+
+def _itself(leaf: Any) -> Leaf:
+    return Leaf(lambda outs: leaf, HELD, leaf)
+
+
+def _constant(leaf: Any, output: Any) -> Leaf:
+    plain = leaf is None or type(leaf) in (int, float, complex, bool, str)
+    if not plain or type(output) is not type(leaf):
+        raise UnsuitedError(f"it returns {sort_of(leaf)}")
+    return _itself(output)  # the first run may have been given other numbers
+
+
+def _passed(executable: Executable | Written, output: Any, place: int) -> Leaf:
+    """An argument: the array itself, of which the program has a copy that nobody sees."""
+    inputs = executable.graph.inputs
+    if output != Ref(inputs[place][0]):
+        raise UnsuitedError("it returns what it was given, and a graph knows another value there")
+    return Leaf(itemgetter(place - len(inputs)), None, None)
+
+
+def _gradient(executable: Executable | Written, variable: Any, leaf: Any) -> Leaf:
+    """The array itself that a program leaves a Variable: who writes to one writes to both."""
+    grads = [state for state in executable.graph.states if state.field == "grad"]
+    left = [id(state.variable) for state in grads if state.update is not None]
+    if type(leaf) is not ndarray or id(variable) not in left:
+        raise UnsuitedError("it returns a gradient that was there before, or no array")
+    count = sum(node is not None for node in executable.plan.outputs)
+    at = count - len(left) + left.index(id(variable))
+    return Leaf(itemgetter(at), ARRAY, at)
+
+
+def _as_it_is(array: Any) -> Any:
+    return array
+
+
+def _is_real_number(symbol: Any) -> bool:
+    return isinstance(symbol, Symbol) and symbol.dtype.kind == "f" and not symbol.shape
+
+
+def _maker(leaf: Any, at: int, symbol: Any) -> Leaf:
+    if isinstance(leaf, np.generic):
+        return Leaf(lambda outs: outs[at][()], NUMBER, at)
+    if type(leaf) is ndarray:
+        if leaf.base is not None and not leaf.flags.writeable:
+            raise UnsuitedError("it returns an array that cannot be written to")
+        return Leaf(lambda outs: outs[at], ARRAY, at)
+    if type(leaf) is float and _is_real_number(symbol):  # as the norm that clipping gives
+        return Leaf(lambda outs: float(outs[at]), None, at)
+    if type(leaf) is not Variable:
+        raise UnsuitedError(f"it returns {sort_of(leaf)}")
+    # What was seen may have been of another size.
+    where, info = leaf._recording, leaf._info
+    spec = symbol._spec if isinstance(symbol, Value) else leaf._spec
+    number = isinstance(leaf._array, np.generic)
+    got = itemgetter(()) if number else _as_it_is
+    if is_trainable(leaf) or (info is not None and (info.name or info.grad is not None)):
+        raise UnsuitedError("it returns a Variable that it made, with a name or a gradient")
+    if not isinstance(where, Mark) and not where.dead:
+        raise UnsuitedError("it returns a value on a tape that is still to be swept")
+    note = info.note if isinstance(where, Mark) and info is not None else None
+
+    def make(outs: Sequence[Any]) -> Any:
+        told = None if note is None else Info(note=note)
+        return make_value(Variable, got(outs[at]), where, free_id(), spec, told)
+
+    kind = None if note is not None else VARIABLE_OF_NUMBER if number else VARIABLE
+    return Leaf(make, kind, at, where, spec)

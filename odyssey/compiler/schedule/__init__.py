@@ -1,0 +1,1 @@
+"""Scheduling: fusion, buffer assignment, work partition, and their verifier."""

@@ -1,0 +1,229 @@
+"""Parameters that are fixed by value: for each value the function is compiled anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from odyssey.checks import article, shown
+from odyssey.compiler.compiled_function import Compiled, Statistics
+from odyssey.compiler.inspection import name_of
+from odyssey.compiler.lowered import Lowered
+from odyssey.devices.arrays import ARRAYS
+from odyssey.errors import DTypeError, OutOfRangeError, SettingError
+from odyssey.table.store import MEMORY, store
+from odyssey.table.value import Traced, Value
+
+__all__ = ["CompiledByValue", "Static"]
+
+# For how many values of its static parameters a function is known compiled.
+_LIMIT = 256
+
+
+class _Parted(NamedTuple):
+    """The arguments of a call: static ones by name, and the others as the function takes them."""
+
+    values: dict[str, Any]
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+class Static:
+    """Which parameters of a function are static.
+
+    Args:
+        fn: The function.
+        static: Names and positions of parameters, or one of them.
+
+    Raises:
+        SettingError: the function has no such parameter, or nobody knows which it has.
+        OutOfRangeError: the same of a position.
+    """
+
+    def __init__(self, fn: Callable[..., Any], static: Any) -> None:
+        self._fn = fn
+        try:
+            self._signature = signature(fn)
+        except (TypeError, ValueError):
+            raise SettingError(
+                f"compile: static names parameters, and nobody can tell those of {shown(fn)}; "
+                "compile a function of Python's that calls it"
+            ) from None
+        kinds = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+        parameters = self._signature.parameters
+        self._order = [name for name, p in parameters.items() if p.kind in kinds]
+        whole = isinstance(static, (str, int)) or not isinstance(static, Iterable)
+        self.names = frozenset(map(self._name, [static] if whole else static))
+
+    def _name(self, one: Any) -> str:
+        """The name of a parameter."""
+        if type(one) is int:
+            if not 0 <= one < len(self._order):
+                raise OutOfRangeError(
+                    f"compile: static has position {one}; {name_of(self._fn)} takes by position "
+                    f"{', '.join(self._order) or 'nothing'}, the first of which is 0"
+                )
+            return self._order[one]
+        kinds = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
+        known = [n for n, p in self._signature.parameters.items() if p.kind not in kinds]
+        if type(one) is not str or one not in known:
+            raise SettingError(
+                f"compile: static has {shown(one)}, which names no parameter of "
+                f"{name_of(self._fn)}; it has {', '.join(known) or 'none'}"
+            )
+        return one
+
+    def part(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Parted:
+        """Part the arguments of a call; by position and by name they mean the same.
+
+        Raises:
+            TypeError: the function does not take them.
+        """
+        if named:
+            bound = self._signature.bind(*args, **named)
+            args, named = bound.args, bound.kwargs
+        values, others = {}, []
+        for k, argument in enumerate(args):
+            if k < len(self._order) and self._order[k] in self.names:
+                values[self._order[k]] = argument
+            else:
+                others.append(argument)
+        # What has the name of a parameter that takes no names is one of ``**others``.
+        for name in named.keys() & self.names:
+            if name not in values:
+                values[name] = named.pop(name)
+        return _Parted(values, tuple(others), named)
+
+    def bound(self, values: dict[str, Any]) -> Callable[..., Any]:
+        """The function of its other arguments, in their order."""
+        fn, order = self._fn, self._order
+        places = [(k, name, values[name]) for k, name in enumerate(order) if name in values]
+        alone = {name: value for name, value in values.items() if name not in order}
+
+        def fixed(*args: Any, **named: Any) -> Any:
+            given, named = list(args), {**named, **alone}
+            for k, name, value in places:
+                if k <= len(given):
+                    given.insert(k, value)
+                else:  # what stands before it has its default
+                    named[name] = value
+            return fn(*given, **named)
+
+        made: Any = fixed
+        made.__name__ = name_of(fn)
+        left = [p for name, p in self._signature.parameters.items() if name not in values]
+        try:
+            made.__signature__ = Signature(left)
+        except ValueError:  # one without a default behind one that has it
+            made.__signature__ = Signature([p.replace(default=p.empty) for p in left])
+        return fixed
+
+
+def _told(name: str, value: Any) -> Any:
+    """What tells a static value from others: also 1 from 1.0 and True, and -0.0 from 0.0.
+
+    Raises:
+        DTypeError: it is an array, or has no hash.
+    """
+    kind = type(value)
+    if isinstance(value, (Value, Traced, *ARRAYS)):
+        raise DTypeError(
+            f"compile: static argument {name} is {article(kind.__name__)}, whose elements may "
+            "change; leave it out of static=, or pass a tuple of numbers"
+        )
+    if kind in (float, complex) or isinstance(value, np.inexact):
+        return kind, repr(value)
+    if isinstance(value, (tuple, frozenset)):
+        parts = [_told(name, part) for part in value]
+        return kind, frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
+    try:
+        hash(value)
+    except TypeError:
+        raise DTypeError(
+            f"compile: static argument {name} is {shown(value)}, {article(kind.__name__)}, which "
+            "has no hash; pass a number, a string, a tuple, or another object that has one"
+        ) from None
+    if hasattr(kind, "__dataclass_fields__"):
+        parts = [_told(name, getattr(value, field)) for field in kind.__dataclass_fields__]
+        return kind, value, tuple(parts)
+    return kind, value
+
+
+class CompiledByValue(Compiled):
+    """A compiled function some of whose parameters are static: one for each of their values.
+
+    Args:
+        fn: The function.
+        static: Which parameters.
+        settings: Of ``Compiled``, for each value.
+    """
+
+    _made_again: ClassVar[tuple[str, ...]] = (*Compiled._made_again, "_compiled")
+
+    def __init__(self, fn: Callable[..., Any], static: Any, **settings: Any) -> None:
+        checked = {k: v for k, v in settings.items() if k != "dynamic"}
+        super().__init__(fn, **checked)
+        self._static = Static(fn, static)
+        self._compiled: dict[Any, Compiled] = {}
+        self._settings = settings
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy begins with: no programs."""
+        return {**super().__getstate__(), "_compiled": {}}
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run the program for these values, or the function."""
+        if store() is not MEMORY:
+            return self._fn(*args, **named)
+        try:
+            parted = self._static.part(args, named)
+        except TypeError:
+            return self._fn(*args, **named)  # which says so itself
+        return self._of(parted.values)(*parted.args, **parted.named)
+
+    def _of(self, values: dict[str, Any]) -> Compiled:
+        """The compiled function for static values."""
+        key = frozenset([(name, _told(name, value)) for name, value in values.items()])
+        found = self._compiled.get(key)
+        if found is None:
+            found = Compiled(self._static.bound(values), **self._settings)
+            known = list(self._compiled)
+            for old in known[: len(known) + 1 - _LIMIT]:
+                self._compiled.pop(old, None)
+            self._compiled[key] = found
+        return found
+
+    def _ask(self, what: str, args: tuple[Any, ...], named: dict[str, Any], **more: Any) -> Any:
+        values, args, named = self._static.part(args, named)
+        return getattr(self._of(values), what)(*args, **named, **more)
+
+    # -------------------------------------------------------------- to be looked at
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """Trace for arguments like these; nothing is computed and no Variable changes."""
+        found: Lowered = self._ask("lower", args, named)
+        return found
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """What is done for arguments like these, in words; see ``Compiled``."""
+        return str(self._ask("explain", args, named))
+
+    def profile(self, *args: Any, runs: int = 20, **named: Any) -> Any:
+        """What each kernel of the program for these arguments takes; see ``Compiled``."""
+        return self._ask("profile", args, named, runs=runs)
+
+    def code(self, *args: Any, assembly: bool = False, **named: Any) -> str:
+        """The text of the program for these arguments; see ``Compiled``."""
+        return str(self._ask("code", args, named, assembly=assembly))
+
+    def statistics(self) -> Statistics:
+        """How many programs were made, and how calls were run, of all values."""
+        found = [one.statistics() for one in list(self._compiled.values())]
+        return Statistics(*map(sum, zip(*found, strict=True))) if found else Statistics(0, 0, 0)
+
+    def clear_cache(self) -> None:
+        """Forget all programs, and all values."""
+        self._compiled.clear()

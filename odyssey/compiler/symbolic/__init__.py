@@ -1,0 +1,1 @@
+"""Scalars and dimensions whose values are known only at a call."""

@@ -1,0 +1,307 @@
+"""Quantities: numbers that only a call knows, and what stands for them while a function is traced.
+
+Arithmetic with a quantity gives a quantity, whose ``Expression`` says how Python computed it. It is
+computed anew when the numbers are known, by the same operators in the same order::
+
+    room = Quantities()
+    b, t = room.named("b", 0.9), room.named("t", 3)
+    rate = 1 - b**t
+    room.evaluated({"b": 0.9, "t": 4})  # [0.9**4, 1 - 0.9**4]
+
+All else that is asked of a quantity, a comparison, ``float(q)``, its hash, its text, an attribute,
+is told to whoever made it, and answered as the number of this trace answers. Its class is no
+secret: a trace is made for numbers of one class.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from odyssey.compiler.symbolic.expressions import (
+    BINARY,
+    OPERATORS,
+    UNARY,
+    Arithmetic,
+    Expression,
+    computing,
+)
+from odyssey.table.value import Traced, Weak
+
+__all__ = [
+    "Quantities",
+    "Quantity",
+    "expression_of",
+    "number_of",
+]
+
+# With what else a quantity stays one. What the operators of other classes do nobody knows.
+_PLAIN = frozenset({int, float, bool})
+
+
+class Quantities:
+    """The quantities of one trace: its inputs, and all that was computed of them, in order.
+
+    Args:
+        asked: ``asked(expression, question)`` is told what is asked of a quantity but arithmetic,
+            by the name of an operator, a method or an attribute, before it is answered by the
+            number of this trace. It may raise.
+        graph: The trace, which quantities carry with them as Symbols do.
+
+    Attributes:
+        steps: What was computed by operators, in the order of the run, each once, by itself.
+    """
+
+    def __init__(
+        self, asked: Callable[[Expression, str], None] | None = None, graph: Any = None
+    ) -> None:
+        self.asked = asked or (lambda expression, question: None)
+        self.graph = graph
+        self.steps: dict[Expression, Expression] = {}
+        self._bound = False
+        self._inputs: list[Expression] = []
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What was computed, of which inputs."""
+        whole = [s for s in (*self._inputs, *self.steps) if self._bound and s.kind is int]
+        return Arithmetic(tuple(self._inputs), tuple(self.steps), tuple(whole))
+
+    def bound(self) -> None:
+        """Let all whole numbers be of int64: else Python would compute others than NumPy."""
+        self._bound = True
+
+    def named(self, name: str, number: int | float) -> Any:
+        """A quantity that is an input; ``number`` is what it is in this trace."""
+        expression = Expression("named", (name,), type(number))
+        self._inputs.append(expression)
+        return self._made(expression, number)
+
+    def _made(self, expression: Expression, number: Any) -> Quantity:
+        made = object.__new__(Quantity)
+        for put, value in zip(_PUT, (expression, number, self, self.graph), strict=True):
+            put(made, value)
+        return made
+
+    def applied(self, name: str, *operands: Any) -> Any:
+        """What an operator gives of quantities and numbers; it raises what Python raises."""
+        number = OPERATORS[name](*map(_number, operands))
+        given = tuple(map(_expression, operands))
+        if type(number) not in (int, float):  # a complex root
+            for one in given:
+                if one.names:
+                    self.asked(one, name)
+            return number
+        expression = Expression(name, given, type(number))
+        # One object for equal ones, so that deep ones are not compared part by part.
+        return self._made(self.steps.setdefault(expression, expression), number)
+
+    def evaluated(self, values: Mapping[str, Any]) -> list[Any]:
+        """What all ``steps`` give, in their order, of other numbers; or what Python raises."""
+        names = list(values)
+        found = computing(self.steps, names, list(self.steps))(*[values[name] for name in names])
+        return list(found)
+
+
+# ------------------------------------------------------------------ what stands for a number
+
+
+class Quantity(Weak):
+    """What stands for a number while a function is traced; see ``Quantities``."""
+
+    __slots__ = ("_expression", "_number", "_room")
+
+    def __getattribute__(self, name: str) -> Any:
+        kind = type(_number_of(self))
+        if name == "__class__":
+            return kind
+        if name == "graph":  # where ops on it are recorded
+            return _graph_of(self)
+        if name == "__array__":  # which NumPy asks of what is no number to it
+            _note(self, name)
+            return lambda *args, **named: _as_array(self, args, named)
+        if not hasattr(kind, name):
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+        _note(self, name)
+        return getattr(_number_of(self), name)
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        _note(self, "__array__")
+        return _as_array(self, args, named)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        # With an array among them it is an op, which the trace knows.
+        if method == "__call__" and not named:
+            return _graph_of(self).ufunc_of_numbers(ufunc, inputs)
+        for one in inputs:
+            if type(one) is Quantity:
+                _note(one, ufunc.__name__)
+        return getattr(ufunc, method)(*map(_number, inputs), **named)
+
+    @staticmethod
+    def told(weak: Any) -> tuple[Expression, Any]:
+        """The expression, and the number of this trace."""
+        return expression_of(weak), _number_of(weak)
+
+    @staticmethod
+    def settled(weak: Any, question: str) -> Any:
+        """The number of this trace, which is told to be asked for."""
+        return number_of(weak, question)
+
+    @staticmethod
+    def bound(weak: Any) -> None:
+        """Let all whole numbers of its trace be of int64."""
+        _room_of(weak).bound()
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if modulus is None:
+            return _combined("pow", self, self, other)
+        for one in (self, other, modulus):
+            if type(one) is Quantity:
+                _note(one, "pow")
+        return pow(_number_of(self), _number(other), _number(modulus))
+
+    def __rpow__(self, other: Any) -> Any:
+        return _combined("pow", self, other, self)
+
+    def __abs__(self) -> Any:
+        return _room_of(self).applied("abs", self)
+
+
+_SLOTS: dict[str, Any] = {**vars(Traced), **vars(Quantity)}
+_number_of: Callable[[Any], Any] = _SLOTS["_number"].__get__
+_room_of: Callable[[Any], Quantities] = _SLOTS["_room"].__get__
+_graph_of: Callable[[Any], Any] = _SLOTS["graph"].__get__
+expression_of: Callable[[Any], Expression] = _SLOTS["_expression"].__get__
+"""How the number is computed that a quantity stands for."""
+
+_PUT = [_SLOTS[name].__set__ for name in ("_expression", "_number", "_room", "graph")]
+
+
+def number_of(quantity: Any, question: str) -> Any:
+    """The number of this trace; whoever made the quantity is told that it is asked for."""
+    _note(quantity, question)
+    return _number_of(quantity)
+
+
+def _number(operand: Any) -> Any:
+    return _number_of(operand) if type(operand) is Quantity else operand
+
+
+def _expression(operand: Any) -> Expression:
+    if type(operand) is Quantity:
+        return expression_of(operand)
+    return Expression("known", (operand,), type(operand))
+
+
+def _note(quantity: Any, question: str) -> None:
+    _room_of(quantity).asked(expression_of(quantity), question)
+
+
+def _as_array(quantity: Any, args: Any, named: Any) -> Any:
+    import numpy as np
+
+    dtype = args[0] if args else named.get("dtype")
+    return np.array(_number_of(quantity), dtype)
+
+
+# ------------------------------------------------------------------ arithmetic
+
+# Functions written in C that call the same methods have ways of their own for floats: ``sum``
+# compensates. So those of Python's code alone stay arithmetic.
+_INSTRUCTIONS = ("BINARY_OP", "UNARY_NEGATIVE", "UNARY_POSITIVE", "CALL_INTRINSIC_1")
+
+
+def _is_operator() -> bool:
+    """Whether an operator in Python's code called the method that asks this."""
+    from opcode import opname
+
+    frame = sys._getframe(2)
+    return opname[frame.f_code.co_code[frame.f_lasti]] in _INSTRUCTIONS
+
+
+def _is_array(thing: Any) -> bool:
+    return hasattr(type(thing), "__array_ufunc__")
+
+
+def _combined(name: str, self: Any, x: Any, y: Any) -> Any:
+    """What an operator gives of a quantity and something else."""
+    other = y if x is self else x
+    if type(other) is Quantity or type(other) in _PLAIN:
+        return _room_of(self).applied(name, x, y)
+    if _is_array(other):  # whose own operators know what to do
+        return NotImplemented
+    _note(self, name)
+    return OPERATORS[name](_number(x), _number(y))
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not _is_operator():
+            _note(self, name)
+        return _combined(name, self, self, other)
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not _is_operator():
+            _note(self, name)
+        return _combined(name, self, other, self)
+
+    return method
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        if not _is_operator():
+            _note(self, name)
+        return _room_of(self).applied(name, self)
+
+    return method
+
+
+for _name in set(BINARY) - {"pow"}:
+    setattr(Quantity, f"__{_name}__", _binary(_name))
+    setattr(Quantity, f"__r{_name}__", _reflected(_name))
+for _name in set(UNARY) - {"abs"}:
+    setattr(Quantity, f"__{_name}__", _unary(_name))
+
+
+# ------------------------------------------------------------------ all other questions
+
+
+def _asking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *others: Any) -> Any:
+        if others and type(others[0]) is not Quantity and _is_array(others[0]):
+            return NotImplemented  # the array answers
+        for one in (self, *others):
+            if type(one) is Quantity:
+                _note(one, name)
+        return function(_number_of(self), *map(_number, others))
+
+    return method
+
+
+def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y: function(y, x)
+
+
+_CONVERSIONS = (bool, int, float, complex, hash, repr, str, format, round)
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    **{function.__name__: function for function in _CONVERSIONS},
+    **{name: getattr(math, name) for name in ("trunc", "floor", "ceil")},
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{name: getattr(operator, name) for name in ("index", "invert")},
+}
+for _name, _function in _ANSWERS.items():
+    setattr(Quantity, f"__{_name}__", _asking(_name, _function))
+_OF_BITS = ("and_", "or_", "xor", "lshift", "rshift", "matmul")
+for _name, _function in {"divmod": divmod, **{n: getattr(operator, n) for n in _OF_BITS}}.items():
+    _name = _name.rstrip("_")
+    setattr(Quantity, f"__{_name}__", _asking(_name, _function))
+    setattr(Quantity, f"__r{_name}__", _asking(_name, _swapped(_function)))

@@ -1,0 +1,1 @@
+"""Symbolic shapes: one program for all sizes of arguments declared to vary."""

@@ -1,0 +1,282 @@
+"""A program for all sizes: one machine code, and what each size needs beside it.
+
+A size is taken up by tracing the function for it, and by writing its program down, which takes
+some milliseconds; that is not compiled, but must be the text that was, up to its numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.compiler.ir.nodes import Node
+from odyssey.compiler.machine.state_locks import PROGRAMS
+from odyssey.compiler.native_dispatch.scalar_inputs import Numbers
+from odyssey.compiler.pipeline import Written, write_down
+from odyssey.compiler.runtime.binding import address
+from odyssey.compiler.runtime.compiled_call import MISSED, Program, Shape, shape_of
+from odyssey.compiler.runtime.executable import Given, UnfitError
+from odyssey.compiler.runtime.host_calls import Calling
+from odyssey.compiler.runtime.profile import Profile
+from odyssey.compiler.schedule.verify import verify
+from odyssey.compiler.symbolic_shapes.declarations import Spot
+from odyssey.compiler.symbolic_shapes.templates import SIZES, Template, UnlikeError, template
+from odyssey.compiler.symbolic_shapes.trace_alignment import Lead
+from odyssey.compiler.tracing.attempt import Trial
+from odyssey.devices.ownership import same_bits
+from odyssey.errors import SettingError
+from odyssey.graph.graph import Graph
+from odyssey.spec import Array
+from odyssey.table.value import array_of
+
+__all__ = ["Pattern", "SizedProgram"]
+
+# Of how many sizes a program keeps the numbers.
+_KEPT = 4096
+
+
+class _Sized(NamedTuple):
+    """What a program needs for one size.
+
+    Attributes:
+        numbers: What its code reads.
+        at: Where they lie.
+        shape: Of arguments and results.
+        constants: Arrays of the function's own: place in the table, address, and they.
+        calling: By number of a node, what calls its row.
+        taken: What it is given of Python's numbers.
+        given: What the entry looks for of arguments.
+        arena: Bytes.
+    """
+
+    numbers: Array
+    at: int
+    shape: Shape
+    constants: list[tuple[int, int, Array]]
+    calling: dict[int, Calling]
+    taken: Numbers
+    given: Given
+    arena: int
+
+
+class Pattern:
+    """The text of a function's programs, as several trials have it.
+
+    Args:
+        trials: At several sizes.
+        check: Whether to look at each plan once more.
+
+    Raises:
+        UnlikeError: they differ in more than numbers.
+    """
+
+    def __init__(self, trials: Sequence[Trial], check: bool) -> None:
+        self._check = check
+        self._free = trials[0].free
+        self.graph: Graph = trials[0].graph
+        for trial in trials[1:]:
+            self._compare(trial)
+        self._lead = Lead([trial.graph for trial in trials])
+        self.written = [
+            write_down(trial.graph, low, varies=True)
+            for trial, low in zip(trials, self._lead.lows, strict=True)
+        ]
+        for written in self.written[1:]:
+            self._compare_plans(written)
+        self.template: Template = template([written.module.text for written in self.written])
+
+    def write_down(self, trial: Trial) -> tuple[Written, Array]:
+        """The program of a trial at a further size, and the numbers with which it is this one.
+
+        Raises:
+            UnlikeError: it is another program.
+        """
+        self._compare(trial)
+        written = write_down(trial.graph, self._lead.follow(trial.graph), varies=True)
+        if self._check:
+            verify(written.plan)
+        self._compare_plans(written)
+        return written, self.template.numbers(written.module.text)
+
+    def _compare(self, trial: Trial) -> None:
+        if trial.free != self._free:
+            raise UnlikeError("it asks of other numbers what they are")
+        mine, others = _outline(self.graph), _outline(trial.graph)
+        for name, wanted in mine.items():
+            if others[name] != wanted:
+                raise UnlikeError(f"its {name} are others")
+
+    def _compare_plans(self, written: Written) -> None:
+        first = self.written[0]
+        if written.module.slots != first.module.slots or written.sources != first.sources:
+            raise UnlikeError("its results lie elsewhere")
+        if _steps(written) != _steps(first):
+            raise UnlikeError("it calls others")
+        if written.numbers.taken != first.numbers.taken:
+            raise UnlikeError("it takes other numbers")
+
+
+def _steps(written: Written) -> list[Any]:
+    """What a program does between what it computes, and which nodes it returns."""
+    steps = [one.id if isinstance(one, Node) else one for one in written.module.steps]
+    return [*steps, *[node and node.id for node in written.plan.outputs]]
+
+
+def _outline(graph: Graph) -> dict[str, Any]:
+    """What must be the same at all sizes beside what a program's text says."""
+    made = {id(variable): k for k, (variable, _) in enumerate(graph.made)}
+
+    def known(variable: Any) -> tuple[str, int]:
+        k = made.get(id(variable))
+        return ("it", id(variable)) if k is None else ("made", k)
+
+    return {
+        "Variables": [(known(s.variable), s.field, s.spec, s.update is None) for s in graph.states],
+        "gradients": [[known(v) for v in held] for held in (graph.cleared, graph.asked)],
+        "settings": [make for _, make in graph.made],
+        "schedules": [id(schedule) for schedule in graph.behind],
+        "arguments": [(len(spec.shape), spec.dtype) for _, spec in graph.inputs],
+    }
+
+
+class SizedProgram(Program):
+    """A program for all sizes of its arguments.
+
+    Args:
+        pattern: Its text.
+        trial: For the first of these sizes.
+        result: What a run returned, of which kinds are taken over.
+        bare: Whether all arguments are arrays.
+        spots: Where the sizes are to be read, one for each.
+        calls: One word, which counts calls.
+        threads: How many it has; 0 for what is said of all.
+
+    Raises:
+        UnlikeError: the first size is another program.
+        UnsuitedError: no program can do what the function does.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        trial: Trial,
+        result: Any,
+        bare: bool,
+        spots: Sequence[Spot],
+        calls: Array,
+        threads: int,
+    ) -> None:
+        written, numbers = pattern.write_down(trial)
+        module = written.module._replace(text=pattern.template.text)
+        assert trial.guards is not None
+        text = written._replace(module=module)
+        super().__init__(trial, trial.guards, result, bare, calls, threads, text=text)
+        self._lock = self._lock or PROGRAMS.new()
+        self._pattern = pattern
+        self._spots = list(spots)
+        self._sized: dict[tuple[int, ...], _Sized] = {}
+        place = self.executable.loaded.address(SIZES)
+        self._place = ctypes.c_int64.from_address(place)
+        self._arena_bytes = int(written.plan.arena)
+        self._own = dict(self.executable.constants)
+        self._enter(trial, written, numbers, result)
+
+    def count(self) -> int:
+        """How many sizes are known."""
+        return len(self._sized)
+
+    def knows(self, sizes: tuple[int, ...]) -> bool:
+        """Whether it can run at sizes."""
+        return sizes in self._sized
+
+    def sizes_of(self, arrays: Sequence[Any]) -> tuple[int, ...]:
+        """Those of arguments."""
+        return tuple([arrays[k].shape[axis] for k, axis in self._spots])
+
+    def take_up(self, trial: Trial, result: Any) -> None:
+        """Know a further size.
+
+        Args:
+            trial: For arguments of it.
+            result: What a run for any size returned.
+
+        Raises:
+            UnlikeError: its program is another.
+            UnsuitedError: no program can do what the function does there.
+        """
+        written, numbers = self._pattern.write_down(trial)
+        self._enter(trial, written, numbers, result)
+
+    def _enter(self, trial: Trial, written: Written, numbers: Array, result: Any) -> None:
+        shape = shape_of(trial, written, result)
+        constants = []
+        for node in written.plan.fused.order:
+            if node.kind == "leaf" and node.detail[0] == "constant":
+                slot = written.module.slots.get(node.detail)
+                if slot is not None:
+                    array = np.ascontiguousarray(node.work)
+                    own = self._own[slot]
+                    alike = own.shape == array.shape and same_bits(own, array)
+                    array = own if alike else array
+                    constants.append((slot, address(array), array))
+        calling = self.executable.calls_of(written.plan, written.module)
+        arena = int(written.plan.arena)
+        taken = written.numbers
+        taken.cells = self.executable.numbers.cells  # which the code knows
+        given = self.executable.given(written.inputs, taken)
+        found = _Sized(numbers, address(numbers), shape, constants, calling, taken, given, arena)
+        assert self._lock is not None
+        with self._lock:
+            if found.arena > self._arena_bytes:
+                self._arena_bytes = self.executable.widen(max(found.arena, 2 * self._arena_bytes))
+            for old in list(self._sized)[: len(self._sized) + 1 - _KEPT]:
+                del self._sized[old]
+            self._sized[self._sizes_in(trial)] = found
+
+    def _sizes_in(self, trial: Trial) -> tuple[int, ...]:
+        specs = [spec for _, spec in trial.graph.inputs]
+        return tuple([specs[k].shape[axis] for k, axis in self._spots])
+
+    def profile(self, given: Sequence[Any], runs: int) -> Profile:
+        """What kernels take; of the size alone that came first."""
+        if tuple(spec.shape for _, spec in self.executable.graph.inputs) != tuple(
+            np.shape(array_of(one)) for one in given
+        ):
+            raise SettingError(
+                "profile: a program for all sizes is measured at the size that came first alone; "
+                "measure others by the function compiled without dynamic"
+            )
+        return super().profile(given, runs)
+
+    # -------------------------------------------------------------- running
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """The result of a call; MISSED where nothing was done."""
+        try:
+            known = self.sizes_of(arrays) in self._sized
+        except (AttributeError, IndexError):
+            return MISSED
+        return super().run(arrays) if known else MISSED
+
+    def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
+        # Until it has run, no other thread may set other numbers: the program is locked.
+        sized = self._sized.get(self.sizes_of(arrays))
+        if sized is None:
+            return MISSED
+        self._place.value = sized.at
+        for slot, at, _ in sized.constants:
+            self.executable.table[slot] = at
+        self.executable.calling = sized.calling
+        self.executable.take(sized.given)
+        self.numbers = self.executable.numbers = sized.taken
+        return super()._look_and_run(arrays, sized.shape)
+
+    def shape_for(self, arrays: Sequence[Any]) -> Shape:
+        """What hangs on the sizes of arguments; UnfitError where it is for none of them."""
+        sized = self._sized.get(self.sizes_of(arrays))
+        if sized is None:
+            raise UnfitError("a size that the program does not know")
+        return sized.shape

@@ -1,0 +1,367 @@
+"""Functions whose arguments vary in size: which of them do, and the programs for all sizes.
+
+A program is made of trials at three sizes that nothing else is equal to. Sizes that it is not the
+program for, such as 1, have programs of their own, as if they had not been declared; so have calls
+whose sizes are out of bounds, or differ where one name says that they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from odyssey.compiler.arguments import (
+    fixed,
+    foreign,
+    inputs,
+    is_bare,
+    standings,
+    taken_by,
+    why_shown,
+)
+from odyssey.compiler.dispatch.cache import Turn
+from odyssey.compiler.dispatch.cache_miss import MISSED
+from odyssey.compiler.symbolic_shapes.declarations import Declared, Found, Spot
+from odyssey.compiler.symbolic_shapes.probe_sizes import NEAR, probes
+from odyssey.compiler.symbolic_shapes.templates import UnlikeError
+from odyssey.compiler.tracing.attempt import Trial, forget, told, tried
+from odyssey.errors import OdysseyError
+from odyssey.spec import Array
+from odyssey.table.scope import scopes
+
+if TYPE_CHECKING:
+    from odyssey.compiler.symbolic_shapes.sized_program import Pattern, SizedProgram
+
+__all__ = ["Dynamic", "Host"]
+
+# Of how many combinations of arguments it is known what becomes of them.
+_LIMIT = 256
+# How many programs one combination may have for what else differs; and how many sizes may have
+# programs of their own.
+_MOST = 8
+# After so many sizes that no program is for none is sought any more.
+_TRIES = 3
+# What sizes may have to be multiples of.
+_STEPS = 64
+# Why there is no program for a size; whatever else is raised is a fault of ours.
+_NO_PROGRAM = (OdysseyError,)
+
+
+class _UnseenError(OdysseyError):
+    """No run for such arguments has been seen; it has the ``standings`` of what a trial returns."""
+
+    def __init__(self, traced: list[Any]) -> None:
+        super().__init__("what it returns may be of other kinds")
+        self.traced = traced
+
+
+class _FailedError(OdysseyError):
+    """A trial failed, as the run may: what no program is for is not known then."""
+
+
+class Host(Protocol):
+    """A compiled function, as far as it is asked here."""
+
+    _check: bool
+    _native: Array
+    _threads: int
+
+    def _looked(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]: ...
+    def _run_written(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any: ...
+    def _ran_sized(self, program: Any, result: Any) -> Any: ...
+    def _made_sized(self, program: Any) -> None: ...
+
+
+class _Made:
+    """The text of a program, and the program when there is a size that it is for.
+
+    Attributes:
+        known: The fixed arguments that it is for.
+    """
+
+    def __init__(self, known: Any, pattern: Pattern) -> None:
+        self.known = known
+        self.pattern = pattern
+        self.program: SizedProgram | None = None
+
+    def holds(self) -> bool:
+        """Whether what it read of Python is as it was."""
+        return self.program is None or _holds(self.program)
+
+    def take_up(
+        self, compiled: Host, trial: Trial, seen: Any, bare: bool, spots: Sequence[Spot]
+    ) -> SizedProgram:
+        """The program, which knows the sizes of a trial.
+
+        Raises:
+            OdysseyError: it is not for them.
+        """
+        from odyssey.compiler.symbolic_shapes.sized_program import SizedProgram
+
+        if self.program is not None:
+            self.program.take_up(trial, seen)
+        else:
+            own = compiled._native, compiled._threads
+            self.program = SizedProgram(self.pattern, trial, seen, bare, spots, *own)
+            compiled._made_sized(self.program)
+        return self.program
+
+
+class _Family:
+    """What is known of one combination of arguments, but for sizes that vary.
+
+    Attributes:
+        seen: Of the latest runs the fixed arguments, what they returned, and the ``standings`` of
+            what trials for the same return.
+        made: Programs.
+        why: Why sizes do not vary here; None where they do, or may.
+        misfits: Sizes with programs of their own, and why.
+        asked: The numbers that are fixed, by path, and why.
+        unseen: How often a run had to show what is returned for others.
+        making: Whose turn it is to make a program, or to take up a size.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any, list[Any]]] = []
+        self.made: list[_Made] = []
+        self.why: str | None = None
+        self.misfits: dict[tuple[int, ...], str] = {}
+        self.asked: dict[str, str] = {}
+        self.unseen = 0
+        self.making = Turn()
+
+
+class Dynamic:
+    """Which sizes of a function's arguments vary.
+
+    Args:
+        fn: The function.
+        declared: By name of a parameter and axis, a Dim.
+    """
+
+    def __init__(self, fn: Callable[..., Any], declared: Any) -> None:
+        self._fn = fn
+        self._declared = Declared(fn, declared)
+        self._families: dict[Any, _Family] = {}
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        self._families.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy begins with: no programs."""
+        return {**vars(self), "_families": {}}
+
+    # -------------------------------------------------------------- calls
+
+    def call(self, compiled: Host, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """What a program for all sizes makes of a call; MISSED where none is for it."""
+        found = self._declared.find(args, named)
+        if found is None or scopes()[0] is not None:
+            return MISSED
+        family = self._family(found.key)
+        if family.why is not None:
+            return MISSED
+        if not family.seen:
+            result = family.making.take(self._first, compiled, family, args, named)
+            return compiled._run_written(args, named) if result is MISSED else result
+        known = fixed(args, named)
+        sizes = tuple(found.sizes.values())
+        fitting = [m for m in family.made if m.known.items() <= known.items() and m.holds()]
+        program = next((m.program for m in fitting if m.program and m.program.knows(sizes)), None)
+        lacking: _UnseenError | _FailedError | None = None
+        if program is None and sizes not in family.misfits:
+            try:
+                given = compiled, family, fitting, found, args, named
+                program = family.making.take(self._taken_up, len(family.made), *given)
+                if program is MISSED:  # another thread makes one
+                    return compiled._run_written(args, named)
+            except (_UnseenError, _FailedError) as error:
+                forget(error)
+                lacking = error
+            except Exception as error:
+                if compiled._check and not isinstance(error, _NO_PROGRAM):
+                    raise
+                forget(error)
+                self._note(family, sizes, str(error), fitting)
+        if lacking is not None:
+            result = compiled._run_written(args, named)  # where it raises, nothing is learnt
+            if isinstance(lacking, _UnseenError):
+                self._see(family, known, result, lacking.traced, inputs(args, named))
+            else:
+                self._note(family, sizes, str(lacking), fitting)
+            return result
+        if program is None:
+            few = list(family.misfits).index(sizes) < _MOST
+            return MISSED if few else compiled._run_written(args, named)
+        result = program.run_plain(taken_by(program.places, args, named))
+        if result is not MISSED:
+            return compiled._ran_sized(program, result)
+        # A program that fits, and refuses, leaves an error to the function.
+        return compiled._run_written(args, named) if _holds(program) else MISSED
+
+    def _see(
+        self, family: _Family, known: Any, result: Any, traced: list[Any], given: list[Any]
+    ) -> None:
+        """Remember what a run returned of such arguments."""
+        family.unseen += 1
+        if family.unseen > _MOST:
+            family.why = f"numbers that are fixed differed {_MOST} times"
+        family.seen = [*family.seen[1 - _MOST :], (known, result, traced)]
+        family.why = family.why or why_shown(result, given)
+
+    def _note(
+        self, family: _Family, sizes: tuple[int, ...], why: str, fitting: Sequence[_Made]
+    ) -> None:
+        """Note that no program for other sizes is for these."""
+        family.misfits[sizes] = why
+        if not fitting and len(family.misfits) >= _TRIES:
+            family.why = why
+
+    def _first(
+        self, compiled: Host, family: _Family, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        """Run the function as if nothing varied, and remember what it returned.
+
+        Returns:
+            MISSED where another thread did so meanwhile.
+        """
+        if family.seen:
+            return MISSED
+        result, case = compiled._looked(args, named)
+        if case is not None and case.seen:
+            family.why = case.why
+            if case.result[0] is not None:
+                family.seen = [(*case.result, [])]
+        return result
+
+    def _family(self, key: Any) -> _Family:
+        family = self._families.get(key)
+        if family is None:
+            for old in list(self._families)[: len(self._families) + 1 - _LIMIT]:
+                self._families.pop(old, None)
+            family = self._families[key] = _Family()
+        return family
+
+    def told(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, str]:
+        """The program for sizes like these, or None; and what is known of them, in words."""
+        found = self._declared.find(args, named)
+        family = None if found is None else self._families.get(found.key)
+        if found is None or family is None:
+            return None, ""
+        if family.why is not None:
+            return None, f"sizes do not vary here: {family.why}\n"
+        names, sizes = ", ".join(found.sizes), tuple(found.sizes.values())
+        if sizes in family.misfits:
+            return None, f"no program for other {names} is for this: {family.misfits[sizes]}\n"
+        for program in [made.program for made in family.made if made.program is not None]:
+            if program.knows(sizes):
+                return program, f"for all {names}, of which {program.count()} came so far: "
+        return None, ""
+
+    def has_program(self, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        """Whether there is a program for arguments like these, of whatever sizes."""
+        found = self._declared.find(args, named)
+        family = None if found is None else self._families.get(found.key)
+        return family is not None and family.why is None and bool(family.made)
+
+    # -------------------------------------------------------------- programs
+
+    def _taken_up(
+        self,
+        looked: int,
+        compiled: Host,
+        family: _Family,
+        fitting: Sequence[_Made],
+        found: Found,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Any:
+        """A program that knows the sizes of these arguments: one that is there, or a new one.
+
+        Returns:
+            MISSED where another thread made one behind those that were looked at.
+
+        Raises:
+            OdysseyError: there is none; it is one of ``_NO_PROGRAM``.
+        """
+        if len(family.made) != looked:
+            return MISSED
+        trial = self._tried(family, args, named)
+        known = {p: k for p, k in fixed(args, named).items() if p not in trial.free}
+        traced = standings(trial.result)
+        runs = [run for run in family.seen if known.items() <= run[0].items()]
+        if not runs or traced not in (standings(runs[-1][1]), runs[-1][2]):
+            raise _UnseenError(traced)
+        seen = runs[-1][1]
+        bare = is_bare(trial.free.values(), args, named)
+        spots = [found.spots[name] for name in found.sizes]
+        failed: OdysseyError | None = None
+        for made in fitting:
+            try:
+                return made.take_up(compiled, trial, seen, bare, spots)
+            except _NO_PROGRAM as error:
+                failed = failed or error
+        # Others are planned at sizes that are as this one.
+        nears = [dict.fromkeys(found.sizes, NEAR), found.sizes]
+        for near in nears[bool(fitting) :]:
+            if len(family.made) >= _MOST:
+                raise UnlikeError(f"{_MOST} programs were made, and something differs again")
+            try:
+                made = _Made(
+                    known, self._pattern(compiled, family, found, near, trial, args, named)
+                )
+                family.made.append(made)
+                return made.take_up(compiled, trial, seen, bare, spots)
+            except _NO_PROGRAM as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+    def _tried(self, family: _Family, args: tuple[Any, ...], named: dict[str, Any]) -> Trial:
+        trial = tried(self._fn, args, named, family.asked)
+        if trial.error is not None:
+            raise _FailedError(told(trial.error))
+        why = foreign(args, named) or trial.effects or trial.graph.eager
+        if why is None:
+            guards = trial.guards
+            why = "nothing is known of what it reads" if guards is None else guards.reason
+        if why is not None:
+            raise UnlikeError(why)
+        return trial
+
+    def _pattern(
+        self,
+        compiled: Host,
+        family: _Family,
+        found: Found,
+        near: Mapping[str, int],
+        trial: Trial,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> Pattern:
+        from odyssey.compiler.symbolic_shapes.sized_program import Pattern
+
+        graph = trial.graph
+        specs = [spec for _, spec in graph.inputs] + [s.spec for s in graph.states]
+        specs += [spec for one in graph.instructions for spec in one.specs]
+        taken = {n for spec in specs for n in spec.shape}
+        failed: OdysseyError | None = None
+        dims = self._declared.dims
+        # What is divided by 4, say, must be a multiple of it at each size.
+        common = min((size & -size for size in found.sizes.values()), default=1)
+        for step in dict.fromkeys((1, min(common, _STEPS))):
+            try:
+                sizes = probes(dims, near, taken, step, near is not found.sizes)
+                given = [found.stand_ins(probe, args, named) for probe in sizes]
+                trials = [self._tried(family, *one) for one in given]
+                return Pattern(trials, compiled._check)
+            except _NO_PROGRAM as error:
+                forget(error)
+                failed = failed or error
+        assert failed is not None
+        raise failed
+
+
+def _holds(program: SizedProgram) -> bool:
+    return program.guards.holds() or program.guards.refresh()

@@ -1,0 +1,1 @@
+"""Tracing attempts, and the snapshot that undoes their side effects."""

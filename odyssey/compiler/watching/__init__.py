@@ -1,1 +1,0 @@
-"""Finding what a function reads of Python, and watching it."""
