@@ -8,7 +8,7 @@ import numpy as np
 
 from odyssey.checks import whole
 from odyssey.errors import SettingError
-from odyssey.fft.points import array
+from odyssey.fft.transform_sizes import array
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.structure.arrangement import roll
 from odyssey.ops.structure.shape import Axes

@@ -14,9 +14,9 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.matrices import real_part, regular, square
-from odyssey.linalg.products import matmul
-from odyssey.linalg.solving import solve_or_nan
+from odyssey.linalg.linear_systems import solve_or_nan
+from odyssey.linalg.matrix_products import matmul
+from odyssey.linalg.matrix_shapes import real_part, regular, square
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.complex_numbers import imag, real
 from odyssey.ops.elementwise.elementary import log

@@ -16,9 +16,9 @@ import numpy as np
 
 from odyssey.errors import DTypeError, LinAlgError
 from odyssey.linalg import lapack
-from odyssey.linalg.matrices import square
-from odyssey.linalg.products import matmul
-from odyssey.linalg.solving import solve_or_nan
+from odyssey.linalg.linear_systems import solve_or_nan
+from odyssey.linalg.matrix_products import matmul
+from odyssey.linalg.matrix_shapes import square
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj

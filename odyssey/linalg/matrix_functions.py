@@ -14,7 +14,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.linalg import lapack
-from odyssey.linalg.matrices import definite, square
+from odyssey.linalg.matrix_shapes import definite, square
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute

@@ -14,9 +14,9 @@ import numpy as np
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import LinAlgError, SettingError, ShapeError
-from odyssey.linalg.matrices import definite, real_part, regular, square
+from odyssey.linalg.linear_systems import solve_or_nan
+from odyssey.linalg.matrix_shapes import definite, real_part, regular, square
 from odyssey.linalg.singular_values import svdvals
-from odyssey.linalg.solving import solve_or_nan
 from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, isnan, logical_and, logical_not, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real

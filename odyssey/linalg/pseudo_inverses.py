@@ -15,8 +15,9 @@ import numpy as np
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.decompositions import _read, _unread
-from odyssey.linalg.matrices import (
+from odyssey.linalg.hermitian_eigenvalues import _read, _unread
+from odyssey.linalg.matrix_products import adjoint_of, matmul
+from odyssey.linalg.matrix_shapes import (
     batch_of,
     precision,
     rectangular,
@@ -24,7 +25,6 @@ from odyssey.linalg.matrices import (
     regular,
     square,
 )
-from odyssey.linalg.products import adjoint_of, matmul
 from odyssey.linalg.singular_values import svdvals
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import greater

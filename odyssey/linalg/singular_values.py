@@ -17,9 +17,9 @@ import numpy as np
 from odyssey.checks import flag, number
 from odyssey.errors import DTypeError, LinAlgError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.decompositions import eigh
-from odyssey.linalg.matrices import real_part, rectangular, refuse_not_finite, square
-from odyssey.linalg.products import adjoint_of, matmul
+from odyssey.linalg.hermitian_eigenvalues import eigh
+from odyssey.linalg.matrix_products import adjoint_of, matmul
+from odyssey.linalg.matrix_shapes import real_part, rectangular, refuse_not_finite, square
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, sub
 from odyssey.ops.elementwise.choice import keep_where, less, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real

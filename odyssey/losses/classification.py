@@ -9,8 +9,9 @@ import numpy as np
 from odyssey import ops
 from odyssey.checks import flag, number, whole, word
 from odyssey.errors import SettingError, ShapeError
+from odyssey.losses.class_targets import in_range
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import (
+from odyssey.losses.reduction import (
     REDUCTIONS,
     alike,
     arrays,
@@ -21,7 +22,6 @@ from odyssey.losses.reducing import (
     reduced,
     same_shape,
 )
-from odyssey.losses.targets import in_range
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape

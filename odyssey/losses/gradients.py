@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag, shown, word
 from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
-from odyssey.losses.reducing import REDUCTIONS, floating, plain, same_shape
+from odyssey.losses.reduction import REDUCTIONS, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
 from odyssey.ops.structure.fit import fit
 from odyssey.spec import Array, Spec

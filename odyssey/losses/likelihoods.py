@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import flag, number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import alike, floating, known, reduced, same_shape
+from odyssey.losses.reduction import alike, floating, known, reduced, same_shape
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 

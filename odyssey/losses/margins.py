@@ -10,7 +10,7 @@ from odyssey import ops
 from odyssey.checks import number, shown, whole
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import (
+from odyssey.losses.reduction import (
     alike,
     arrays,
     floating,

@@ -11,7 +11,7 @@ from odyssey import ops
 from odyssey.checks import number
 from odyssey.errors import SettingError
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import alike, floating, reduced, same_shape
+from odyssey.losses.reduction import alike, floating, reduced, same_shape
 from odyssey.table.samples import reject, sample
 
 __all__ = ["huber", "log_cosh", "mean_absolute_error", "mean_squared_error", "smooth_l1"]

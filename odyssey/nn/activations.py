@@ -17,7 +17,7 @@ from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp, logaddexp, tanh
-from odyssey.special.error_function import within
+from odyssey.special.error_functions import within
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating, real_options

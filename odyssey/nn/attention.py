@@ -10,7 +10,7 @@ import numpy as np
 
 from odyssey.checks import number, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.attention_in_ops import (
     dtype_of,
     in_ops,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
 from odyssey.nn.convolution_shapes import fitting, fitting_image, fitting_weight
 from odyssey.nn.sliding import Slide, has_many_tiles, spelled
 from odyssey.nn.unfolding import fold, unfold

@@ -13,7 +13,7 @@ from odyssey.kernels import T, select
 from odyssey.nn.activations import logistic, logistic_scalar, sigmoid, single_precision
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import exp, power, tanh
-from odyssey.special.error_function import FEW, erf, erfc, error_function, within
+from odyssey.special.error_functions import FEW, erf, erfc, error_function, within
 from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import real_floating

@@ -14,7 +14,7 @@ import numpy as np
 from odyssey.checks import flag, shown, whole, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import (
     greater_equal,

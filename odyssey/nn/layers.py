@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import ShapeError
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.structure.shape import matrix_transpose, reshape
 from odyssey.spec import Spec, spec_of

@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import number, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.linalg.contraction import einsum
+from odyssey.linalg.einstein_summation import einsum
 from odyssey.nn.average_pooling import avg_pool1d
 from odyssey.nn.distances import pairwise_distance
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square

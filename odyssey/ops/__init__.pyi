@@ -2420,5 +2420,5 @@ hardtanh = hard_tanh
 hardshrink = hard_shrink
 softshrink = soft_shrink
 tanhshrink = tanh_shrink
-psi = digamma
 lgamma = gammaln
+psi = digamma

@@ -16,9 +16,9 @@ from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.spec import Spec
-from odyssey.special.digamma_function import digamma
-from odyssey.special.error_function import within
+from odyssey.special.error_functions import within
 from odyssey.special.gamma_function import gamma_scalar, gammaln_scalar, stirling_rest
+from odyssey.special.polygamma_functions import digamma
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import floating

@@ -20,8 +20,8 @@ from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.elementwise.choice import greater, where
-from odyssey.special.digamma_function import digamma
-from odyssey.special.steps import half_turn_sine, polynomial, whole
+from odyssey.special.polygamma_functions import digamma
+from odyssey.special.scalar_formulas import half_turn_sine, polynomial, whole
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample, singles
 

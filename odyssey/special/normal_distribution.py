@@ -19,9 +19,9 @@ from odyssey.ops.elementwise.arithmetic import add, div, minimum, mul, neg, squa
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Spec
-from odyssey.special.error_function import bell, within
+from odyssey.special.error_functions import bell, within
+from odyssey.special.scalar_formulas import polynomial
 from odyssey.special.scaled_erfc import erfcx, fall, head, level, scaled_erfc_integral
-from odyssey.special.steps import polynomial
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, singles
 from odyssey.table.shape_rules import floating

@@ -22,7 +22,7 @@ from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
-from odyssey.special.steps import polynomial
+from odyssey.special.scalar_formulas import polynomial
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
 

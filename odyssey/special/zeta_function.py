@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, mul, neg
-from odyssey.special.steps import BERNOULLI
+from odyssey.special.scalar_formulas import BERNOULLI
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, reject, sample
 

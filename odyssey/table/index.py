@@ -4,22 +4,22 @@ Made from the table of ops by ``python -m tools.reference``; do not edit.
 """
 
 ROWS = {
-    "odyssey.fft.rows": "dft real_dft inverse_real_dft",
-    "odyssey.linalg.contraction": "contract",
-    "odyssey.linalg.decompositions": "eigh eigvalsh",
+    "odyssey.fft.primitives": "dft real_dft inverse_real_dft",
+    "odyssey.linalg.decompositions": "lu qr_factors cholesky",
     "odyssey.linalg.determinants": "cofactor_slope cofactors det slogdet",
     "odyssey.linalg.eigenvalues": "eig eigvals",
-    "odyssey.linalg.factors": "lu qr_factors",
+    "odyssey.linalg.einstein_summation": "contract",
+    "odyssey.linalg.hermitian_eigenvalues": "eigh eigvalsh",
+    "odyssey.linalg.linear_systems": "solve_or_nan solve inv",
     "odyssey.linalg.matrix_functions": "expm sqrtm",
+    "odyssey.linalg.matrix_products": "matmul",
     "odyssey.linalg.norms": "euclidean_norm",
-    "odyssey.linalg.products": "matmul",
     "odyssey.linalg.pseudo_inverses": "pinv least_squares",
     "odyssey.linalg.singular_values": "svd_factors svdvals matrix_rank",
-    "odyssey.linalg.solving": "solve_or_nan solve inv",
-    "odyssey.linalg.triangles": "triangular_solve=solve_triangular cholesky",
-    "odyssey.linalg.vectors": "cross",
-    "odyssey.losses.entropy": "binary_entropy binary_entropy_with_logits",
-    "odyssey.losses.softmax_entropy": """
+    "odyssey.linalg.triangular_systems": "triangular_solve=solve_triangular",
+    "odyssey.linalg.vector_products": "cross",
+    "odyssey.losses.binary_entropy": "binary_entropy binary_entropy_with_logits",
+    "odyssey.losses.softmax_cross_entropy": """
         softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass
     """,
     "odyssey.losses.squared_error": "squared_error_mean",
@@ -99,40 +99,38 @@ ROWS = {
         identity astype reshape transpose matrix_transpose broadcast_to
     """,
     "odyssey.ops.structure.sorting": "argsort sort argtopk",
-    "odyssey.special.bessel": "i0 i1 i0e i1e bessel_quotient",
-    "odyssey.special.bessel_functions": "j0 j1 y0 y1 k0 k1 k0e k1e",
+    "odyssey.special.bessel_functions": "i0 i1 i0e i1e bessel_quotient j0 j1 y0 y1 k0 k1 k0e k1e",
     "odyssey.special.beta_function": "betaln beta",
-    "odyssey.special.digamma_function": "digamma=psi digamma_derivative",
-    "odyssey.special.entropies": "logit xlogy xlog1py entr rel_entr kl_div",
-    "odyssey.special.error_function": "erf erfc",
-    "odyssey.special.exponentials": "exprel exponential_moment",
+    "odyssey.special.entropy_terms": "logit xlogy xlog1py entr rel_entr kl_div",
+    "odyssey.special.error_functions": "erf erfc",
     "odyssey.special.gamma_function": "gammaln=lgamma gamma",
-    "odyssey.special.incomplete": "gammainc gammaincc betainc",
+    "odyssey.special.incomplete_gamma_beta": "gammainc gammaincc betainc",
     "odyssey.special.normal_distribution": "ndtr log_ndtr inverse_mills_ratio ndtri erfinv erfcinv",
+    "odyssey.special.polygamma_functions": "digamma=psi digamma_derivative",
+    "odyssey.special.relative_exponential": "exprel exponential_moment",
     "odyssey.special.scaled_erfc": "erfcx scaled_erfc_integral",
     "odyssey.special.zeta_function": "zeta",
 }
 """Rows by family; behind ``=`` their other names."""
 
 COMPOSITES = {
-    "odyssey.fft.convolutions": "fftconvolve",
+    "odyssey.fft.fft_convolution": "fftconvolve",
     "odyssey.fft.frequencies": "fftshift ifftshift fftfreq rfftfreq",
-    "odyssey.fft.planes": "fftn ifftn rfftn irfftn fft2 ifft2 rfft2 irfft2",
-    "odyssey.fft.transforms": "fft ifft rfft irfft hfft ihfft",
-    "odyssey.linalg.contraction": "einsum",
-    "odyssey.linalg.covariances": "cov corrcoef",
+    "odyssey.fft.multidimensional": "fftn ifftn rfftn irfftn fft2 ifft2 rfft2 irfft2",
+    "odyssey.fft.one_dimensional": "fft ifft rfft irfft hfft ihfft",
+    "odyssey.linalg.covariance": "cov corrcoef",
+    "odyssey.linalg.decompositions": "qr",
     "odyssey.linalg.determinants": "logdet",
-    "odyssey.linalg.factors": "qr",
+    "odyssey.linalg.einstein_summation": "einsum",
+    "odyssey.linalg.linear_systems": "tensorsolve tensorinv",
+    "odyssey.linalg.matrix_assembly": "adjoint=mH diag_embed block_diag",
+    "odyssey.linalg.matrix_powers": "multi_dot matrix_power",
+    "odyssey.linalg.matrix_products": "dot vdot inner outer tensordot",
     "odyssey.linalg.norms": "norm vector_norm matrix_norm cond",
-    "odyssey.linalg.products": "dot vdot inner outer tensordot",
-    "odyssey.linalg.products_of_many": """
-        multi_dot matrix_power vecdot adjoint=mH diag_embed block_diag
-    """,
     "odyssey.linalg.pseudo_inverses": "lstsq",
     "odyssey.linalg.singular_values": "svd",
-    "odyssey.linalg.solving": "tensorsolve tensorinv",
-    "odyssey.linalg.triangles": "cho_solve",
-    "odyssey.linalg.vectors": "kron",
+    "odyssey.linalg.triangular_systems": "cho_solve",
+    "odyssey.linalg.vector_products": "vecdot kron",
     "odyssey.nn.adaptive_pooling": """
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
         adaptive_max_pool2d adaptive_max_pool3d
@@ -183,9 +181,9 @@ COMPOSITES = {
     "odyssey.ops.structure.shape": "swapaxes moveaxis ravel squeeze expand_dims",
     "odyssey.ops.structure.sorting": "topk kthvalue partition argpartition unique",
     "odyssey.ops.structure.splitting": "array_split split unstack hsplit vsplit dsplit",
-    "odyssey.special.digamma_function": "polygamma",
     "odyssey.special.gamma_function": "multigammaln",
-    "odyssey.special.log_sums": "weighted_logsumexp",
+    "odyssey.special.log_sum_exp": "weighted_logsumexp",
+    "odyssey.special.polygamma_functions": "polygamma",
 }
 """Composites by family, likewise."""
 
@@ -193,7 +191,6 @@ LOSSES = {
     "odyssey.losses.classification": """
         binary_cross_entropy cross_entropy focal hinge kl_divergence nll
     """,
-    "odyssey.losses.embeddings": "cosine_embedding triplet_margin",
     "odyssey.losses.gradients": """
         LossAndGrad bce_loss_and_grad ce_loss_and_grad compute_bce_gradient
         compute_ce_gradient compute_gradient compute_mse_gradient mse_loss_and_grad
@@ -203,8 +200,9 @@ LOSSES = {
         hinge_embedding margin_ranking multi_margin multilabel_margin multilabel_soft_margin
         soft_margin
     """,
+    "odyssey.losses.metric_learning": "cosine_embedding triplet_margin",
     "odyssey.losses.regression": "huber log_cosh mean_absolute_error mean_squared_error smooth_l1",
-    "odyssey.losses.sequences": "ctc",
+    "odyssey.losses.temporal_classification": "ctc",
 }
 """What ``odyssey.losses`` hands on, by file."""
 

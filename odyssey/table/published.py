@@ -171,7 +171,7 @@ def handed_on(
 
     >>> __all__, __getattr__, __dir__ = handed_on("odyssey.special")
     >>> __getattr__("erf").__module__
-    'odyssey.special.error_function'
+    'odyssey.special.error_functions'
     """
     own = {
         name: more

@@ -9,7 +9,7 @@ import numpy as np
 from odyssey import ops
 from odyssey.devices.arrays import PRIORITY, comes_first
 from odyssey.errors import DTypeError
-from odyssey.linalg import products
+from odyssey.linalg import matrix_products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
 from odyssey.ops.reductions import reduce
 from odyssey.ops.structure import indexing, shape
@@ -79,7 +79,7 @@ class Operators:
         __floordiv__ = operator_of(rounding.floor_divide)
         __mod__ = operator_of(rounding.mod)
         __pow__ = operator_of(elementary.power)
-        __matmul__ = operator_of(products.matmul)
+        __matmul__ = operator_of(matrix_products.matmul)
         __neg__ = arithmetic.negative
         __abs__ = complex_numbers.absolute
         __gt__, __ge__ = operator_of(choice.greater), operator_of(choice.greater_equal)
@@ -131,7 +131,7 @@ class Operators:
         return result
 
     def __rmatmul__(self, other: Any) -> Self:
-        result: Self = products.matmul(other, self)
+        result: Self = matrix_products.matmul(other, self)
         return result
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
@@ -259,7 +259,7 @@ class Operators:
         """Product of matrices or vectors; see ``ops.dot``."""
         if named:
             return _as_numpy(self, "dot", named, b=b)
-        return products.dot(self, b)
+        return matrix_products.dot(self, b)
 
     def take(self, indices: Any, axis: Any = None, *, mode: str = "raise", **named: Any) -> Any:
         """The elements at ``indices`` along ``axis``; see ``ops.take``."""

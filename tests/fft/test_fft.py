@@ -6,7 +6,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.fft.rows import NORMS
+from odyssey.fft.primitives import NORMS
 from support.convolved import convolved
 
 LENGTHS = [1, 2, 3, 6, 7]

@@ -11,16 +11,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import number, word
-from odyssey.losses.class_rows import (
-    compiled_losses,
-    folded_losses,
-    losses_of,
-    row_starts,
-    rows_fill_vectors,
-    rows_of_classes,
-    slope_of,
-)
-from odyssey.losses.targets import (
+from odyssey.losses.class_targets import (
     checked_classes,
     class_axis,
     classes_exist,
@@ -28,6 +19,15 @@ from odyssey.losses.targets import (
     distribution,
     target_probabilities,
     target_spec,
+)
+from odyssey.losses.softmax_cross_entropy_rows import (
+    compiled_losses,
+    folded_losses,
+    losses_of,
+    row_starts,
+    rows_fill_vectors,
+    rows_of_classes,
+    slope_of,
 )
 from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub

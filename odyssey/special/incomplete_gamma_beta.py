@@ -15,10 +15,10 @@ from odyssey.ops.elementwise.arithmetic import mul, neg, sub
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Spec
 from odyssey.special.beta_function import betaln
-from odyssey.special.entropies import xlog1py, xlogy
-from odyssey.special.error_function import within
+from odyssey.special.entropy_terms import xlog1py, xlogy
+from odyssey.special.error_functions import within
 from odyssey.special.gamma_function import gammaln
-from odyssey.special.library import by_scipy
+from odyssey.special.scipy_ufuncs import by_scipy
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import APART, PAIRS, reject, sample
 from odyssey.table.shape_rules import floating

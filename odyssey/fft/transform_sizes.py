@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.fft.rows import place
+from odyssey.fft.primitives import place
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.table.value import Symbol, Value

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.fft.points import Sizes, array, fitted, points
-from odyssey.fft.rows import dft, inverse_real_dft, norm_of, real_dft
+from odyssey.fft.primitives import dft, inverse_real_dft, norm_of, real_dft
+from odyssey.fft.transform_sizes import Sizes, array, fitted, points
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 

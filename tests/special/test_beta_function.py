@@ -115,7 +115,7 @@ def test_without_scipy_they_say_what_to_install(monkeypatch):
     def missing(name):
         raise ImportError("no module named 'scipy'")
 
-    monkeypatch.setattr("odyssey.special.library.import_module", missing)
+    monkeypatch.setattr("odyssey.special.scipy_ufuncs.import_module", missing)
     with pytest.raises(OdysseyError, match=r"^gammainc: SciPy .* `pip install odyssey\[special\]`"):
         ops.gammainc(1.0, 2.0)
 

@@ -1,4 +1,4 @@
-"""Products of vectors in space, and of matrices with each element of another."""
+"""Vector products: cross product, Kronecker product, and inner products along an axis."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
+from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import mul, sub
+from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.joining import stack
-from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.ops.structure.shape import expand_dims, moveaxis, reshape, shape_of
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -166,6 +169,48 @@ def kron(a: Any, b: Any, *, tape: Any = None) -> Any:
     block = reshape(b, tuple(m for n in inner for m in (1, n)), tape=tape)
     lengths = tuple(m * n for m, n in zip(outer, inner, strict=True))
     return reshape(mul(places, block, tape=tape), lengths, tape=tape)
+
+
+# ------------------------------------------------------------------ inner products along an axis
+
+
+@composite(
+    numpy=[np.vecdot, np.linalg.vecdot],
+    samples=[
+        sample((2, 3), (3,)),
+        sample((3, 1, 2), (3, 4, 1), axis=0),
+        sample((3,), (3,)),
+        sample((2, 0), (2, 0)),
+    ],
+    rejects=[reject((2, 3), (2,), match="differ"), reject((), (2,), match="does not fit")],
+)
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, tape: Any = None) -> Any:
+    """Inner products of vectors along an axis, those of ``x1`` conjugated.
+
+    Args:
+        x1: Array of vectors.
+        x2: Array of vectors of the same length.
+        axis: Where the vectors stand, in both; the other axes broadcast.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where lengths differ, or other axes do not broadcast.
+
+    >>> vecdot(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([3.0, 4.0]))
+    array([11.,  4.])
+    """
+    vectors = []
+    for x in (x1, x2):
+        x = x if hasattr(x, "dtype") else as_array("vecdot", "an operand", x)
+        normalize_axes("vecdot", axis, len(shape_of(x)))
+        last = axis in (-1, len(shape_of(x)) - 1)
+        vectors.append(x if last else moveaxis(x, axis, -1, tape=tape))
+    left, right = vectors
+    if left.dtype.kind == "c":  # the conjugate of a truth value would be a number
+        left = conj(left, tape=tape)
+    row, column = expand_dims(left, -2, tape=tape), expand_dims(right, -1, tape=tape)
+    out = matmul(row, column, tape=tape)
+    return reshape(out, shape_of(out)[:-2], tape=tape)
 
 
 publish(globals())

@@ -17,8 +17,8 @@ import numpy as np
 from odyssey.checks import whole
 from odyssey.errors import DTypeError, LinAlgError, SettingError, ShapeError
 from odyssey.linalg import lapack
-from odyssey.linalg.matrices import batch_of, precision, regular, square
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
+from odyssey.linalg.matrix_shapes import batch_of, precision, regular, square
 from odyssey.ops.elementwise.arithmetic import neg
 from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of, transpose
 from odyssey.spec import Shape, Spec

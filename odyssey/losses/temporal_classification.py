@@ -10,7 +10,7 @@ from odyssey import ops
 from odyssey.checks import flag, shown, whole
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.losses.declare import loss
-from odyssey.losses.reducing import arrays, floating, known, plain, reduced
+from odyssey.losses.reduction import arrays, floating, known, plain, reduced
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol

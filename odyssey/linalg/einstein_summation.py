@@ -30,7 +30,7 @@ from odyssey.table.value import Symbol, Value
 @lru_cache(maxsize=512)
 def _product(subscripts: str) -> Any:
     """How to make this product; see ``subscripts.Product``."""
-    from odyssey.linalg.subscripts import product_of  # not needed by every program
+    from odyssey.linalg.einsum_subscripts import product_of  # not needed by every program
 
     return product_of(subscripts)
 
@@ -236,7 +236,7 @@ def einsum(subscripts: Any, /, *operands: Any, optimize: Any = "greedy", tape: A
     >>> einsum("ij,j->i", a, b), float(einsum("ii", a))
     (array([12., 34.]), 5.0)
     """
-    from odyssey.linalg.subscripts import as_text, program_of  # see above
+    from odyssey.linalg.einsum_subscripts import as_text, program_of  # see above
 
     text, given = as_text(subscripts, operands)
     if not given or not operands:

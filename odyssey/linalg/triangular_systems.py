@@ -9,11 +9,10 @@ import numpy as np
 from odyssey.checks import flag, shown
 from odyssey.errors import DTypeError, LinAlgError, SettingError
 from odyssey.linalg import lapack
-from odyssey.linalg.decompositions import _read, _unread
-from odyssey.linalg.matrices import definite, precision, regular, square
-from odyssey.linalg.products import adjoint_of, matmul
-from odyssey.linalg.solving import NO_SYSTEMS, column, solve_or_nan, system
-from odyssey.ops.elementwise.arithmetic import mul, neg
+from odyssey.linalg.linear_systems import NO_SYSTEMS, column, solve_or_nan, system
+from odyssey.linalg.matrix_products import matmul
+from odyssey.linalg.matrix_shapes import definite, precision, regular
+from odyssey.ops.elementwise.arithmetic import neg
 from odyssey.ops.elementwise.choice import keep_where, where
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.shape import matrix_transpose, reshape
@@ -216,67 +215,6 @@ def cho_solve(c_and_lower: Any, b: Any, *, tape: Any = None) -> Any:
     first, second = ("N", "C") if lower else ("C", "N")
     middle = triangular_solve(c, b, first, lower, tape=tape)
     return triangular_solve(c, middle, second, lower, tape=tape)
-
-
-# ------------------------------------------------------------------ Cholesky's factors
-
-
-def _cholesky_spec(a: Any, upper: bool) -> Spec:
-    return Spec(getattr(a, "shape", ()), square("cholesky", a))
-
-
-def _lower(x: Any) -> Any:
-    """The lower triangle, with half of the diagonal."""
-    n = x.shape[-1]
-    weights = (np.tri(n, k=-1) + np.eye(n) / 2).astype(np.empty(0, x.dtype).real.dtype)
-    return mul(x, weights)
-
-
-def _cholesky_pull(g: Any, out: Any, upper: bool) -> Any:
-    """After I. Murray, Differentiation of the Cholesky decomposition, arXiv:1602.07527."""
-    factor, g = (adjoint_of(out), adjoint_of(g)) if upper else (out, g)
-    inner = _lower(matmul(matrix_transpose(factor), g))
-    inner = triangular_solve(factor, inner, "T", True, False)
-    inner = matrix_transpose(triangular_solve(factor, matrix_transpose(inner), "C", True, False))
-    return _unread(inner, "U" if upper else "L")
-
-
-def _cholesky_push(t: Any, out: Any, upper: bool) -> Any:
-    factor = adjoint_of(out) if upper else out
-    moved = triangular_solve(factor, _read(t, "U" if upper else "L"), "N", True, False)
-    moved = triangular_solve(factor, adjoint_of(moved), "N", True, False)
-    found = matmul(factor, _lower(moved))
-    return adjoint_of(found) if upper else found
-
-
-@op(
-    primitive="decompose",
-    raises=True,
-    infer=_cholesky_spec,
-    prepare=lambda upper: (flag("cholesky", "upper", upper),),
-    numpy=[np.linalg.cholesky],
-    vjp={"a": _cholesky_pull},
-    jvp={"a": _cholesky_push},
-    samples=[
-        sample((3, 3), form=definite),
-        sample((2, 2), upper=True, form=definite),
-        sample((2, 2, 2), form=definite),
-        sample((0, 0)),
-    ],
-    rejects=[
-        reject((2, 3), match="square matrices"),
-        reject((2, 2), error=LinAlgError, match="not positive definite"),
-        reject(np.eye(2, dtype=np.float16), error=DTypeError, match="single or double"),
-    ],
-)
-def cholesky(a: Any, /, *, upper: bool = False) -> Any:
-    """Cholesky's factors ``c`` of Hermitian positive definite matrices, ``a = c @ conj(c).T``.
-
-    Triangles, lower ones; with ``upper``, upper ones ``u`` of ``a = conj(u).T @ u``. Only that
-    triangle of ``a`` is read, and has a gradient: pass ``(a + conj(a).T) / 2`` for a Hermitian one.
-    A matrix that is not positive definite raises ``LinAlgError``.
-    """
-    return lapack.cholesky(a, upper=upper)
 
 
 publish(globals())

@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.linalg.products import matmul
+from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_not, where
 from odyssey.ops.elementwise.clipping import clip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odyssey import ops
-from odyssey.special.error_function import FEW
+from odyssey.special.error_functions import FEW
 
 BOUNDS = {"erf": 1.5, "erfc": 6.0}
 

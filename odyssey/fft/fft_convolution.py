@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
-from odyssey.fft.planes import fftn, ifftn, irfftn, rfftn
+from odyssey.fft.multidimensional import fftn, ifftn, irfftn, rfftn
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.reductions.convolution import smooth
 from odyssey.ops.structure.indexing import getitem

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError, SettingError
-from odyssey.fft.points import array, count, fitted
-from odyssey.fft.rows import OPPOSITE, dft, inverse_real_dft, norm_of, place, real_dft
+from odyssey.fft.primitives import OPPOSITE, dft, inverse_real_dft, norm_of, place, real_dft
+from odyssey.fft.transform_sizes import array, count, fitted
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample

@@ -23,7 +23,7 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.shape import broadcast_to, shape_of
-from odyssey.special.steps import BERNOULLI, half_turn_cotangent, polynomial, whole
+from odyssey.special.scalar_formulas import BERNOULLI, half_turn_cotangent, polynomial, whole
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample, singles
 

@@ -12,7 +12,7 @@ from odyssey.checks import flag, number
 from odyssey.errors import SettingError, ShapeError
 from odyssey.losses.declare import loss
 from odyssey.losses.margins import signs
-from odyssey.losses.reducing import floating, reduced, same_shape
+from odyssey.losses.reduction import floating, reduced, same_shape
 from odyssey.table.samples import reject, sample
 
 __all__ = ["cosine_embedding", "triplet_margin"]
