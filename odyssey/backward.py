@@ -83,7 +83,7 @@ def _backward_of(row: Row) -> Callable[..., Any]:
         came = [_seed(who, name, given.pop(name, None), signature) for name in seeds]
         values = _values(row, names, given)
         try:
-            seed = came[0] if row.several is None else _wire(row, came)
+            seed = came[0] if row.pack_results is None else _wire(row, came)
             found = [_gradient(row, name, seed, values) for name in differentiable]
         except (OdysseyError, FloatingPointError):
             raise
@@ -122,7 +122,7 @@ def _wire(row: Row, seeds: list[Any]) -> Wire:
 def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
     """The specs that a rule may ask for, that of the results last."""
     specs = [values.get(name) for name in row.layout.specs]
-    if row.several is None:
+    if row.pack_results is None:
         return [*specs, values.get("out_spec")]
     known: list[Any] = [values.get(f"{name}_spec") for name in row.results]
     if None in known and None not in specs:
@@ -138,7 +138,7 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     if values.get(name) is values.get(f"{name}_spec") is None and name in row.optional:
         return None
     kept, specs = [values.get(n) for n in row.layout.kept], _specs(row, values)
-    if row.several is not None:
+    if row.pack_results is not None:
         lacking = [
             n
             for j, n in enumerate(row.cotangents)
@@ -149,7 +149,7 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
                 f"backward.{row.name}: {lacking[0]} is None, zeros of a shape that nothing tells; "
                 f"pass the zeros, or {', '.join(row.arrays)} as well"
             )
-    pull = row.pulls[row.arrays.index(name)]
+    pull = row.pullbacks[row.arrays.index(name)]
     assert pull is not None
     g = seed if pull is PASS else pull(seed, kept, specs)
     if not isinstance(g, Symbol):

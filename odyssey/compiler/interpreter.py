@@ -41,7 +41,7 @@ def run(graph: Graph, arrays: list[Any]) -> tuple[list[Any], dict[str, Any]]:
             slots[state.id] = _read(state)
     for row, operands, options, ids, _ in graph.instructions:
         made = row.kernel(*[_value(slots, o) for o in operands], *options)
-        slots.update(zip(ids, (made,) if row.several is None else made, strict=True))
+        slots.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
     outputs = [
         np.array(_value(slots, o)) if isinstance(o, (Ref, Filled)) else o for o in graph.outputs
     ]

@@ -159,7 +159,7 @@ def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
     operands = sample.arrays(apart(np.random.default_rng)(0), np.dtype(dtype))
     try:
         made = row.call(*operands, **sample.options)
-        results = (made,) if row.several is None else made
+        results = (made,) if row.pack_results is None else made
         return " and ".join(dict.fromkeys(str(np.asarray(r).dtype) for r in results))
     except (OdysseyError, TypeError, ValueError):
         return None

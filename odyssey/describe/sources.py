@@ -29,7 +29,7 @@ def rule_text(rule: Callable[..., Any]) -> str:
         return "g"
     rule = inspect.unwrap(getattr(rule, "func", rule))  # of a partial
     if rule.__code__.co_filename == DERIVED:
-        return "derived from what the op equals"
+        return "derived from the decomposition"
     node, source = _definition(rule)
     if isinstance(node, ast.Lambda):
         return _on_one_line(source, node.body)

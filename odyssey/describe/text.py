@@ -86,14 +86,16 @@ def _row_lines(row: Row) -> Iterator[str]:
 
 def _meaning(row: Row) -> Iterator[str]:
     """What the row says to compilers, and how else it runs."""
-    for label, function in (("equals", row.equals), ("on numbers", row.scalar)):
+    for label, function in (("decomposition", row.decomposition), ("on numbers", row.scalar)):
         if function:
             yield from _labelled(label, rule_text(function).splitlines())
             for helper in helpers_of(function):
                 yield from _labelled("where", helper.splitlines())
     yield from _labelled("primitive", [row.primitive] if row.primitive else [])
     yield from _labelled("raises", ["for numbers that no shape tells of"] if row.raises else [])
-    yield from _labelled("ordered", ["calls of it stay, in their order"] if row.ordered else [])
+    yield from _labelled(
+        "side effect", ["no call is removed or moved"] if row.has_side_effect else []
+    )
     yield from _labelled("other kernels", [f"{k.name}, on {k.device}" for k in row.kernels])
 
 

@@ -87,7 +87,7 @@ class Instruction(NamedTuple):
         given += [f"{n}={o!r}" for n, o in zip(self.row.options, self.options, strict=True)]
         text = f"{made} = {self.row.name}({', '.join(given)})"
         parts = "".join(f"\n{part}" for part in _parts(self)).replace("\n", "\n    ")
-        return f"{text}{'; ordered' if self.row.ordered else ''}{parts}"
+        return f"{text}{'; has side effect' if self.row.has_side_effect else ''}{parts}"
 
 
 def _parts(instruction: Instruction) -> tuple[Graph, ...]:

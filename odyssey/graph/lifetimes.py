@@ -19,7 +19,7 @@ def needed(instructions: Sequence[Instruction], kept: Iterable[int]) -> list[Ins
     wanted = set(kept)
     found: list[Instruction] = []
     for instruction in reversed(instructions):
-        if instruction.row.stays or not wanted.isdisjoint(instruction.ids):
+        if instruction.row.impure or not wanted.isdisjoint(instruction.ids):
             found.append(instruction)
             wanted.update(o.id for o in instruction.operands if isinstance(o, Ref))
     return found[::-1]

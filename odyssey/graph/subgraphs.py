@@ -105,15 +105,15 @@ def loop_row(loop: Loop, count: int) -> LoopRow:
 
     row = LoopRow(
         layout,
-        pulls=rules,
-        pushes=rules,
+        pullbacks=rules,
+        pushforwards=rules,
         kernel=lambda *operands: loop.run(*operands, call=call),
         infer=lambda *given: specs,
-        several=tuple,
+        pack_results=tuple,
         primitive="a program of its own",
     )
     row.loop = loop
-    row.stays = any(one.row.stays for part in loop.parts for one in part.instructions)
+    row.impure = any(one.row.impure for part in loop.parts for one in part.instructions)
     return row
 
 
@@ -227,7 +227,7 @@ def evaluate(graph: Graph, arrays: Sequence[Any], numbers: dict[Any, Any]) -> li
 
     for row, operands, options, ids, _ in graph.instructions:
         made = row.kernel(*map(value, operands), *options)
-        slots.update(zip(ids, (made,) if row.several is None else made, strict=True))
+        slots.update(zip(ids, (made,) if row.pack_results is None else made, strict=True))
     return list(map(value, graph.outputs))
 
 

@@ -186,10 +186,10 @@ class Trace(Refusals, Parts, Showing, Behind):
         specs = list(map(seen_by_shape_rules, values))
         options = plain_options(row, options)
         made = row.infer(*specs, *options)
-        made = (made,) if row.several is None else made
+        made = (made,) if row.pack_results is None else made
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
-        if row.ordered:
+        if row.has_side_effect:
             self.only_eagerly(f"{row.name} is ordered: it does something beside its result")
         operands = tuple(self._ref(v) for v in values)
         self._look_back(values)
@@ -198,7 +198,7 @@ class Trace(Refusals, Parts, Showing, Behind):
             self._show_too(values, results[0])
         ids = tuple(result.id for result in results)
         self._writing.append(Instruction(row, operands, options, ids, made))
-        return results[0] if row.several is None else row.several(results)
+        return results[0] if row.pack_results is None else row.pack_results(results)
 
     def ufunc_of_numbers(self, ufunc: Any, inputs: Sequence[Any]) -> Any:
         """What a ufunc of NumPy gives of numbers, and of arrays among them: then it is an op."""

@@ -145,7 +145,7 @@ def eig(a: Any, /) -> Any:
 
 
 @op(
-    equals=lambda a: eig(a)[0],
+    decomposition=lambda a: eig(a)[0],
     raises=True,
     infer=_values_spec,
     kernel=_eigvals,

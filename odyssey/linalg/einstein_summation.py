@@ -136,7 +136,7 @@ def _for_y(subscripts: str) -> str:
 @op(
     canonical=_spelled_letters,
     primitive="product",
-    native=_contracted_natively,
+    lowering=_contracted_natively,
     infer=_contract_spec,
     vjp={
         "x": lambda g, y, subscripts: contract(g, y, _for_x(subscripts)),

@@ -153,7 +153,7 @@ def eigh(a: Any, /, UPLO: str = "L") -> Any:
 
 @op(
     infer=_values_spec,
-    equals=lambda a, UPLO: eigh(a, UPLO)[0],
+    decomposition=lambda a, UPLO: eigh(a, UPLO)[0],
     raises=True,
     prepare=_triangle("eigvalsh"),
     vjp={"a": _values_rule},

@@ -145,7 +145,7 @@ def solve_or_nan(a: Any, b: Any, /) -> Any:
 
 
 @op(
-    equals=lambda a, b: solve_or_nan(a, b),
+    decomposition=lambda a, b: solve_or_nan(a, b),
     raises=True,
     infer=lambda a, b: system("solve", a, b),
     numpy=[np.linalg.solve],
@@ -163,7 +163,7 @@ def solve(a: Any, b: Any, /) -> Any:
 
 
 @op(
-    equals=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
+    decomposition=lambda a: solve_or_nan(a, np.eye(a.shape[-1], dtype=a.dtype)),
     raises=True,
     infer=_inverse_spec,
     numpy=[np.linalg.inv],

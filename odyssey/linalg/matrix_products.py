@@ -90,7 +90,7 @@ def _natively(build: Any, x: Any, y: Any) -> Any:
 
 @op(
     primitive="product",
-    native=_natively,
+    lowering=_natively,
     ufunc=np.matmul,
     kernel=_matmul,
     infer=_matmul_spec,

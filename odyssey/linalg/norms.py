@@ -81,7 +81,7 @@ def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bo
 @op(
     infer=_length_spec,
     kernel=_length,
-    equals=in_single(
+    decomposition=in_single(
         lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims))
     ),
     canonical=folded,

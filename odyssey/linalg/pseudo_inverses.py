@@ -215,7 +215,7 @@ def _squares_options(rcond: Any) -> tuple[float | None]:
 
 
 @op(
-    equals=lambda a, b, rcond: _by_pinv(a, b, rcond),
+    decomposition=lambda a, b, rcond: _by_pinv(a, b, rcond),
     raises=True,
     infer=_squares_spec,
     prepare=_squares_options,

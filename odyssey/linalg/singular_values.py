@@ -179,7 +179,7 @@ def svd_factors(a: Any, /, full_matrices: bool = True) -> Any:
 
 
 @op(
-    equals=lambda a: svd_factors(a, False)[1],
+    decomposition=lambda a: svd_factors(a, False)[1],
     raises=True,
     infer=_values_spec,
     numpy=[np.linalg.svdvals],

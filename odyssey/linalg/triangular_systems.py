@@ -145,7 +145,7 @@ def _by_solving(a: Any, b: Any, trans: str, lower: bool, unit_diagonal: bool) ->
 
 
 @op(
-    equals=_by_solving,
+    decomposition=_by_solving,
     raises=True,
     aliases=["solve_triangular"],
     prepare=_ways,

@@ -93,7 +93,7 @@ def _rule_y(g: Any, x: Any, y_spec: Spec, axisa: Any, axisb: Any, axisc: Any) ->
 
 @op(
     kernel=_cross,
-    equals=_cross_in_ops,
+    decomposition=_cross_in_ops,
     numpy=[np.cross],
     prepare=_one_axis,
     canonical=_spelled_axes,

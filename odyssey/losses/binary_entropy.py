@@ -68,7 +68,7 @@ _PROBABLE = (
 @op(
     real=True,
     elementwise=True,
-    equals=_binary_in_ops,
+    decomposition=_binary_in_ops,
     scalar=lambda p, y: -(y * _clipped(math.log(p)) + (T(1) - y) * _clipped(math.log(T(1) - p))),
     vjp={"p": _binary_p_rule, "y": _binary_y_rule},
     kinks="the logarithms are clipped at -100, and p (1 - p) in the derivative at 1e-12",
@@ -84,7 +84,7 @@ def binary_entropy(p: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
-    equals=lambda x, y: sub(softplus(x), mul(x, y)),
+    decomposition=lambda x, y: sub(softplus(x), mul(x, y)),
     scalar=lambda x, y: select(x < T(0), T(0), x) - x * y + math.log1p(math.exp(-abs(x))),
     vjp={
         "x": lambda g, x, y: mul(g, sub(sigmoid(x), y)),

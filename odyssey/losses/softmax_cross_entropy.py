@@ -220,7 +220,7 @@ def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
         )
     ],
     infer=_entropy_spec,
-    equals=in_single(_entropy_in_ops),
+    decomposition=in_single(_entropy_in_ops),
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
     **_ENTROPY,
@@ -295,7 +295,7 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
-    equals=in_single(_slope_in_ops),
+    decomposition=in_single(_slope_in_ops),
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
     **_ENTROPY,
@@ -353,7 +353,7 @@ _LOGITS = Spec((4, 3), np.dtype(np.float64))
         *_spelled(logits_spec, targets, *options),
     ),
     infer=_mass_spec,
-    equals=_mass_in_ops,
+    decomposition=_mass_in_ops,
     requires=lambda targets, logits_spec, axis, label_smoothing, ignore_index, reduction: (
         classes_exist(logits_spec, targets, axis, ignore_index)
     ),

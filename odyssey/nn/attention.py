@@ -234,7 +234,7 @@ _REJECTS = (
     real=True,
     prepare=_options,
     infer=_out_spec,
-    equals=in_single(in_ops, 3),
+    decomposition=in_single(in_ops, 3),
     canonical=lambda q, k, v, mask, causal, scale: (causal, scale_of(q, scale)),
     with_residual=lambda *given: _leaving(PASSES, *given),
     kernels=[_KERNEL],
@@ -325,7 +325,7 @@ def _pullback_spec(
     real=True,
     prepare=_operand,
     infer=_pullback_spec,
-    equals=in_single(pullback_in_ops, 4),
+    decomposition=in_single(pullback_in_ops, 4),
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,
         scale_of(q, scale),

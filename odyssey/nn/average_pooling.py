@@ -78,7 +78,7 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
 
 @op(
     linear=True,
-    equals=in_single(lambda cotangent, *options: spread_in_ops(cotangent, *options)),
+    decomposition=in_single(lambda cotangent, *options: spread_in_ops(cotangent, *options)),
     kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
@@ -204,7 +204,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "linear": True,
         "prepare": prepare,
         "kernel": lambda x, *options: averages(who, x, *options),
-        "equals": in_single(averages_in_ops),
+        "decomposition": in_single(averages_in_ops),
         "infer": infer,
         "vjp": {
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
@@ -347,7 +347,7 @@ def _global(x: Any) -> Any:
     linear=True,
     aliases=["global_avgpool2d"],
     kernel=_global,
-    equals=lambda x: mean(x, (-2, -1), keepdims=True),
+    decomposition=lambda x: mean(x, (-2, -1), keepdims=True),
     infer=_global_spec,
     vjp={
         "x": lambda g, x_spec: spread(

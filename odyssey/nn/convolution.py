@@ -71,8 +71,8 @@ def _of_axes(n: int) -> dict[str, Any]:
         "kernels": [compiled(convolved, who, n=n)],
         "infer": infer,
         "canonical": canonical,
-        "equals": in_ops.convolution_in_ops,
-        "native": in_ops.convolved_natively,
+        "decomposition": in_ops.convolution_in_ops,
+        "lowering": in_ops.convolved_natively,
         "vjp": {"x": x_rule, "weight": weight_rule, "bias": in_ops.bias_rule},
         "jvp": {
             "x": lambda t, weight, stride, padding, dilation, groups: _again(
@@ -265,8 +265,8 @@ def _weight_spec(y: Any, x: Any, window: Any, *options: Any) -> Spec:
 @op(
     kernels=[compiled(image_pulled, "convolution_input")],
     infer=_input_spec,
-    equals=in_ops.input_in_ops,
-    native=in_ops.input_natively,
+    decomposition=in_ops.input_in_ops,
+    lowering=in_ops.input_natively,
     canonical=_input_spelled,
     vjp={
         "y": lambda g, weight, stride, padding, dilation, groups: _again(
@@ -332,8 +332,8 @@ def convolution_input(
 @op(
     kernels=[compiled(weight_pulled, "convolution_weight")],
     infer=_weight_spec,
-    equals=in_ops.weight_in_ops,
-    native=in_ops.weight_natively,
+    decomposition=in_ops.weight_in_ops,
+    lowering=in_ops.weight_natively,
     canonical=_weight_spelled,
     vjp={
         "y": lambda g, x, stride, padding, dilation, groups: _again(

@@ -66,7 +66,7 @@ def _depthwise_weight_rule(
 @op(
     kernel=_depthwise,
     kernels=[compiled(_depthwise)],
-    equals=_depthwise_in_ops,
+    decomposition=_depthwise_in_ops,
     infer=_depthwise_spec,
     canonical=_depthwise_spelled,
     vjp={"x": _depthwise_x_rule, "weight": _depthwise_weight_rule, "bias": bias_rule},
@@ -202,7 +202,7 @@ _SEPARABLE = compiled(_separable)
         )
     ],
     with_residual=_separable,
-    equals=_separable_in_ops,
+    decomposition=_separable_in_ops,
     infer=_separable_spec,
     canonical=lambda x, depthwise, pointwise, bias, *options: _depthwise_spelled(
         x, depthwise, None, *options

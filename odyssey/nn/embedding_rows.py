@@ -149,8 +149,8 @@ _LONG = Spec((4, 17), np.dtype(np.float64))
 
 @op(
     primitive="gather",
-    native=_found_natively,
-    moves=True,
+    lowering=_found_natively,
+    rearranges=True,
     prepare=_padding,
     canonical=lambda indices, weight, padding: (_from_front(padding, weight.shape[0]),),
     infer=_found_spec,
@@ -203,8 +203,8 @@ def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None)
 
 @op(
     primitive="scatter",
-    native=_added_natively,
-    moves=True,
+    lowering=_added_natively,
+    rearranges=True,
     prepare=_padding,
     canonical=lambda g, indices, padding, spec: (_from_front(padding, spec.shape[0]), spec),
     infer=_pullback_spec,

@@ -69,7 +69,7 @@ def _linear_in_ops(x: Any, weight: Any, bias: Any) -> Any:
 
 @op(
     kernel=_linear_kernel,
-    equals=_linear_in_ops,
+    decomposition=_linear_in_ops,
     infer=_linear_spec,
     vjp={
         "x": lambda g, weight: matmul(g, weight),

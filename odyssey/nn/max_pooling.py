@@ -81,11 +81,11 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
 
     return {
         "real": True,
-        "masks": True,
+        "selects": True,
         "with_residual": leaving,
         "prepare": lambda *options: prepared(who, dims, *options),
         "kernel": lambda x, *options: max_pool(who, x, *options),
-        "equals": max_pool_in_ops,
+        "decomposition": max_pool_in_ops,
         "infer": infer,
         "vjp": {"x": _rule},
         "jvp": {

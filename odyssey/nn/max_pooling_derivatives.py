@@ -179,8 +179,8 @@ def _pushed_spec(
 
 @op(
     real=True,
-    masks=True,
-    equals=_pull_in_ops,
+    selects=True,
+    decomposition=_pull_in_ops,
     kernels=[Kernel("a loop over windows", _compiled_pull, when=_takes)],
     infer=_pulled_spec,
     vjp={
@@ -222,8 +222,8 @@ def max_pool_pullback(
 
 @op(
     real=True,
-    masks=True,
-    equals=_push_in_ops,
+    selects=True,
+    decomposition=_push_in_ops,
     infer=_pushed_spec,
     vjp={
         "t": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(

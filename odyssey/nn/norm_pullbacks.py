@@ -110,7 +110,7 @@ _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2
 
 @op(
     real=True,
-    equals=_pullback_in_ops,
+    decomposition=_pullback_in_ops,
     infer=lambda *given: Spec(given[1].shape, _check_pullback(*given)),
     canonical=lambda cotangent, x, inverse, mean, weight, axis: (_spelled(x, axis),),
     kernels=[Kernel("loops over rows or channels", pulled_in_loops, when=in_loops)],
@@ -145,7 +145,7 @@ def norm_pullback(
 
 @op(
     real=True,
-    equals=_weight_in_ops,
+    decomposition=_weight_in_ops,
     infer=lambda *given: Spec(given[-1], _check_weight(*given)),
     canonical=lambda cotangent, x, inverse, mean, axis, shape: (_spelled(x, axis), shape),
     kernels=[

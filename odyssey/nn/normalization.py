@@ -115,7 +115,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     real=True,
     prepare=_options("rms_norm"),
     infer=lambda x, weight, axis, eps: _normed_spec("rms_norm", axis, x, weight=weight),
-    equals=_rms_in_ops,
+    decomposition=_rms_in_ops,
     canonical=lambda x, weight, axis, eps: folded(x, axis, eps),
     with_residual=_rms_norm,
     kernels=[
@@ -280,7 +280,7 @@ _AFFINE = [
     ],
     prepare=_options("layer_norm"),
     infer=_layer_norm_spec,
-    equals=_layer_norm_in_ops,
+    decomposition=_layer_norm_in_ops,
     canonical=lambda x, weight, bias, axis, eps: folded(x, axis, eps),
     vjp={"x": _x_rule, "weight": _weighted, "bias": PASS},
     jvp={"x": _x_push, "weight": _weighted_push, "bias": PASS},

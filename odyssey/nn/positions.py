@@ -59,7 +59,7 @@ def _in_ops(x: Any, positions: Any, base: float) -> Any:
     real=True,
     prepare=lambda base: (number("rope", "base", base, "(0, inf)"),),
     infer=_turned_spec,
-    equals=_in_ops,
+    decomposition=_in_ops,
     vjp={
         "x": lambda g, positions, base: rope(g, mul(positions, -1.0), base=base),
         "positions": None,

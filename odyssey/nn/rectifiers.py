@@ -63,7 +63,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     kernel=_relu,
     scalar=lambda x: select(x <= T(0), T(0), x),
     vjp={"x": lambda g, out: keep_where(g, greater(out, zero_of(out)))},
@@ -83,9 +83,9 @@ def _between(g: Any, x: Any, low: float, high: float) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     scalar=lambda x: select(x <= T(0), T(0), select(x >= T(6), T(6), x)),
-    equals=lambda x: where(greater_equal(x, 6), 6, relu(x)),
+    decomposition=lambda x: where(greater_equal(x, 6), 6, relu(x)),
     vjp={"x": lambda g, out: _between(g, out, 0, 6)},
     kinks="0 at 0 and at 6",
     samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
@@ -109,9 +109,9 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     prepare=real_options("leaky_relu", "negative_slope"),
-    equals=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
+    decomposition=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
     kernels=[by_scalar(_leaky_scalar)],
     scalar=_leaky_scalar,
     vjp={"x": _leaky_rule},
@@ -198,8 +198,8 @@ def _prelu_in_ops(x: Any, weight: Any) -> Any:
 
 @op(
     infer=_prelu_spec,
-    equals=_prelu_in_ops,
-    moves={"x": lambda c: c},
+    decomposition=_prelu_in_ops,
+    rearranges={"x": lambda c: c},
     vjp={"x": _scaled, "weight": _to_weight},
     jvp={"x": _scaled, "weight": _from_weight},
     kinks="at 0 weight in x, 0 in weight",
@@ -241,9 +241,9 @@ def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
 
 @op(
     elementwise=True,
-    masks={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
+    selects={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
     prepare=real_options("elu", "alpha"),
-    equals=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(x))),
+    decomposition=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(x))),
     scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
     kinks="alpha at 0",
@@ -271,9 +271,9 @@ def _celu_rule(g: Any, x: Any, alpha: float) -> Any:
 
 @op(
     elementwise=True,
-    masks={"x": lambda c, x: c},
+    selects={"x": lambda c, x: c},
     prepare=_celu_options,
-    equals=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(div(x, alpha)))),
+    decomposition=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(div(x, alpha)))),
     scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x / T(alpha)) + T(0)),
     vjp={"x": _celu_rule},
     kinks="1 at 0",
@@ -294,7 +294,7 @@ _SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
 
 @op(
     elementwise=True,
-    equals=lambda x: mul(_SELU_SCALE, elu(x, alpha=_SELU_LEFT / _SELU_SCALE)),
+    decomposition=lambda x: mul(_SELU_SCALE, elu(x, alpha=_SELU_LEFT / _SELU_SCALE)),
     scalar=lambda x: select(x > T(0), T(_SELU_SCALE) * x, T(_SELU_LEFT) * math.expm1(x) + T(0)),
     vjp={"x": lambda g, x: _exponential_rule(g, x, _SELU_LEFT, _SELU_SCALE)},
     kinks="the slope from the left, 1.758..., at 0",
@@ -316,10 +316,10 @@ def _hard_sigmoid_scalar(x: Any) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     aliases=["hardsigmoid"],
     scalar=lambda x: _hard_sigmoid_scalar(x),
-    equals=lambda x: div(relu6(add(x, 3)), 6),
+    decomposition=lambda x: div(relu6(add(x, 3)), 6),
     vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
     kinks="0 at -3 and at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -339,10 +339,10 @@ def _hard_swish_rule(g: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     # Not where the slope is 0: inside, at -1.5, it is so by value.
-    masks={"x": lambda c, x: keep_where(c, greater(x, -3))},
+    selects={"x": lambda c, x: keep_where(c, greater(x, -3))},
     aliases=["hardswish"],
     scalar=lambda x: select(x < T(-3), T(-3), x) * _hard_sigmoid_scalar(x),
-    equals=lambda x: mul(x, hard_sigmoid(x)),
+    decomposition=lambda x: mul(x, hard_sigmoid(x)),
     vjp={"x": _hard_swish_rule},
     kinks="0 at -3, 1 at 3",
     samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
@@ -363,10 +363,10 @@ def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     aliases=["hardtanh"],
     prepare=_hard_tanh_options,
-    equals=lambda x, min_val, max_val: where(
+    decomposition=lambda x, min_val, max_val: where(
         less_equal(x, min_val), min_val, where(greater_equal(x, max_val), max_val, x)
     ),
     scalar=lambda x, min_val, max_val: select(

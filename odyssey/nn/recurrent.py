@@ -120,7 +120,7 @@ def _rule(operand: str) -> Callable[..., Any]:
     real=True,
     prepare=_cell,
     infer=_states_spec,
-    equals=_in_ops,
+    decomposition=_in_ops,
     with_residual=lambda *given: (_states(*given), (Shared(),)),
     vjp={name: _rule(name) for name in ("x", "state", "w", "b")},
     jvp=_RULES["jvp"],
@@ -177,7 +177,7 @@ def _pullback_spec(
         word("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
     ),
     infer=_pullback_spec,
-    equals=_pullback_in_ops,
+    decomposition=_pullback_in_ops,
     **derived(_pullback_in_ops, "cotangent", "x", "state", "w", "b"),
     samples=[
         sample((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x"),

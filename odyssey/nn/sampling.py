@@ -205,7 +205,7 @@ def _sampled_spec(
 @op(
     linear=True,
     kernel=_sampled,
-    equals=_sampled_in_ops,
+    decomposition=_sampled_in_ops,
     kernels=[Kernel("a loop over weights", _compiled, when=_takes)],
     infer=_sampled_spec,
     vjp={

@@ -45,10 +45,10 @@ def _outside(g: Any, x: Any, lambd: float) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     aliases=["hardshrink"],
     prepare=_lambd("hard_shrink"),
-    equals=lambda x, lambd: where(less_equal(absolute(x), lambd), 0, x),
+    decomposition=lambda x, lambd: where(less_equal(absolute(x), lambd), 0, x),
     scalar=lambda x, lambd: select(abs(x) <= T(lambd), T(0), x),
     vjp={"x": lambda g, x, lambd: _outside(g, x, lambd)},
     kinks="0 at lambd and at -lambd",
@@ -63,10 +63,12 @@ def hard_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     aliases=["softshrink"],
     prepare=_lambd("soft_shrink"),
-    equals=lambda x, lambd: where(less_equal(absolute(x), lambd), 0, sub(x, mul(lambd, sign(x)))),
+    decomposition=lambda x, lambd: where(
+        less_equal(absolute(x), lambd), 0, sub(x, mul(lambd, sign(x)))
+    ),
     scalar=lambda x, lambd: select(
         x > T(lambd), x - T(lambd), select(x < T(-lambd), x + T(lambd), select(x != x, x, T(0)))
     ),
@@ -83,9 +85,9 @@ def soft_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     prepare=real_options("threshold", "threshold", "value"),
-    equals=lambda x, threshold, value: where(less_equal(x, threshold), value, x),
+    decomposition=lambda x, threshold, value: where(less_equal(x, threshold), value, x),
     scalar=lambda x, threshold, value: select(x <= T(threshold), T(value), x),
     vjp={"x": lambda g, x, threshold: keep_where(g, greater(x, threshold))},
     kinks="0 at the threshold",

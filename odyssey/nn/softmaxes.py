@@ -115,7 +115,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     real=True,
     canonical=folded,
     infer=along("softmax", floating),
-    equals=in_single(_softmax_in_ops),
+    decomposition=in_single(_softmax_in_ops),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_rows"), when=_in_rows),
         Kernel("a block for each row", _cuda_softmax, "cuda", when=_in_rows),
@@ -136,7 +136,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     real=True,
     canonical=folded,
     infer=along("log_softmax", floating),
-    equals=in_single(_log_softmax_in_ops),
+    decomposition=in_single(_log_softmax_in_ops),
     kernels=[Kernel("a compiled loop over rows", _by_rows("log_softmax_rows"), when=_in_rows)],
     vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
     jvp={"x": lambda t, out, axis: sub(t, sum(mul(t, exp(out)), axis, keepdims=True))},
@@ -167,7 +167,7 @@ _PULLBACK: dict[str, Any] = {
 @op(
     **_PULLBACK,
     **derived(_softmax_pullback_in_ops),
-    equals=in_single(_softmax_pullback_in_ops, 2),
+    decomposition=in_single(_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_pullback_rows"), when=_pair_in_rows)
     ],
@@ -182,7 +182,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 @op(
     **_PULLBACK,
     **derived(_log_softmax_pullback_in_ops),
-    equals=in_single(_log_softmax_pullback_in_ops, 2),
+    decomposition=in_single(_log_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel(
             "a compiled loop over rows", _by_rows("log_softmax_pullback_rows"), when=_pair_in_rows

@@ -149,7 +149,7 @@ _RESTS = reject((1, 1, 3, 3), window=(2, 2, 2), match=r"window=\(2, 2, 2\) for 2
 
 @op(
     primitive="gather",
-    native=_unfolded_natively,
+    lowering=_unfolded_natively,
     linear=True,
     infer=_unfolded_spec,
     canonical=_unfold_spelled,
@@ -205,7 +205,7 @@ def unfold(x: Any, /, *, window: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @op(
     primitive="scatter",
-    native=_folded_natively,
+    lowering=_folded_natively,
     linear=True,
     infer=_folded_spec,
     canonical=_fold_spelled,

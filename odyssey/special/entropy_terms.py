@@ -26,7 +26,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
     scalar=lambda x: select(
         abs(x - T(0.5)) < T(0.2), T(2) * math.atanh(T(2) * x - T(1)), math.log(x / (T(1) - x))
     ),
-    equals=lambda x: log(div(x, sub(1, x))),
+    decomposition=lambda x: log(div(x, sub(1, x))),
     # As a sum, whose derivative in turn has no product of 0 and infinity at the ends.
     vjp={"x": lambda g, x: mul(g, add(reciprocal(x), reciprocal(sub(1, x))))},
     kinks="inf at 0 and 1, -inf at -0.0; beyond, where the result is NaN, still the same formula",
@@ -43,7 +43,7 @@ def logit(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    equals=lambda x, y: mul(x, log(y)),
+    decomposition=lambda x, y: mul(x, log(y)),
     scalar=lambda x, y: x * math.log(select((x == T(0)) & (y == y), T(1), y)),
     vjp={
         "x": lambda g, y: mul(g, log(precise(y, g))),
@@ -72,7 +72,7 @@ def _log1p_scalar(x: Any, y: Any) -> Any:
 @op(
     elementwise=True,
     scalar=_log1p_scalar,
-    equals=lambda x, y: mul(x, log1p(y)),
+    decomposition=lambda x, y: mul(x, log1p(y)),
     vjp={
         "x": lambda g, y: mul(g, log1p(precise(y, g))),
         "y": lambda g, x, y: mul(g, over_length(x, add(1, precise(y, g)))),
@@ -94,7 +94,7 @@ def _entr_scalar(x: Any) -> Any:
 @op(
     elementwise=True,
     scalar=_entr_scalar,
-    equals=lambda x: neg(mul(x, log(x))),
+    decomposition=lambda x: neg(mul(x, log(x))),
     vjp={"x": lambda g, x: neg(mul(g, add(log(x), 1)))},
     kinks="inf at 0; below, where the result is -inf, NaN, and the second still the same formula",
     samples=singles(low=0.1),
@@ -144,7 +144,7 @@ _OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas
 @op(
     elementwise=True,
     scalar=_rel_entr_scalar,
-    equals=lambda x, y: mul(x, log(div(x, y))),
+    decomposition=lambda x, y: mul(x, log(div(x, y))),
     vjp={
         "x": lambda g, x, y: mul(g, add(sub(log(precise(x, g)), log(precise(y, g))), 1)),
         "y": lambda g, x, y: neg(mul(g, over_length(x, y))),
@@ -161,7 +161,7 @@ def rel_entr(x: Any, y: Any, /) -> Any:
 @op(
     elementwise=True,
     scalar=_kl_div_scalar,
-    equals=lambda x, y: add(sub(mul(x, log(div(x, y))), x), y),
+    decomposition=lambda x, y: add(sub(mul(x, log(div(x, y))), x), y),
     vjp={
         "x": lambda g, x, y: mul(g, sub(log(precise(x, g)), log(precise(y, g)))),
         "y": lambda g, x, y: mul(g, sub(1, over_length(x, y))),

@@ -85,7 +85,7 @@ def general(
     pair = leaving_residual(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
     id = recording.new_id()  # after the run, since functions of users may record as well
-    if row.several is not None:
+    if row.pack_results is not None:
         return record_several(
             row, kind, recording, id, inputs, specs, values, options, data, residual
         )
@@ -144,9 +144,11 @@ def record(
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)
     kept = row.keep(recording, inputs, (*values, data), options, residual)
-    fits = row.closed and all(i is None or s is spec for i, s in zip(inputs, specs, strict=True))
+    fits = row.keeps_dtype and all(
+        i is None or s is spec for i, s in zip(inputs, specs, strict=True)
+    )
     node = (row, id, tuple(inputs), kept, None if fits else (*specs, spec))
-    if row.foreign or row.unruled or recording.careful is not None:
+    if row.foreign or row.nondifferentiable or recording.careful is not None:
         recording.add(node, data, values)
     else:
         recording.append(node)
@@ -172,22 +174,22 @@ def record_several(
     residual: Any = None,
 ) -> Any:
     """The same for several results: a node for the call, whose id this is, and one for each."""
-    assert row.several is not None
+    assert row.pack_results is not None
     floating = [part.dtype.kind in "fc" for part in data]
     if not any(floating) or inputs.count(None) == len(inputs):
-        return row.several([make_value(kind, part, CONSTANT, free_id()) for part in data])
+        return row.pack_results([make_value(kind, part, CONSTANT, free_id()) for part in data])
     kept = row.keep(recording, inputs, (*values, *data), options, residual)
     wire = WireSpec(tuple([spec_of(part) for part in data]))
     recording.add((row, id, tuple(inputs), kept, (*specs, wire)), None)
     made = []
-    for part, result, follows in zip(row.parts, data, floating, strict=True):
+    for part, result, follows in zip(row.result_rows, data, floating, strict=True):
         if follows:
             own, spec = recording.new_id(), spec_of(result)
             recording.add((part, own, (id,), (), (wire, spec)), result)
             made.append(make_value(kind, result, recording, own, spec))
         else:
             made.append(make_value(kind, result, CONSTANT, free_id()))
-    return row.several(made)
+    return row.pack_results(made)
 
 
 def leaving_residual(
@@ -221,7 +223,7 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
                 return row.ufunc(*values)  # an operator of Python's would give one of its numbers
             return row.kernel(*values, *options)
         given = values if row.elementwise else [np.asarray(value) for value in values]
-        if row.several is not None:
+        if row.pack_results is not None:
             return row.kernel(*given, *options)
         out = np.asarray(row.reference(*given, *options))
         # A computation on Python numbers stays one, so that it stays weak in NumPy's promotion.
@@ -265,8 +267,8 @@ def _unrecorded(
 ) -> Any:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if isinstance(data, tuple):  # several results
-        assert row.several is not None
-        return row.several([_unrecorded(row, kind, operands, part, paused) for part in data])
+        assert row.pack_results is not None
+        return row.pack_results([_unrecorded(row, kind, operands, part, paused) for part in data])
     if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
         data = frozen(data)  # else a write to the result would reach an operand
     if paused:

@@ -87,10 +87,10 @@ def op(
     vjp: Mapping[str, Rule | None] | None = None,
     jvp: Mapping[str, Rule] | None = None,
     elementwise: bool = False,
-    closed: bool | None = None,
+    keeps_dtype: bool | None = None,
     linear: bool = False,
-    masks: bool | Mapping[str, Rule | None] = False,
-    moves: bool | Mapping[str, Rule | None] = False,
+    selects: bool | Mapping[str, Rule | None] = False,
+    rearranges: bool | Mapping[str, Rule | None] = False,
     real: bool = False,
     ufunc: np.ufunc | None = None,
     kernel: Callable[..., Any] | None = None,
@@ -99,12 +99,12 @@ def op(
     prepare: Callable[..., tuple[Any, ...]] | None = None,
     canonical: Callable[..., tuple[Any, ...]] | None = None,
     scalar: Callable[..., Any] | None = None,
-    equals: Callable[..., Any] | None = None,
+    decomposition: Callable[..., Any] | None = None,
     primitive: str | None = None,
-    native: Callable[..., Any] | None = None,
+    lowering: Callable[..., Any] | None = None,
     requires: Callable[..., Any] | None = None,
     raises: bool = False,
-    ordered: bool = False,
+    has_side_effect: bool = False,
     kernels: Sequence[Kernel] = (),
     numpy: Sequence[Any] = (),
     aliases: Sequence[str] = (),
@@ -135,16 +135,16 @@ def op(
             reverse rule asks for. Derived for elementwise and linear ops.
         elementwise: The op works element by element on broadcast operands, so the reverse rule,
             which multiplies by the derivative, is the forward rule as well.
-        closed: The result of floating operands has their dtype; defaults to ``elementwise``.
+        keeps_dtype: The result of floating operands has their dtype; defaults to ``elementwise``.
         linear: The op is linear in its single array: the forward rule is the op itself.
-        masks: The op chooses between operands, or elements: where the slope that its rule gives is
-            exactly 0, the operand was not chosen, and the sweep sees to it that slopes before it,
-            infinite or not, give 0 there. The rule must *select* (``keep_where``), not multiply.
-            Where a slope of 0 may also come of the value, a rule for each array instead, which
-            gets 1 (or what else is not 0) where the result is wanted and 0 elsewhere, and returns
-            the same of the array.
-        moves: The op only moves or sums elements, so what was not chosen of its result was not
-            chosen of its operands; or rules as for ``masks``. Linear ops of the table do.
+        selects: The op selects among its operands or their elements. An element whose slope is
+            exactly 0 was not selected, and the sweep makes the cotangent 0 before it, even if an
+            earlier slope is infinite. The rule must *select* (``keep_where``), not multiply. If a
+            selected element can have a slope of 0, pass a rule for each array instead, which maps
+            the selection mask of the result (not 0 where selected) to that of the array.
+        rearranges: The op only moves or sums elements, so an element that was not selected from
+            its result was not selected from its operands; or rules as for ``selects``. Linear ops
+            of the table have it.
         real: The op has no meaning for complex numbers, and refuses them.
         ufunc: The NumPy ufunc that it equals: its kernel, and how ``np.<ufunc>`` finds it.
         kernel: What runs on the CPU instead of the reference or the ufunc, where that is faster.
@@ -159,19 +159,19 @@ def op(
             graph writes it; run when tracing, after ``infer``.
         scalar: The op on numbers, the options behind them, for generated kernels; may name
             ``math`` and ``T``, the dtype.
-        equals: The same meaning, derivatives included, written with other ops: a function with the
+        decomposition: The op, derivatives included, written with other ops: a function with the
             parameters of the reference.
         primitive: Of a row that has neither, what it does with elements: one of ``"reduce"``,
             ``"product"``, ``"view"``, ``"gather"``, ``"scatter"``, ``"assemble"``, ``"scan"``,
             ``"decompose"``, ``"random"``, ``"call"``.
-        native: Of a primitive, what it does in the verbs of native code: a function of these and
-            of what the reference takes, which returns a result, or ``NotImplemented``.
+        lowering: Lowers a primitive to compiled code: a function of a builder and the parameters
+            of the reference, which returns a node, or ``NotImplemented``.
         requires: What the kernel asks of data beside specs, in ops: a function with the parameters
             of the reference that returns a list of truths; where one fails, the kernel raises.
         raises: Its kernel may raise for numbers, and nothing but the kernel can tell for which: it
             is called, also where nobody reads its result.
-        ordered: The op does something beside its result: calls of it stay, and stay in order. A
-            compiled function that makes one runs as it was written.
+        has_side_effect: The op has an effect beside its result: no call of it is removed or moved.
+            A compiled function that calls one runs as it was written.
         kernels: Other ways to run it, each a ``Kernel``, which ``row.use`` takes.
         numpy: NumPy functions whose calls on Variables mean this op.
         aliases: Short names for the same op.
@@ -241,12 +241,12 @@ def _read_members(
         own = {**given, "kernel": kernel}
         row = _read(on_sequence(positional, count), layout.of(count), own, foreign)
         if not foreign:
-            row.bare = bare(row)
+            row.array_pullbacks = bare(row)
         return row, _callable(row)
 
     members = Members(make)
     row = members.head
-    row.of = members
+    row.with_arity = members
     call: Any = dressed(of_any_number(layout, members, given["bunches"]), row)
     call.__wrapped__ = reference
     members.called_by(call)
@@ -259,7 +259,7 @@ def _read(
     """The row that a reference, with options by position, and the arguments of ``op`` declare."""
     if layout.cotangents:
         check_results(layout, given)
-    linear, masks, moves = given["linear"], given["masks"], given["moves"]
+    linear, selects, rearranges = given["linear"], given["selects"], given["rearranges"]
     facts: dict[str, Any] = {
         name: given[name]
         for name in ("elementwise", "linear", "prepare", "canonical", "ufunc", "numpy", "aliases")
@@ -278,7 +278,7 @@ def _read(
     if infer is None:
         infer = by_running(layout, reference) if given["elementwise"] else refusing(layout)
     if layout.cotangents:
-        several = facts["several"] = getattr(given["results"], "_make", tuple)
+        several = facts["pack_results"] = getattr(given["results"], "_make", tuple)
         facts |= parts_of(layout)
         kernel = counted(layout, several, kernel, "the reference")
         infer = counted(layout, tuple, infer, "infer")
@@ -293,8 +293,8 @@ def _read(
     return Row(
         layout,
         **facts,
-        masks=bool(masks),
-        moves=bool(moves) or (linear and not foreign),
+        selects=bool(selects),
+        rearranges=bool(rearranges) or (linear and not foreign),
         foreign=foreign,
         reference=reference,
         kernel=kernel,
@@ -310,13 +310,13 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
     for name in ("elementwise", "linear", "real"):
         flag(who, name, given[name])
     with_rules = ["vjp", "jvp"]
-    for name in ("masks", "moves"):
+    for name in ("selects", "rearranges"):
         if isinstance(given[name], Mapping):
             with_rules.append(name)
         else:
             flag(who, name, given[name])
-    if given["closed"] is not None:
-        flag(who, "closed", given["closed"])
+    if given["keeps_dtype"] is not None:
+        flag(who, "keeps_dtype", given["keeps_dtype"])
     for name in (
         "ufunc",
         "kernel",

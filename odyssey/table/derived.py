@@ -109,7 +109,7 @@ def _pulled(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...])
         for j, operand in enumerate(step.operands):
             if not (isinstance(operand, Symbol) and operand.id in moving):
                 continue
-            rule = _known_rule(step, step.row.pulls, j)
+            rule = _known_rule(step, step.row.pullbacks, j)
             r = _fitted(g if rule is PASS else rule(g, kept, specs), operand.spec)
             i = operand.id
             cotangents[i] = OPS["add"].call(cotangents[i], r) if i in cotangents else r
@@ -128,7 +128,7 @@ def _pushed(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...])
         for j, operand in enumerate(step.operands):
             if not (isinstance(operand, Symbol) and operand.id in tangents):
                 continue
-            rule = _known_rule(step, step.row.pushes, j)
+            rule = _known_rule(step, step.row.pushforwards, j)
             moved = tangents[operand.id]
             moved = moved if rule is PASS else rule(moved, kept, specs)
             total = moved if total is None else OPS["add"].call(total, moved)

@@ -52,7 +52,7 @@ def _entered_elsewhere() -> bool:
 
 def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op of one operand without options."""
-    closed = row.closed
+    closed = row.keeps_dtype
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
     nothing = not (keep_x or keep_out)
     kernel = row.kernel  # asking the row for it at each call would cost 10 to 20 ns
@@ -61,7 +61,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
         nonlocal kernel
         kernel = other
 
-    row.holders.append(hold)
+    row.kernel_listeners.append(hold)
 
     def call(x: Any, tape: Any = None) -> Any:
         if tape is not None:
@@ -120,7 +120,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
 
 def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     """Return the callable of an op of two operands without options."""
-    closed = row.closed
+    closed = row.keeps_dtype
     # What a node keeps depends on which of its operands have a gradient to compute.
     (xx, xy, xo), (yx, yy, yo) = (
         [name in needs for name in (*row.arrays, "out")] for needs in row.needs
@@ -136,7 +136,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         kernel = other
         on_arrays = _on_arrays(row, other)
 
-    row.holders.append(hold)
+    row.kernel_listeners.append(hold)
 
     # ``tape`` is keyword-only to readers and type checkers; as such it would cost 25 ns a call.
     def call(x: Any, y: Any, tape: Any = None) -> Any:
@@ -282,12 +282,12 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
         if out.dtype.kind not in "fc":
             return make_value(VARIABLE, out, CONSTANT, free_id())
         spec = spec_of(out)
-        if row.keyed or SHUT.issuperset(map(type, options)):
+        if row.takes_index or SHUT.issuperset(map(type, options)):
             kept = (data if keep_x else None, out if keep_out else None, *options)
             kept = kept if residual is None else (*kept, residual)
         else:
             kept = row.keep(recording, (id,), (data, out), options, residual)
-        fits = row.closed and x._spec is spec
+        fits = row.keeps_dtype and x._spec is spec
         recording.append((row, id, (x._id,), kept, None if fits else (x._spec, spec)))
         value = new(VARIABLE)  # make_value, spelled out
         value._array = out
@@ -309,7 +309,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     absent = [name in row.optional for name in row.arrays]
     # What a call without options has: what was declared, or what is read of it once for all.
     settled = None if row.prepare or row.required else row.defaults
-    of_one = _of_one(row, general) if count == 1 and not row.unruled else None
+    of_one = _of_one(row, general) if count == 1 and not row.nondifferentiable else None
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         nonlocal settled

@@ -2,12 +2,11 @@
 
 A compiler takes a row apart by one of three things. An elementwise row has a ``scalar``, its
 meaning on numbers, unless a library alone has that. A row that stands for a composition has
-``equals``, the same function written with other ops. What is neither is a ``primitive``, of which
-there are a few kinds; those that native code computes say how by ``native``, a function that is
-given verbs before the operands and options (``compiler.lowering.Lowering`` has them). A row of
-numbers may have ``equals`` beside its scalar. What its kernel asks of data, such as class numbers
-in their range, a row says by ``requires``, a list of truths in ops; where one does not hold, the
-kernel raises.
+``decomposition``, the function written with other ops. Any other row is a ``primitive``, of which
+there are a few kinds; those that compile have a ``lowering``, a function that gets a builder before
+the operands and options (``compiler.lowering.Lowering``). A row with a scalar may have a
+``decomposition`` as well. Conditions on data that a kernel checks, such as class numbers in their
+range, are in ``requires``, a list of truths in ops; where one is false, the kernel raises.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from odyssey.table.signature import Layout, parameters_of
 __all__ = ["PRIMITIVES", "Kernel", "check_meaning", "read_meaning"]
 
 _FACTS = (
-    *("scalar", "equals", "primitive", "native"),
-    *("requires", "raises", "ordered", "kernels"),
+    *("scalar", "decomposition", "primitive", "lowering"),
+    *("requires", "raises", "has_side_effect", "kernels"),
 )
 
 PRIMITIVES = (
@@ -88,10 +87,10 @@ class Kernel(NamedTuple):
 
 def check_meaning(who: str, given: Mapping[str, Any]) -> None:
     """Refuse what is said of a meaning in values that it cannot have."""
-    for name in ("equals", "native", "requires"):
+    for name in ("decomposition", "lowering", "requires"):
         if given[name] is not None:
             function(f"{who}: {name}", given[name])
-    for name in ("raises", "ordered"):
+    for name in ("raises", "has_side_effect"):
         flag(who, name, given[name])
     if given["primitive"] is not None and not isinstance(given["primitive"], str):
         raise DTypeError(
@@ -106,9 +105,9 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is declared of a row's meaning, if it fits what the row takes."""
     facts = {name: given[name] for name in _FACTS}
     names = [*layout.arrays, *layout.options]
-    for what in ("scalar", "equals", "native", "requires"):
+    for what in ("scalar", "decomposition", "lowering", "requires"):
         if given[what] is not None and not _takes_all(given[what]):
-            found = _names_of(given[what])[what == "native" :]
+            found = _names_of(given[what])[what == "lowering" :]
             if found != names:
                 raise OdysseyError(
                     f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "
@@ -127,10 +126,10 @@ def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
         raise OdysseyError(
             f"op {layout.name}: primitive={primitive!r}; choose one of {', '.join(PRIMITIVES)}"
         )
-    if given["scalar"] or given["equals"]:
+    if given["scalar"] or given["decomposition"]:
         raise OdysseyError(
-            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'equals'} is not "
-            "a primitive; drop primitive="
+            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'decomposition'} is "
+            "not a primitive; drop primitive="
         )
     return facts
 

@@ -301,7 +301,7 @@ def publish(namespace: dict[str, Any]) -> None:
             composites[value.__name__] = value
     forget(family)  # what an import that was broken off has left
     for row in rows.values():
-        row.bare = bare(row)
+        row.array_pullbacks = bare(row)
     commit(
         [
             (_ROWS.update, rows),

@@ -50,14 +50,14 @@ def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[st
         pulls = [checking(layout, k, pull) for k, pull in enumerate(pulls)]
         pushes = [checking(layout, k, push, True) for k, push in enumerate(pushes)]
     uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
-    closed = elementwise if given["closed"] is None else given["closed"]
+    keeps_dtype = elementwise if given["keeps_dtype"] is None else given["keeps_dtype"]
     return {
         "vjp": reverse,
         "jvp": forward,
         "needs": needs,
-        "pulls": pulls,
-        "pushes": None if given["linear"] and not jvp else pushes,
-        "closed": closed and not uses_specs and None not in pulls,
+        "pullbacks": pulls,
+        "pushforwards": None if given["linear"] and not jvp else pushes,
+        "keeps_dtype": keeps_dtype and not uses_specs and None not in pulls,
     }
 
 
@@ -90,16 +90,16 @@ def _check_names(
 def choice_of(
     layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
 ) -> dict[str, Any]:
-    """What the row does to the marks of what was chosen; see ``masks`` and ``moves`` of ``op``."""
-    masks = given["masks"]
-    rules = masks or given["moves"]
+    """Return the rules of the selection mask, see ``selects`` and ``rearranges`` of ``op``."""
+    selects = given["selects"]
+    rules = selects or given["rearranges"]
     kept = frozenset().union(*facts["needs"])
     # What only chooses has finite slopes; those of rows from outside are not known.
-    only_chooses = masks is True and not foreign
+    only_chooses = selects is True and not foreign
     by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
-    found = {"poles": given["elementwise"] and by_value and not only_chooses}
+    found = {"has_poles": given["elementwise"] and by_value and not only_chooses}
     if isinstance(rules, Mapping):
         check_choice(layout, rules, kept)
         chosen = [picking(layout, rules.get(name)) for name in layout.arrays]
-        found |= {"chosen": chosen, "chosen_forward": chosen}
+        found |= {"selection_pullbacks": chosen, "selection_pushforwards": chosen}
     return found

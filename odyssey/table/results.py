@@ -13,7 +13,7 @@ from odyssey.table.wires import Wire
 __all__ = ["check_results", "parts_of"]
 
 # What says of the one result of an op how it follows from its operands.
-_OF_ONE = ("elementwise", "linear", "masks", "moves", "closed", "ufunc", "scalar")
+_OF_ONE = ("elementwise", "linear", "selects", "rearranges", "keeps_dtype", "ufunc", "scalar")
 
 
 def check_results(layout: Layout, given: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ def check_results(layout: Layout, given: Mapping[str, Any]) -> None:
 def parts_of(layout: Layout) -> dict[str, Any]:
     """What the row of a call with several results has more than one with a single result."""
     parts = [_part(layout, j) for j in range(len(layout.results))]
-    return {"parts": parts, "hand_on": _drop}
+    return {"result_rows": parts, "propagate_selection": _drop}
 
 
 def _drop(k: int, g: Any, r: Any, chosen: Any) -> None:
@@ -55,9 +55,9 @@ def _part(layout: Layout, j: int) -> Row:
     """The row of the node of result number ``j``."""
     return Row(
         Layout(f"{layout.name}.{layout.results[j]}", [layout.name]),
-        pulls=[_into_wire(j)],
-        pushes=[lambda t, kept, specs: t.parts.get(j)],
-        hand_on=_drop,
+        pullbacks=[_into_wire(j)],
+        pushforwards=[lambda t, kept, specs: t.parts.get(j)],
+        propagate_selection=_drop,
     )
 
 

@@ -75,103 +75,104 @@ class Row:
     Args:
         layout: Operands, results and options, by name.
         needs: What each array's reverse rule keeps.
-        pulls: Reverse rules as called by the sweep.
-        pushes: Forward rules as called by the sweep; None for the op itself, of a linear op.
-        chosen: Reverse rules of what was chosen, see ``masks`` of ``op``; None for ``pulls``.
-        chosen_forward: Forward rules of it; None for ``pushes``.
-        poles: Whether its slopes depend on values, and so may be infinite.
-        hand_on: How the call of a Python function hands on what was chosen.
+        pullbacks: Reverse rules as called by the sweep.
+        pushforwards: Forward rules as called by the sweep; None for the op itself, of a linear op.
+        selection_pullbacks: Reverse rules of the selection mask, see ``selects`` of ``op``; None
+            for ``pullbacks``.
+        selection_pushforwards: Forward rules of it; None for ``pushforwards``.
+        has_poles: True if its slopes depend on values, and so may be infinite.
+        propagate_selection: Carries the selection mask through the call of a Python function.
         foreign: Whether it was declared outside this package.
-        several: Makes the result of a call of the results of an op that has several; else None.
-        parts: The rows of the nodes of several results.
+        pack_results: Builds the result of a call from the results of an op with several; else None.
+        result_rows: The rows of the nodes of several results.
     """
 
     __slots__ = (
         "aliases",
+        "array_pullbacks",
         "arrays",
-        "bare",
         "call",
         "canonical",
-        "chosen",
-        "chosen_forward",
-        "closed",
         "cotangents",
+        "decomposition",
         "defaults",
         "doc",
         "elementwise",
-        "equals",
         "flags",
         "foreign",
-        "hand_on",
-        "holders",
+        "has_poles",
+        "has_side_effect",
+        "impure",
         "infer",
         "jvp",
+        "keeps_dtype",
         "kernel",
+        "kernel_listeners",
         "kernels",
-        "keyed",
         "kinks",
         "layout",
         "linear",
-        "masks",
+        "lowering",
         "module",
-        "moves",
         "name",
         "named",
-        "native",
         "needs",
+        "nondifferentiable",
         "numpy",
-        "of",
         "optional",
         "options",
-        "ordered",
-        "parts",
+        "pack_results",
         "plans",
-        "poles",
         "positional",
         "prepare",
         "primitive",
-        "pulls",
-        "pushes",
+        "propagate_selection",
+        "pullbacks",
+        "pushforwards",
         "raises",
+        "rearranges",
         "reference",
         "rejects",
         "required",
         "requires",
+        "result_rows",
         "results",
         "samples",
         "scalar",
-        "several",
-        "short",
-        "spelled",
-        "stays",
+        "selection_pullbacks",
+        "selection_pushforwards",
+        "selects",
+        "small_arity",
+        "takes_index",
         "ufunc",
-        "unruled",
+        "unrolled_arity",
         "vjp",
+        "with_arity",
         "with_residual",
         "with_residuals",
     )
 
     call: Callable[..., Any]  # how users call it; given by who declares it
-    of: Callable[[int], Row] | None  # of an op of any number of operands, the row of so many
+    with_arity: Callable[[int], Row] | None  # of a variadic op: the row for a number of operands
 
     def __init__(
         self,
         layout: Layout,
         *,
-        pulls: Sequence[Rule | None],
-        pushes: Sequence[Rule | None] | None,
+        pullbacks: Sequence[Rule | None],
+        pushforwards: Sequence[Rule | None] | None,
         needs: Sequence[frozenset[str]] | None = None,
         vjp: Mapping[str, Rule | None] | None = None,
         jvp: Mapping[str, Rule | None] | None = None,
-        chosen: Sequence[Rule | None] | None = None,
-        chosen_forward: Sequence[Rule | None] | None = None,
+        selection_pullbacks: Sequence[Rule | None] | None = None,
+        selection_pushforwards: Sequence[Rule | None] | None = None,
         elementwise: bool = False,
         linear: bool = False,
-        closed: bool = False,
-        masks: bool = False,
-        moves: bool = False,
-        poles: bool = False,
-        hand_on: Callable[..., Any] | None = None,
+        keeps_dtype: bool = False,
+        selects: bool = False,
+        rearranges: bool = False,
+        has_poles: bool = False,
+        propagate_selection: Callable[..., Any] | None = None,
         foreign: bool = False,
         reference: Callable[..., Any] = _refuse,
         kernel: Callable[..., Any] = _refuse,
@@ -180,16 +181,16 @@ class Row:
         prepare: Callable[..., tuple[Any, ...]] | None = None,
         canonical: Callable[..., tuple[Any, ...]] | None = None,
         scalar: Callable[..., Any] | None = None,
-        equals: Callable[..., Any] | None = None,
+        decomposition: Callable[..., Any] | None = None,
         primitive: str | None = None,
-        native: Callable[..., Any] | None = None,
+        lowering: Callable[..., Any] | None = None,
         requires: Callable[..., Any] | None = None,
         raises: bool = False,
-        ordered: bool = False,
+        has_side_effect: bool = False,
         kernels: Sequence[Any] = (),
         ufunc: np.ufunc | None = None,
-        several: Callable[[Any], tuple[Any, ...]] | None = None,
-        parts: Sequence[Row] = (),
+        pack_results: Callable[[Any], tuple[Any, ...]] | None = None,
+        result_rows: Sequence[Row] = (),
         numpy: Sequence[Any] = (),
         aliases: Sequence[str] = (),
         kinks: str = "",
@@ -214,39 +215,45 @@ class Row:
         # By kernel what leaves a residual: the declared one may, and few others.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
         # Tell those that call the kernel without asking here.
-        self.holders: list[Callable[[Any], None]] = []
+        self.kernel_listeners: list[Callable[[Any], None]] = []
         self.infer, self.prepare, self.canonical = infer, prepare, canonical
         # An index is copied where it is read, see plain_key.
-        self.keyed = "key" in self.options and not foreign
+        self.takes_index = "key" in self.options and not foreign
         self.ufunc = ufunc
-        self.scalar, self.equals, self.primitive = scalar, equals, primitive
-        self.native, self.requires = native, requires
-        self.ordered, self.kernels = ordered, tuple(kernels)  # of Kernel
+        self.scalar, self.decomposition, self.primitive = scalar, decomposition, primitive
+        self.lowering, self.requires = lowering, requires
+        self.has_side_effect, self.kernels = has_side_effect, tuple(kernels)
         self.raises = raises
-        # Whether a call stays where nobody reads its results: what others wrote may raise too.
-        self.stays = ordered or raises or foreign
-        self.several, self.parts = several, tuple(parts)
-        self.elementwise, self.linear, self.masks, self.moves = elementwise, linear, masks, moves
-        self.closed = closed  # floating operands of one spec give a result of that spec
-        self.poles, self.hand_on, self.foreign = poles, hand_on, foreign
+        # Dead-code elimination keeps impure calls; an op of a user may raise as well.
+        self.impure = has_side_effect or raises or foreign
+        self.pack_results, self.result_rows = pack_results, tuple(result_rows)
+        self.elementwise, self.linear = elementwise, linear
+        self.selects, self.rearranges = selects, rearranges
+        self.keeps_dtype = keeps_dtype  # floating operands of one spec give a result of that spec
+        self.has_poles, self.foreign = has_poles, foreign
+        self.propagate_selection = propagate_selection
         self.vjp, self.jvp = dict(vjp or {}), dict(jvp or {})
         self.needs = tuple(needs or [frozenset()] * count)
-        self.pulls = tuple(pulls)
-        self.bare = self.pulls  # the same on plain arrays; of the table's rows, with twins
-        self.pushes = (self._itself,) if pushes is None else tuple(pushes)
-        self.chosen = self.pulls if chosen is None else tuple(chosen)
-        self.chosen_forward = self.pushes if chosen_forward is None else tuple(chosen_forward)
-        # Arrays that are not differentiable.
-        self.unruled = tuple([k for k, pull in enumerate(self.pulls) if pull is None])
-        # How many arrays it has, 0 if more than two; below 0 if it chooses, so that the sweep
-        # learns of it. ``spelled`` is the same, but 0 if one is not differentiable.
-        few = 0 if count > 2 or self.cotangents or hand_on is not None else count
-        self.short = -few if masks else few
-        self.spelled = 0 if self.unruled else self.short
+        self.pullbacks = tuple(pullbacks)
+        self.array_pullbacks = self.pullbacks  # on plain arrays; publish() puts array rules here
+        self.pushforwards = (self._itself,) if pushforwards is None else tuple(pushforwards)
+        if selection_pullbacks is None:
+            selection_pullbacks = self.pullbacks
+        if selection_pushforwards is None:
+            selection_pushforwards = self.pushforwards
+        self.selection_pullbacks = tuple(selection_pullbacks)
+        self.selection_pushforwards = tuple(selection_pushforwards)
+        # Positions of arrays without a reverse rule.
+        self.nondifferentiable = tuple([k for k, pull in enumerate(self.pullbacks) if pull is None])
+        # The number of arrays if it is 1 or 2, else 0; negative if the op selects, which the sweep
+        # must learn. ``unrolled_arity`` is 0 as well if an array is not differentiable.
+        few = 0 if count > 2 or self.cotangents or propagate_selection is not None else count
+        self.small_arity = -few if selects else few
+        self.unrolled_arity = 0 if self.nondifferentiable else self.small_arity
         self.plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
         self.numpy, self.aliases, self.kinks = tuple(numpy), tuple(aliases), kinks
         self.samples, self.rejects = tuple(samples), tuple(rejects)
-        self.of = None
+        self.with_arity = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -263,7 +270,7 @@ class Row:
         """Run another kernel from now on."""
         self.kernel = noted(self.name, kernel)
         self.with_residual = noted(self.name, self.with_residuals.get(kernel))
-        for tell in self.holders:
+        for tell in self.kernel_listeners:
             tell(self.kernel)
 
     # -------------------------------------------------------------- calling
@@ -342,7 +349,7 @@ class Row:
             kept[k] = None
         for k in constants:
             kept[k] = recording.hold(kept[k])
-        if not (self.keyed or SHUT.issuperset(map(type, options))):
+        if not (self.takes_index or SHUT.issuperset(map(type, options))):
             # The caller may write to them while the tape keeps them.
             try:
                 for k, option in enumerate(options, len(values)):

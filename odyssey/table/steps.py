@@ -37,7 +37,7 @@ class Steps:
 
     def emit(self, row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> Symbol:
         """Append a call, as a Symbol's graph does."""
-        if row.several is not None:
+        if row.pack_results is not None:
             raise OdysseyError(
                 f"{row.name}: has several results, which steps cannot; write the rules by hand"
             )

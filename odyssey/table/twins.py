@@ -29,13 +29,15 @@ FAMILIES: set[str] = set()
 def bare(row: Row) -> tuple[Rule | None, ...]:
     """The reverse rules of a row as a sweep over plain arrays calls them."""
     if row.cotangents:  # few, and long at work
-        return row.pulls
+        return row.pullbacks
     if row.layout.variadic:
         return tuple(
-            placing(row.layout, _twin(rule), k) if type(rule) is FunctionType else row.pulls[k]
+            placing(row.layout, _twin(rule), k) if type(rule) is FunctionType else row.pullbacks[k]
             for k, rule in enumerate(row.vjp.values())
         )
-    return tuple(_bare(row, name, pull) for name, pull in zip(row.arrays, row.pulls, strict=True))
+    return tuple(
+        _bare(row, name, pull) for name, pull in zip(row.arrays, row.pullbacks, strict=True)
+    )
 
 
 def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
@@ -100,7 +102,7 @@ def _scope_of(module: str) -> dict[str, Any]:
                 scope[name] = _straight(row)
             else:
                 scope[name] = row.kernel
-                row.holders.append(partial(scope.__setitem__, name))
+                row.kernel_listeners.append(partial(scope.__setitem__, name))
         elif _is_helper(value):
             scope[name] = _twin(value)
     return scope

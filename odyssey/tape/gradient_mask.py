@@ -73,7 +73,7 @@ def poles_among(nodes: Iterable[RawNode] | None) -> bool:
     if nodes is None:
         return True
     for node in nodes:  # noqa: SIM110 (any() of a generator takes twice as long)
-        if node[0].poles:
+        if node[0].has_poles:
             return True
     return False
 
@@ -135,11 +135,11 @@ def step(
         starts: Whether a mask begins at a row that moves: it puts zeros beside what it moves.
     """
     row, kept, specs = node
-    if row.hand_on is not None:
-        return r, row.hand_on(k, g, r, chosen)
-    if chosen is not None and row.poles:
+    if row.propagate_selection is not None:
+        return r, row.propagate_selection(k, g, r, chosen)
+    if chosen is not None and row.has_poles:
         r = _kept(r, chosen)
-    if row.masks or (row.moves and (chosen is not None or starts)):
+    if row.selects or (row.rearranges and (chosen is not None or starts)):
         rule = rules[k]
         if rule is None:
             return r, None

@@ -104,12 +104,12 @@ def unheld_in_a_sweep(pull: Callable[..., None], drain: Callable[..., Any], rule
     """Find out how many references ``pull`` sees to a result's id that no Variable holds."""
 
     class One:
-        pulls = bare = (rule,)
-        short = spelled = 1
+        pullbacks = array_pullbacks = (rule,)
+        small_arity = unrolled_arity = 1
 
     class Two:
-        pulls = bare = (rule, rule)
-        short = spelled = 2
+        pullbacks = array_pullbacks = (rule, rule)
+        small_arity = unrolled_arity = 2
 
     for spare in range(16):
         nodes: list[Any] = []

@@ -89,7 +89,7 @@ def record(tape: TapeBase, op: Any, inputs: Any, output: Any, saved: dict[str, A
 
 def _outputs_of(row: Row, output: Any) -> Sequence[Any]:
     """The outputs as they came, one for each result."""
-    if row.several is None:
+    if row.pack_results is None:
         return (output,)
     if not isinstance(output, (list, tuple)) or len(output) != len(row.results):
         raise TapeError(
@@ -109,13 +109,13 @@ def _append(
     outs: list[Any],
 ) -> None:
     """Append the node, or that of the call and one for each result that has a derivative."""
-    if row.several is None:
+    if row.pack_results is None:
         r.add((row, made[0], ids, kept, (*specs, outs[0])), None)
         r.manual[made[0]] = r.new_id()
         return
     call, wire = r.new_id(), WireSpec(tuple(outs))
     r.add((row, call, ids, kept, (*specs, wire)), None)
-    for part, id, spec in zip(row.parts, made, outs, strict=True):
+    for part, id, spec in zip(row.result_rows, made, outs, strict=True):
         if spec.dtype.kind in "fc":
             r.add((part, id, (call,), (), (wire, spec)), None)
             r.manual[id] = r.new_id()
@@ -227,7 +227,7 @@ def _specs_of_outputs(
 ) -> list[Any]:
     if any(spec is None for spec in specs):
         known = next((spec for spec in specs if spec is not None), None)
-        if row.several is not None and None in results:
+        if row.pack_results is not None and None in results:
             raise TapeError(
                 f"record: the shapes of {', '.join(row.results)} are not known; pass constants for "
                 f"the outputs of {row.name}, or Variables for its inputs"
@@ -238,7 +238,7 @@ def _specs_of_outputs(
         made = row.infer(*specs, *options)
     except STUMBLES as error:
         raise row.failure(error, specs, options) from error
-    outs = [made] if row.several is None else list(made)
+    outs = [made] if row.pack_results is None else list(made)
     for result, spec in zip(results, outs, strict=True):
         if result is not None:
             _check_output(row, result, spec)
@@ -278,7 +278,7 @@ def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results:
         return
     options = kept[len(row.arrays) + len(row.results) :]
     found = run(row, [values[name] for name in row.arrays], options)
-    each = (found,) if row.several is None else found
+    each = (found,) if row.pack_results is None else found
     for name, made, result in zip(row.results, each, results, strict=True):
         claimed = [values[name]] if name in values else []
         for value in claimed if result is None else [result._array, *claimed]:

@@ -398,7 +398,7 @@ class Recording:
         # Rules of other people may fail in the middle of a sweep, which must then lose nothing.
         if row.foreign:
             self.barrier = True
-        for k in row.unruled:
+        for k in row.nondifferentiable:
             if inputs[k] is not None:
                 self.barrier = True
         self.append(node)

@@ -75,10 +75,10 @@ def pull(
         if reached is not None and references(id) > spare:
             reached[id] = g
         if bare:  # so no operand that is here lacks a rule
-            rules, count = row.bare, row.short
+            rules, count = row.array_pullbacks, row.small_arity
         else:
-            rules, count = row.pulls, row.spelled
-        if count < 1 and guard is None and row.masks:
+            rules, count = row.pullbacks, row.unrolled_arity
+        if count < 1 and guard is None and row.selects:
             if poles_among(ahead):
                 guard = MaskTracker({})
             else:
@@ -117,7 +117,7 @@ def pull(
                 raise _no_rule(row, name)
             r = g if rule is PASS else rule(g, kept, specs)
             if guard is not None:
-                r, passed = step((row, kept, specs), row.chosen, k, g, r, mask)
+                r, passed = step((row, kept, specs), row.selection_pullbacks, k, g, r, mask)
                 guard.meet(i, fitted(passed, r, spec), i not in cotangents)
             if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
                 r = fit(r, spec)
@@ -141,13 +141,13 @@ def push(
     tangent_of = tangents.get
     for row, id, inputs, kept, specs in nodes:
         total = mask = None
-        if not (masks or row.masks or (row.moves and len(inputs) > 1)):
+        if not (masks or row.selects or (row.rearranges and len(inputs) > 1)):
             # The commonest nodes, spelled out; the loop below does the same for all.
             for k, i in enumerate(inputs):
                 t = tangent_of(i)  # type: ignore[arg-type]  # of None there is none
                 if t is None:
                     continue
-                rule = row.pushes[k]
+                rule = row.pushforwards[k]
                 if rule is None:
                     raise _no_rule(row, row.arrays[k])
                 moved = t if rule is PASS else rule(t, kept, specs)
@@ -163,16 +163,16 @@ def push(
             t = None if i is None else tangents.get(i)
             if t is None:
                 continue
-            rule = row.pushes[k]
+            rule = row.pushforwards[k]
             if rule is None:
                 raise _no_rule(row, row.arrays[k])
             moved, passed = t if rule is PASS else rule(t, kept, specs), None
-            starts = row.moves and len(inputs) > 1
+            starts = row.rearranges and len(inputs) > 1
             # Of an operand without a mask the others' places are left out all the same.
             starts = starts and (bool(masks) or _stands_beside(row, inputs, tangents))
-            if masks or row.masks or starts:
+            if masks or row.selects or starts:
                 node, known = (row, kept, specs), masks.get(inputs[k])  # type: ignore[arg-type]
-                moved, passed = step(node, row.chosen_forward, k, t, moved, known, starts)
+                moved, passed = step(node, row.selection_pushforwards, k, t, moved, known, starts)
             mask = passed if total is None else either(mask, passed)
             total = moved if total is None else total + moved
         if total is not None:
@@ -184,7 +184,9 @@ def push(
 def _stands_beside(row: Any, inputs: Iterable[int | None], tangents: dict[int, Any]) -> bool:
     """Whether an operand that could move does not, whose place in the result is 0 by choice."""
     return any(
-        i not in tangents for i, rule in zip(inputs, row.pushes, strict=True) if rule is not None
+        i not in tangents
+        for i, rule in zip(inputs, row.pushforwards, strict=True)
+        if rule is not None
     )
 
 
@@ -248,7 +250,7 @@ def recorded(nodes: Iterable[RawNode], recording: Recording) -> Iterator[RawNode
     for row, id, inputs, kept, specs in nodes:
         if kept is not None:
             places: tuple[Any, ...] = (*inputs, id)
-            if row.parts:
+            if row.result_rows:
                 results = _results_of_calls(recording) if results is None else results
                 places = (*inputs, *_ids_of_results(recording, results, row, id, kept, specs))
             # Without the residual: it is an array, and the rule is to be differentiated.
@@ -267,7 +269,7 @@ def _results_of_calls(recording: Recording) -> dict[tuple[int, str], int]:
 
     They are the nodes' own ints, see ``liveness``.
     """
-    calls = {node[1] for node in recording.nodes if node[0].parts}
+    calls = {node[1] for node in recording.nodes if node[0].result_rows}
     return {
         (inputs[0], row.name): id
         for row, id, inputs, _, _ in recording.nodes
@@ -289,7 +291,7 @@ def _ids_of_results(
     it is to be differentiated. None for what no rule asks for, and for integers.
     """
     found: list[int | None] = []
-    for j, (part, spec) in enumerate(zip(row.parts, specs[-1].parts, strict=True)):
+    for j, (part, spec) in enumerate(zip(row.result_rows, specs[-1].parts, strict=True)):
         if kept[len(row.arrays) + j] is None or spec.dtype.kind not in "fc":
             found.append(None)
             continue

@@ -78,13 +78,13 @@ def _row(
     nothing = [None] * len(layout.arrays)
     return Row(
         layout,
-        pulls=list(pulls),
-        pushes=list(pushes),
-        chosen=nothing,
-        chosen_forward=nothing,
-        masks=chooses,
-        poles=poles,
-        hand_on=hand_on,
+        pullbacks=list(pulls),
+        pushforwards=list(pushes),
+        selection_pullbacks=nothing,
+        selection_pushforwards=nothing,
+        selects=chooses,
+        has_poles=poles,
+        propagate_selection=hand_on,
         foreign=True,  # its rules may fail in the middle of a sweep, which must then lose nothing
     )
 

@@ -180,7 +180,7 @@ class _Piece:
             self._pull,
             self._push,
             self._template(recording),
-            self.every or any(node[0].masks for node in nodes),
+            self.every or any(node[0].selects for node in nodes),
             poles_among(nodes),
         )
         return dict(zip(first, made, strict=True))

@@ -114,7 +114,7 @@ def positive_only(x, /):
 TOLD = []
 
 
-@od.op(infer=lambda x, tag: Spec(x.shape, x.dtype), vjp={"x": lambda g: g}, ordered=True)
+@od.op(infer=lambda x, tag: Spec(x.shape, x.dtype), vjp={"x": lambda g: g}, has_side_effect=True)
 def told(x, /, tag):
     """The same numbers, of which is told."""
     TOLD.append((tag, float(np.sum(x))))

@@ -529,7 +529,7 @@ def test_an_op_from_outside_says_by_a_rule_what_it_chose():
     @od.op(
         elementwise=True,
         # Its slope is 0 at 1 by value, and below 0 by choice.
-        masks={"x": lambda c, x: ops.keep_where(c, ops.greater(x, 0))},
+        selects={"x": lambda c, x: ops.keep_where(c, ops.greater(x, 0))},
         vjp={"x": lambda g, x: ops.keep_where(g * (x - 1.0), ops.greater(x, 0))},
     )
     def bowl(x, /):
@@ -544,7 +544,7 @@ def test_a_rule_of_what_was_chosen_that_asks_for_what_is_not_kept_is_refused():
     for masks in ({"x": lambda c, x: c}, {"z": lambda c: c}):
         with pytest.raises(od.errors.OdysseyError, match="same: the rule of what was chosen"):
 
-            @od.op(elementwise=True, masks=masks, vjp={"x": lambda g: g})
+            @od.op(elementwise=True, selects=masks, vjp={"x": lambda g: g})
             def same(x, /):
                 return np.array(x)
 

@@ -21,7 +21,9 @@ def samples_of(row):
         assert isinstance(s, Sample), f"{who}[{k}] is {s!r}; write samples=[sample((2, 3))]"
         came, count = len(s.operands), len(row.arrays)
         names = ", ".join(row.arrays)
-        assert row.of or came == count, f"{who}[{k}] has {came} operands; it takes {count}: {names}"
+        assert row.with_arity or came == count, (
+            f"{who}[{k}] has {came} operands; it takes {count}: {names}"
+        )
     return row.samples
 
 
@@ -29,20 +31,22 @@ def lacking(row):
     """What a row must still say of itself, in words; nothing where it says all."""
     if not row.doc.strip():
         return f"op {row.name}: give a docstring"
-    if not (row.scalar or row.equals or row.primitive):
-        return f"op {row.name}: say what it means to a compiler: scalar=, equals= or primitive="
+    if not (row.scalar or row.decomposition or row.primitive):
+        return (
+            f"op {row.name}: say what it means to a compiler: scalar=, decomposition= or primitive="
+        )
     return ""
 
 
 EVERY = {
     # Of an op of any number of operands, the row of as many as the sample has.
-    f"{row.name}-{k}": (row if row.of is None else row.of(len(s.operands)), s)
+    f"{row.name}-{k}": (row if row.with_arity is None else row.with_arity(len(s.operands)), s)
     for row in OPS.values()
     for k, s in enumerate(samples_of(row))
 }
 # Rows of several results have a walk of their own, test_several_results.
-CASES = {name: case for name, case in EVERY.items() if case[0].several is None}
-SEVERAL = {name: case for name, case in EVERY.items() if case[0].several is not None}
+CASES = {name: case for name, case in EVERY.items() if case[0].pack_results is None}
+SEVERAL = {name: case for name, case in EVERY.items() if case[0].pack_results is not None}
 
 
 # The oldest NumPy that odyssey runs with lacks a few things.
@@ -195,9 +199,9 @@ class Graph:
             for v in values
         ]
         made = row.infer(*specs, *options)
-        results = [self.symbol(spec) for spec in (made if row.several else (made,))]
+        results = [self.symbol(spec) for spec in (made if row.pack_results else (made,))]
         self.instructions.append((row, values, options, [result.id for result in results]))
-        return row.several(results) if row.several else results[0]
+        return row.pack_results(results) if row.pack_results else results[0]
 
     def run(self, result, known):
         """The value of ``result``, given those of the Symbols that the graph started from."""
@@ -205,5 +209,5 @@ class Graph:
         for row, values, options, ids in self.instructions:
             operands = [known[v.id] if isinstance(v, Symbol) else v for v in values]
             made = row.kernel(*operands, *options)
-            known.update(zip(ids, made if row.several else (made,), strict=True))
+            known.update(zip(ids, made if row.pack_results else (made,), strict=True))
         return known[result.id] if isinstance(result, Symbol) else result

@@ -42,7 +42,7 @@ UNLIKE_IN_HALVES = {"deg2rad"}
 def kind_of(row, specs, options):
     """What a row does to numbers of such specs: MOVED, EXACT, ROUNDED or SUMMED."""
     made = row.infer(*specs, *options)
-    found = [*specs, *(made if row.several else (made,))]
+    found = [*specs, *(made if row.pack_results else (made,))]
     dtypes = [
         s.dtype if hasattr(s, "dtype") else np.asarray(s).dtype for s in found if s is not None
     ]
@@ -91,7 +91,7 @@ def _of_scalar(row, text, parts, half, held):
 def _of_composition(row, specs, options):
     graph = Graph()
     try:
-        row.equals(*[graph.symbol(s) if hasattr(s, "dtype") else s for s in specs], *options)
+        row.decomposition(*[graph.symbol(s) if hasattr(s, "dtype") else s for s in specs], *options)
     except OdysseyError:  # it has no meaning for such a dtype, and the row alone is called
         return MOVED
     kinds = [MOVED]
@@ -170,7 +170,7 @@ def ways_to_outputs(graph, arrays, states=None):
             made = row.kernel(*given, *options)
         kind = kind_of(row, [_spec(v) for v in given], options)
         before = joined([read(o, ways) for o in operands if o is not None])
-        for id, value in zip(ids, made if row.several else (made,), strict=True):
+        for id, value in zip(ids, made if row.pack_results else (made,), strict=True):
             values[id] = value
             here = way_of(value)._replace(kind=kind, left_out=row.name == "keep_where")
             ways[id] = joined([before, here])
@@ -293,7 +293,7 @@ def derivatives(row, sample, dtype):
     """Both derivatives of a row in both modes as a function of arrays, and three sets of them."""
     positions = tracked(row, sample)
     kept = draw(sample, dtype)
-    op, options, several = row.call, dict(sample.options), bool(row.several)
+    op, options, several = row.call, dict(sample.options), bool(row.pack_results)
 
     def call(moving, cotangents, directions):
         leaves = [Variable(x, requires_grad=True) for x in moving]

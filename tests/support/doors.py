@@ -88,7 +88,7 @@ def of_backward(name):
         values = dict(zip(row.arrays, arrays, strict=True)) | sample.options
         try:
             made = row.call(*arrays, **sample.options)
-            made = made if row.several else (made,)
+            made = made if row.pack_results else (made,)
         except Exception:
             made = [np.ones(2)] * len(row.results)
         values |= {name: np.asarray(one) for name, one in zip(row.results, made, strict=True)}

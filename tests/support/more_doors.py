@@ -121,9 +121,9 @@ def g_of(rng):
     return np.ones(2) if rng.random() < 0.3 else hostile(rng)
 
 
-DECLARED = ("vjp", "jvp", "elementwise", "closed", "linear", "masks", "real", "ufunc", "kernel",
-            "forward", "infer", "prepare", "canonical", "scalar", "numpy", "aliases", "kinks",
-            "samples", "rejects")  # fmt: skip
+DECLARED = ("vjp", "jvp", "elementwise", "keeps_dtype", "linear", "selects", "real", "ufunc",
+            "kernel", "forward", "infer", "prepare", "canonical", "scalar", "numpy", "aliases",
+            "kinks", "samples", "rejects")  # fmt: skip
 
 
 def declared(x, **named):

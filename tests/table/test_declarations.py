@@ -68,7 +68,7 @@ MISTAKES = {
         "op trialop: the rule of 'x' takes nothing; it must take the tangent first",
     ),
     "a rule of nothing of what was chosen": (
-        {"vjp": {"x": rule}, "masks": {"x": lambda: 1}},
+        {"vjp": {"x": rule}, "selects": {"x": lambda: 1}},
         "op trialop: the rule of what was chosen of 'x' takes nothing",
     ),
 }
@@ -119,6 +119,6 @@ def test_what_a_row_does_not_say_of_itself_is_told_by_its_name(declared):
     bare = declared(TEXT.replace("Third power.", " "), elementwise=True).row
     assert lacking(bare) == "op trialop: give a docstring"
     assert lacking(declared(elementwise=True).row) == (
-        "op trialop: say what it means to a compiler: scalar=, equals= or primitive="
+        "op trialop: say what it means to a compiler: scalar=, decomposition= or primitive="
     )
     assert not lacking(declared(elementwise=True, scalar=lambda x: x * x * x).row)

@@ -18,7 +18,7 @@ def in_ops(g, x, weight, /, axis):
     return ops.mul(scaled, ops.add(size, ops.mul(2.0, centred)))
 
 
-@od.op(equals=in_ops, **derived(in_ops), infer=lambda g, x, w, axis: Spec(x.shape, x.dtype))
+@od.op(decomposition=in_ops, **derived(in_ops), infer=lambda g, x, w, axis: Spec(x.shape, x.dtype))
 def stretched(g, x, weight=None, /, axis=-1):
     centred = x - x.mean(axis, keepdims=True)
     size = np.exp((centred * centred).sum(axis, keepdims=True))

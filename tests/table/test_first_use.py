@@ -180,7 +180,8 @@ def mine(x, /):
 
 assert not loaded("nn.activations")
 assert mine.row.foreign and not od.nn.gelu.row.foreign
-assert any(twin is not pull for twin, pull in zip(od.nn.gelu.row.bare, od.nn.gelu.row.pulls))
+gelu = od.nn.gelu.row
+assert any(own is not rule for own, rule in zip(gelu.array_pullbacks, gelu.pullbacks))
 """)
 
 

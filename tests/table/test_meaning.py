@@ -16,22 +16,34 @@ def tripled(x, /, by=3.0):
 
 
 REFUSED = {
-    "equals without the option": ({"equals": lambda x: ops.mul(x, 3.0)}, "equals takes .x.; it"),
-    "equals of other names": ({"equals": lambda y, by: ops.mul(y, by)}, "must take .* .x, by."),
-    "equals in another order": ({"equals": lambda by, x: ops.mul(x, by)}, "equals takes .by, x."),
-    "equals that is no function": ({"equals": 3}, "equals: 3 cannot be called"),
+    "a decomposition without the option": (
+        {"decomposition": lambda x: ops.mul(x, 3.0)},
+        "decomposition takes .x.; it",
+    ),
+    "a decomposition of other names": (
+        {"decomposition": lambda y, by: ops.mul(y, by)},
+        "must take .* .x, by.",
+    ),
+    "a decomposition in another order": (
+        {"decomposition": lambda by, x: ops.mul(x, by)},
+        "decomposition takes .by, x.",
+    ),
+    "a decomposition that is no function": (
+        {"decomposition": 3},
+        "decomposition: 3 cannot be called",
+    ),
     "scalar without the option": ({"scalar": lambda x: x}, "scalar takes .x.; it must"),
     "an unknown kind": ({"primitive": "map"}, "primitive='map'; choose one of reduce, product"),
     "a kind that is no word": ({"primitive": 1}, "primitive=1; pass a str"),
-    "a kind beside equals": (
-        {"primitive": "view", "equals": lambda x, by: ops.mul(x, by)},
-        "with equals is not a primitive",
+    "a kind beside a decomposition": (
+        {"primitive": "view", "decomposition": lambda x, by: ops.mul(x, by)},
+        "with decomposition is not a primitive",
     ),
     "a kind beside a scalar": (
         {"primitive": "view", "scalar": lambda x, by: x},
         "with scalar is not a primitive",
     ),
-    "an order that is no flag": ({"ordered": "yes"}, "ordered='yes'"),
+    "an order that is no flag": ({"has_side_effect": "yes"}, "has_side_effect='yes'"),
     "kernels that are functions": ({"kernels": [tripled]}, r"pass a list of Kernel\(name, run"),
 }
 
@@ -47,13 +59,13 @@ def test_a_row_hands_on_what_was_declared():
     made = od.op(
         elementwise=True,
         scalar=lambda x, by: by * x,
-        equals=lambda x, by: ops.mul(x, by),
+        decomposition=lambda x, by: ops.mul(x, by),
         kernels=[kernel],
     )(tripled)
     row = made.row
-    assert row.equals(2.0, 4.0) == row.scalar(2.0, 4.0) == 8.0
+    assert row.decomposition(2.0, 4.0) == row.scalar(2.0, 4.0) == 8.0
     assert row.kernels == (kernel,)
-    assert (row.primitive, row.ordered) == (None, False)
+    assert (row.primitive, row.has_side_effect) == (None, False)
     assert kernel.takes(None, 3.0)
     assert not kernel.takes(None, 2.0)
 
@@ -72,7 +84,7 @@ def test_every_kind_of_primitive_can_be_declared(primitive):
 told = []
 
 
-@od.op(elementwise=True, ordered=True, vjp={"x": lambda g: g})
+@od.op(elementwise=True, has_side_effect=True, vjp={"x": lambda g: g})
 def telling(x, /):
     """``x``, which is noted down."""
     told.append(float(np.sum(x)))
@@ -89,7 +101,9 @@ def test_a_trace_keeps_an_ordered_call_whose_result_is_unused_and_runs_it_in_its
     lowered = od.compile(program).lower(np.ones(3))
     rows = [instruction.row.name for instruction in lowered.graph.instructions]
     assert rows == ["telling", "multiply", "telling", "add"]
-    marked = [line for line in str(lowered.graph).splitlines() if line.endswith("; ordered")]
+    marked = [
+        line for line in str(lowered.graph).splitlines() if line.endswith("; has side effect")
+    ]
     assert ["telling" in line for line in marked] == [True, True]
     told.clear()
     lowered.evaluate(np.ones(3))
@@ -97,7 +111,7 @@ def test_a_trace_keeps_an_ordered_call_whose_result_is_unused_and_runs_it_in_its
 
 
 def test_no_row_of_the_table_is_ordered():
-    assert [name for name, row in OPS.items() if row.ordered] == []
+    assert [name for name, row in OPS.items() if row.has_side_effect] == []
 
 
 # ------------------------------------------------------------------ the table
@@ -112,7 +126,7 @@ def test_a_row_with_a_scalar_works_by_element():
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("mean", ["equals", "div(sum(x, axis, keepdims=keepdims)"]),
+        ("mean", ["decomposition", "div(sum(x, axis, keepdims=keepdims)"]),
         ("relu", ["on numbers", "select(x <= T(0), T(0), x)"]),
         ("matmul", ["primitive", "product"]),
     ],

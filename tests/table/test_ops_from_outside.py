@@ -332,7 +332,7 @@ def test_ops_of_every_kind_from_outside_fail_alike_on_results(failure, error, ma
 
 
 def test_an_op_from_outside_that_chooses_keeps_zeros_of_what_it_did_not_choose():
-    @od.op(elementwise=True, masks=True, vjp={"x": lambda g, x: ops.where(ops.less(x, -1), 0, g)})
+    @od.op(elementwise=True, selects=True, vjp={"x": lambda g, x: ops.where(ops.less(x, -1), 0, g)})
     def above(x, /):
         return np.maximum(x, -1.0)
 

@@ -34,7 +34,7 @@ from support.cases import (
 
 every_sample = walk(SEVERAL)
 every_row = pytest.mark.parametrize(
-    "row", [row for row in OPS.values() if row.several], ids=lambda row: row.name
+    "row", [row for row in OPS.values() if row.pack_results], ids=lambda row: row.name
 )
 X = np.array([0.3, -0.7, 1.1])
 EIGH = type(np.linalg.eigh(np.eye(2)))
@@ -114,8 +114,8 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
     wire = (*specs[:count], WireSpec(tuple(specs[count:])))
     for k in tracked(row, sample):
         # Checked as those of rows from outside are, which says whose rule gave what.
-        pull = checking(row.layout, k, row.pulls[k])
-        push = checking(row.layout, k, row.pushes[k], forward=True)
+        pull = checking(row.layout, k, row.pullbacks[k])
+        push = checking(row.layout, k, row.pushforwards[k], forward=True)
         for mode in ("reverse", "forward"):
             graph = Graph()
             symbols = [graph.symbol(spec) for spec in specs]
@@ -125,10 +125,12 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
             numbers = [random_like(m, seed=3) for m in moving]
             known = {s.id: v for s, v in zip((*symbols, *moving), (*values, *numbers), strict=True)}
             if mode == "reverse":
-                traced = [row.pulls[k](Wire(dict(enumerate(moving))), (*symbols, *options), wire)]
+                traced = [
+                    row.pullbacks[k](Wire(dict(enumerate(moving))), (*symbols, *options), wire)
+                ]
                 eager = [pull(Wire(dict(enumerate(numbers))), (*values, *options), wire)]
             else:
-                traced = row.pushes[k](moving[0], (*symbols, *options), wire).parts.values()
+                traced = row.pushforwards[k](moving[0], (*symbols, *options), wire).parts.values()
                 eager = push(numbers[0], (*values, *options), wire).parts.values()
             for a, b in zip(traced, eager, strict=True):
                 assert_same(graph.run(a, known), b)
@@ -175,7 +177,7 @@ def test_forward_and_reverse_mode_are_transposes_and_the_backward_function_agree
 @every_row
 def test_rules_begin_with_cotangents_and_the_row_has_a_part_for_each_result(row):
     assert row.cotangents == tuple(f"g_{result}" for result in row.results)
-    assert [part.name for part in row.parts] == [f"{row.name}.{r}" for r in row.results]
+    assert [part.name for part in row.result_rows] == [f"{row.name}.{r}" for r in row.results]
     for name, rule in row.vjp.items():
         assert rule is None or row.layout.after_cotangents(rule) is not None
         assert row.jvp[name] is not None
@@ -659,7 +661,7 @@ def test_a_shape_rule_that_gives_something_else_is_told_so():
         ({"results": ("a b", "c")}, DTypeError, "pass the names of the results"),
         ({"elementwise": True}, OdysseyError, "results= and elementwise= do not go together"),
         ({"linear": True}, OdysseyError, "results= and linear= do not go together"),
-        ({"masks": True}, OdysseyError, "results= and masks= do not go together"),
+        ({"selects": True}, OdysseyError, "results= and selects= do not go together"),
         ({"ufunc": np.exp}, OdysseyError, "results= and ufunc= do not go together"),
         ({"vjp": {"x": od.ops.PASS}}, OdysseyError, "PASS is the rule of an op of one result"),
         ({"vjp": {"x": lambda g: g}}, OdysseyError, "begins with g; it must begin .* g_w, g_v"),

@@ -98,11 +98,11 @@ def test_a_rule_that_passes_serves_all_operands():
 
 def test_the_row_of_two_stands_in_the_table_and_finds_the_others():
     row = OPS["concatenate"]
-    assert row.of(2) is row
-    assert row.of(3) is row.of(3)
-    assert [len(row.of(k).arrays) for k in (1, 2, 7)] == [1, 2, 7]
-    assert {row.of(k).call for k in (1, 2, 7)} == {ops.concatenate}
-    assert not row.of(3).foreign
+    assert row.with_arity(2) is row
+    assert row.with_arity(3) is row.with_arity(3)
+    assert [len(row.with_arity(k).arrays) for k in (1, 2, 7)] == [1, 2, 7]
+    assert {row.with_arity(k).call for k in (1, 2, 7)} == {ops.concatenate}
+    assert not row.with_arity(3).foreign
     assert ops.concatenate.row is row
 
 
@@ -130,8 +130,8 @@ def test_rows_for_thousands_of_numbers_are_not_kept():
     product = products()
     for count in range(1, 200):
         product([X] * count)
-    assert len(product.row.of._made) <= 64
-    assert product.row.of(2) is product.row
+    assert len(product.row.with_arity._made) <= 64
+    assert product.row.with_arity(2) is product.row
 
 
 # ------------------------------------------------------------------ refusals

@@ -141,17 +141,17 @@ def test_a_sweep_frees_saved_arrays_as_it_goes():
         y = b.sum()
         del a, b
     row = od.ops.OPS["exp"]
-    pulls, bare = row.pulls, row.bare
+    pulls, bare = row.pullbacks, row.array_pullbacks
 
     def looking(g, kept, specs):
         freed.append([ref() is None for ref in held])
         return pulls[0](g, kept, specs)
 
     try:
-        row.pulls = row.bare = (looking,)
+        row.pullbacks = row.array_pullbacks = (looking,)
         tape.backward(y)
     finally:
-        row.pulls, row.bare = pulls, bare
+        row.pullbacks, row.array_pullbacks = pulls, bare
     # The rule of b runs while both are held; when that of a runs, b's array is gone.
     assert freed == [[False, False], [False, True]]
 

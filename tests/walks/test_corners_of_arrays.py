@@ -445,6 +445,6 @@ def test_every_row_that_has_a_derivative_walks_the_corners():
     known |= formulas_linalg.ROWS  # in tests/linalg
     known |= {"recurrent_pullback", "recurrent_states", "rope"}  # in tests/nn
     # Those of several results walk in test_several_results.
-    rows = {row.name for row in OPS.values() if any(row.vjp.values()) and not row.several}
+    rows = {row.name for row in OPS.values() if any(row.vjp.values()) and not row.pack_results}
     missing = sorted(rows - known)
     assert not missing, f"add {missing} to FUNCTIONS here, or to tests/support/mp_reference.py"

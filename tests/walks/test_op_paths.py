@@ -222,9 +222,9 @@ def test_a_leaf_that_a_tape_meets_for_the_first_time_goes_the_short_way(name):
     def refuse(*_):
         raise AssertionError("the general path was taken")
 
-    holders = list(row.holders)
+    holders = list(row.kernel_listeners)
     call = (fast_calls.with_options if row.options else fast_calls.unary)(row, refuse)
-    row.holders[:] = holders
+    row.kernel_listeners[:] = holders
     w = Variable([1.0, 2.0, 3.0], requires_grad=True)
     with GradientTape() as tape:
         y = call(w)

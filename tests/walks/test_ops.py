@@ -147,8 +147,8 @@ def test_every_row_has_a_docstring_and_a_meaning_and_is_reached_by_name_and_alia
 @every_row
 def test_a_row_that_differentiates_does_so_in_both_modes(row):
     for k, name in enumerate(row.arrays):
-        assert (row.pulls[k] is None) == (row.vjp[name] is None)
-        assert (row.pushes[k] is None) == (row.vjp[name] is None)
+        assert (row.pullbacks[k] is None) == (row.vjp[name] is None)
+        assert (row.pushforwards[k] is None) == (row.vjp[name] is None)
 
 
 # ------------------------------------------------------------------ tracing
@@ -175,7 +175,7 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
     values = [None if v is None else np.asarray(v) for v in (*operands, out)]
     specs = tuple(specs_of(values))
     for k in tracked(row, sample):
-        for forward, rule in enumerate((row.pulls[k], row.pushes[k])):
+        for forward, rule in enumerate((row.pullbacks[k], row.pushforwards[k])):
             if rule is PASS:
                 continue
             graph = Graph()

@@ -65,8 +65,8 @@ def _entry_lines(entry: Entry) -> Iterator[str]:
             yield from _code(f"Derivative in `{name}`", rule_text(rule).splitlines())
     if not entry.differentiable:
         yield "* Not differentiable"
-    if entry.row.equals:
-        yield from _code("Equals", rule_text(entry.row.equals).splitlines())
+    if entry.row.decomposition:
+        yield from _code("Decomposition", rule_text(entry.row.decomposition).splitlines())
     if entry.row.kinks:
         yield f"* Kinks: {entry.row.kinks}"
     yield f"* Dtypes: {dtype_line(entry.row)}"

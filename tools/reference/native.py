@@ -32,8 +32,8 @@ others of 64 elements and more; and attention whose scores would take 256 MB and
 
 _WAYS = {
     "scalar": "Loops over elements, from their scalars",
-    "native": "Loops, products and views of their own",
-    "equals": "What they equal, in other rows",
+    "lowering": "Loops, products and views of their own",
+    "decomposition": "By their decomposition into other rows",
 }
 _REASONS = {
     "decompose": "LAPACK's",
@@ -75,9 +75,9 @@ def _called_lines(called: dict[str, dict[str, str]]) -> Iterator[str]:
 
 
 def _way(row: Row) -> str:
-    if row.native is not None:
-        return "native"
-    return "scalar" if row.scalar is not None else "equals"
+    if row.lowering is not None:
+        return "lowering"
+    return "scalar" if row.scalar is not None else "decomposition"
 
 
 def _calls(row: Row) -> dict[str, str]:
@@ -124,14 +124,18 @@ def _takes_complex(name: str) -> bool:
 
 
 def _means(row: Row) -> bool:
-    return row.native is not None or row.scalar is not None or row.equals is not None
+    return row.lowering is not None or row.scalar is not None or row.decomposition is not None
 
 
 def _reason(row: Row) -> str:
-    if row.raises and row.equals is not None:
-        return "errors that what it equals would not raise"
-    if row.native is not None:
-        return "it takes less time than what it equals" if row.equals else "an index of its own"
+    if row.raises and row.decomposition is not None:
+        return "errors that its decomposition would not raise"
+    if row.lowering is not None:
+        return (
+            "it takes less time than its decomposition"
+            if row.decomposition
+            else "an index of its own"
+        )
     return _REASONS.get(row.primitive or "", "a kernel of this library")
 
 

@@ -116,7 +116,7 @@ def _plain_result(entry: Entry) -> str:
     for case in entry.row.samples:
         operands = case.arrays(rng)
         made = entry.row.call(*operands, **case.options)
-        results = (made,) if entry.row.several is None else made
+        results = (made,) if entry.row.pack_results is None else made
         if all(np.ndim(o) for o in operands) and not all(
             isinstance(r, np.ndarray) for r in results
         ):

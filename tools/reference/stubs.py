@@ -209,7 +209,7 @@ def _result(entry: Entry, way: Overload, imports: Imports) -> str:
     if entry.row is not None or returns in ("Any", inspect.Signature.empty):
         if way.leaf == "Any":
             imports.add("typing", "Any")
-        several = entry.row is not None and entry.row.several is not None
+        several = entry.row is not None and entry.row.pack_results is not None
         count = len(entry.row.results) if entry.row is not None else 1
         return f"tuple[{', '.join([way.leaf] * count)}]" if several else way.leaf
     hint = imports.rendered(imports.evaluated(returns, entry.function))

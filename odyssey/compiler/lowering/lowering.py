@@ -107,14 +107,14 @@ class Lowering(Placing, Seeing, Folding):
         specs = [_spec(v) for v in values]
         options = plain_options(row, options)
         made = row.infer(*specs, *options)
-        made = (made,) if row.several is None else tuple(made)
+        made = (made,) if row.pack_results is None else tuple(made)
         if row.canonical is not None:
             options = row.canonical(*specs, *options)
         found = self._meant(row, values, specs, options, made)
         if found is None:
             found = self._called(row, values, options, made)
         symbols = [self.symbol(node) for node in found]
-        return symbols[0] if row.several is None else row.several(symbols)
+        return symbols[0] if row.pack_results is None else row.pack_results(symbols)
 
     def _meant(
         self,
@@ -141,30 +141,30 @@ class Lowering(Placing, Seeing, Folding):
                 self.checks.append(self.node(truth))
         out: Any = NotImplemented
         given = any(isinstance(v, Given) for v in values)
-        if row.native is not None and not given:
+        if row.lowering is not None and not given:
             out = self._by_verbs(row, values, options)
         elif row.scalar is not None and len(made) == 1:
             out = self._mapped(row, values, specs, options, made[0])
         # What equals a scalar is the same but at corners, where complex numbers may differ.
-        alone = row.native is None and not (row.scalar and "c" in map(_kind, specs))
+        alone = row.lowering is None and not (row.scalar and "c" in map(_kind, specs))
         # Kernels make half precision of truths, some of which are masks and not numbers.
         alone = alone and not (_are("e", made) and _are("?", specs) and not _are("e", specs))
-        if out is NotImplemented and alone and row.equals is not None and not given:
+        if out is NotImplemented and alone and row.decomposition is not None and not given:
             try:
-                out = row.equals(*self._floating(row, values, specs, made), *options)
+                out = row.decomposition(*self._floating(row, values, specs, made), *options)
             except (OdysseyError, TypeError, ValueError):  # of dtypes that the kernel alone takes
                 out = NotImplemented
         if out is NotImplemented:
             self.calls.setdefault(row.name, _why(row, specs))
             return None
-        outs = (out,) if row.several is None else tuple(out)
+        outs = (out,) if row.pack_results is None else tuple(out)
         return [self._fitted(row, self.node(o), spec) for o, spec in zip(outs, made, strict=True)]
 
     def _by_verbs(self, row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
         """What ``native`` gives; a verb refuses complex numbers that it has no code for."""
         checks = len(self.checks)
         try:
-            return row.native(self, *values, *options) if row.native else NotImplemented
+            return row.lowering(self, *values, *options) if row.lowering else NotImplemented
         except DTypeError:
             del self.checks[checks:]
             return NotImplemented
@@ -266,7 +266,7 @@ class Lowering(Placing, Seeing, Folding):
             else:
                 operands.append(value)
         found = self.nodes.call(inputs, Call(row, tuple(operands), options, made), made)
-        if row.stays:
+        if row.impure:
             self.stays += found[0].inputs
         return found
 
@@ -381,7 +381,7 @@ def lower(graph: Graph, nodes: Nodes | None = None) -> Lowered:
     for row, operands, options, ids, _ in graph.instructions:
         low.nodes.of = row.name
         made = low.emit(row, [value(o) for o in operands], options)
-        results = (made,) if row.several is None else tuple(made)
+        results = (made,) if row.pack_results is None else tuple(made)
         known.update(zip(ids, results, strict=True))
     low.nodes.of = ""
     outputs: list[Node | None] = [

@@ -232,7 +232,7 @@ class _Watched(Word):
 
 def looked_at(row: Any, values: Sequence[Any], options: tuple[Any, ...]) -> frozenset[int]:
     """The operands of a row by whose value, where that is known, its code is written."""
-    if row.scalar is None or row.several is not None:
+    if row.scalar is None or row.pack_results is not None:
         return frozenset()  # its kernel is called, with the number
     try:
         return _looked_at(row.scalar, len(values), options)

@@ -61,7 +61,7 @@ class Calling:
             made = self._kernel(*given, *options)
         else:
             made = self._common.answer(self._executable.answers, given, options)
-        made = (made,) if row.several is None else tuple(made)
+        made = (made,) if row.pack_results is None else tuple(made)
         if row.foreign and not _agree(made, specs):
             self._executable.strayed = True
             raise ShapeError(f"{row.name}: its kernel gave something else than its infer= said")

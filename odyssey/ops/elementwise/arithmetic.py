@@ -106,7 +106,7 @@ def negative(x: Any, /) -> Any:
     elementwise=True,
     ufunc=np.square,
     scalar=lambda x: x * x,
-    equals=lambda x: mul(x, x),
+    decomposition=lambda x: mul(x, x),
     vjp={"x": lambda g, x: mul(g, mul(2, x))},
     samples=singles(),
 )
@@ -136,7 +136,7 @@ def _split(g: Any, chosen: Any, tie: Any) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     ufunc=np.maximum,
     scalar=lambda x, y: select((x >= y if _is_half() else x > y) | (x != x), x, y),
     vjp={
@@ -155,7 +155,7 @@ def maximum(x: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     ufunc=np.minimum,
     scalar=lambda x, y: select((x <= y if _is_half() else x < y) | (x != x), x, y),
     vjp={
@@ -179,7 +179,7 @@ def _alone(x: Any, y: Any) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     ufunc=np.fmax,
     scalar=lambda x, y: select((x >= y) | (y != y), x, y),
     vjp={
@@ -200,7 +200,7 @@ def fmax(x: Any, y: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     ufunc=np.fmin,
     scalar=lambda x, y: select((x <= y) | (y != y), x, y),
     vjp={

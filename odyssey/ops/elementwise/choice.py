@@ -14,7 +14,7 @@ from odyssey.table.samples import APART, PAIRS, reject, sample, singles
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     numpy=[np.where],
     scalar=lambda condition, x, y: select(condition != T(0), x, y),
     vjp={
@@ -65,10 +65,10 @@ def _keep_where(x: Any, condition: Any) -> Any:
 
 @op(
     elementwise=True,
-    masks=True,
+    selects=True,
     kernel=_keep_where,
     scalar=lambda x, condition: select(condition != T(0), x, T(0)),
-    equals=lambda x, condition: where(condition, x, 0),
+    decomposition=lambda x, condition: where(condition, x, 0),
     vjp={"x": lambda g, condition: keep_where(g, condition)},
     kinks="0 where the condition does not hold, whatever is there",
     samples=[

@@ -183,13 +183,13 @@ def _or_between(plain: Any) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     numpy=[np.clip],
     prepare=_bounds,
     canonical=_spelled_bounds,
     infer=_clip_spec,
     scalar=_clip_scalar,
-    equals=_clip_in_ops,
+    decomposition=_clip_in_ops,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside, where a bound that has a gradient has 1",
     samples=[

@@ -23,7 +23,7 @@ def _absolute_rule(g: Any, x: Any) -> Any:
 
 @op(
     elementwise=True,
-    closed=False,
+    keeps_dtype=False,
     ufunc=np.absolute,
     aliases=["abs"],
     scalar=lambda x: math.fabs(x),
@@ -41,7 +41,7 @@ def absolute(x: Any, /) -> Any:
     elementwise=True,
     ufunc=np.fabs,
     scalar=lambda x: math.fabs(x),
-    equals=lambda x: absolute(x),
+    decomposition=lambda x: absolute(x),
     vjp={"x": lambda g, x: mul(g, sign(x))},
     kinks="0 at 0",
     samples=singles(),
@@ -105,7 +105,7 @@ def _per_radius(turn: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     # Of real numbers it is a step, which chooses nothing.
-    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
     scalar=lambda x: _direction(x) if T.kind == "c" else _step(x),
@@ -133,7 +133,7 @@ def conj(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    closed=False,
+    keeps_dtype=False,
     numpy=[np.real],
     scalar=lambda x: x.real if T.kind == "c" else x,
     vjp={"x": PASS},
@@ -147,7 +147,7 @@ def real(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    closed=False,
+    keeps_dtype=False,
     numpy=[np.imag],
     scalar=lambda x: x.imag if T.kind == "c" else T(0),
     vjp={"x": lambda g: mul(g, -1j)},
@@ -178,9 +178,9 @@ def _degrees(deg: bool) -> float:
 
 @op(
     elementwise=True,
-    closed=False,
+    keeps_dtype=False,
     # Of real numbers it is a step, which chooses nothing.
-    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
     scalar=lambda x, deg: _angle_of(x, deg),
     vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},

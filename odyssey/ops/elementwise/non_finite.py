@@ -66,10 +66,10 @@ def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> An
 
 @op(
     elementwise=True,
-    masks={"x": _chosen},
+    selects={"x": _chosen},
     numpy=[np.nan_to_num],
     scalar=_number_scalar,
-    equals=_number_in_ops,
+    decomposition=_number_in_ops,
     prepare=_numbers,
     vjp={"x": _kept},
     kinks="0 where a number was put in the place of NaN or infinity",

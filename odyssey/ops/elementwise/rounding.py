@@ -75,7 +75,7 @@ def _signed_nearest(x: Any, whole: Any) -> Any:
 @op(
     elementwise=True,
     ufunc=np.floor,
-    masks=True,
+    selects=True,
     scalar=lambda x: _below(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -89,7 +89,7 @@ def floor(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.ceil,
-    masks=True,
+    selects=True,
     scalar=lambda x: _above(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -103,7 +103,7 @@ def ceil(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.rint,
-    masks=True,
+    selects=True,
     scalar=lambda x: _nearest(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -117,7 +117,7 @@ def rint(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.trunc,
-    masks=True,
+    selects=True,
     scalar=lambda x: _whole_part(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -131,8 +131,8 @@ def trunc(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.fix],
-    masks=True,
-    equals=lambda x: trunc(x),
+    selects=True,
+    decomposition=lambda x: trunc(x),
     scalar=lambda x: _whole_part(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -146,7 +146,7 @@ def fix(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.round, np.around],
-    masks=True,
+    selects=True,
     scalar=lambda x, decimals: _rounded(x, decimals),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -161,7 +161,7 @@ def round(x: Any, /, decimals: int = 0) -> Any:
 @op(
     elementwise=True,
     ufunc=np.floor_divide,
-    masks=True,
+    selects=True,
     scalar=lambda x, y: x // y,
     vjp={"x": lambda g: zeros_like(g), "y": lambda g: zeros_like(g)},
     kinks="0 everywhere in both, at the steps too",

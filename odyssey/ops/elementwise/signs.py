@@ -20,7 +20,7 @@ from odyssey.table.samples import APART, PAIRS
     real=True,
     elementwise=True,
     # In the second it is a step, which chooses nothing.
-    masks={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
+    selects={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
     ufunc=np.copysign,
     scalar=lambda x1, x2: math.copysign(x1, x2),
     vjp={
@@ -39,7 +39,7 @@ def copysign(x1: Any, x2: Any, /) -> Any:
 @op(
     real=True,
     elementwise=True,
-    masks=True,
+    selects=True,
     ufunc=np.heaviside,
     scalar=lambda x1, x2: select(
         x1 < T(0), T(0), select(x1 > T(0), T(1), select(x1 == T(0), x2, x1))

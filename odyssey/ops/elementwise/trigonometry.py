@@ -97,7 +97,7 @@ def cosh(x: Any, /) -> Any:
     numpy=[np.radians],
     aliases=["radians"],
     scalar=lambda x: x * T(0.017453292519943295),
-    equals=lambda x: mul(x, math.pi / 180),
+    decomposition=lambda x: mul(x, math.pi / 180),
     vjp={"x": lambda g: deg2rad(g)},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -113,7 +113,7 @@ def deg2rad(x: Any, /) -> Any:
     numpy=[np.degrees],
     aliases=["degrees"],
     scalar=lambda x: x * T(57.29577951308232),
-    equals=lambda x: mul(x, 180 / math.pi),
+    decomposition=lambda x: mul(x, 180 / math.pi),
     vjp={"x": lambda g: rad2deg(g)},
     samples=singles(),
     rejects=[_COMPLEX],
@@ -283,7 +283,7 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     kernel=_direction,
     kernels=[by_scalar(_direction_scalar, 2)],
     scalar=_direction_scalar,
-    equals=lambda x, y: div(x, hypot(x, y)),
+    decomposition=lambda x, y: div(x, hypot(x, y)),
     vjp={
         "x": lambda g, x, y: _swing(g, direction(y, x), x, y),
         "y": lambda g, x, y, out: neg(_swing(g, out, x, y)),
@@ -301,7 +301,7 @@ def direction(x: Any, y: Any, /) -> Any:
     elementwise=True,
     ufunc=np.hypot,
     scalar=lambda x, y: math.hypot(x, y),
-    equals=lambda x, y: sqrt(add(square(x), square(y))),
+    decomposition=lambda x, y: sqrt(add(square(x), square(y))),
     vjp={
         "x": lambda g, x, y: mul(g, direction(x, y)),
         "y": lambda g, x, y: mul(g, direction(y, x)),
@@ -422,7 +422,7 @@ def sine_quotient(x: Any, /, *, order: int) -> Any:
     elementwise=True,
     numpy=[np.sinc],
     scalar=lambda x: select(x == T(0), T(1), math.sin(T(math.pi) * x) / (T(math.pi) * x)),
-    equals=lambda x: sine_quotient(mul(math.pi, x), order=0),
+    decomposition=lambda x: sine_quotient(mul(math.pi, x), order=0),
     vjp={
         "x": lambda g, x: mul(
             g, mul(mul(-(math.pi**2), x), sine_quotient(mul(math.pi, x), order=1))

@@ -93,7 +93,7 @@ _REJECTS = [
 
 @op(
     primitive="random",
-    native=uniform_natively,
+    lowering=uniform_natively,
     prepare=_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_spec_of("philox_uniform"),
@@ -124,7 +124,7 @@ def _normal_in_ops(state: Any, shape: Any, dtype: Any) -> Any:
 
 
 @op(
-    equals=_normal_in_ops,
+    decomposition=_normal_in_ops,
     prepare=_options("philox_normal"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_spec_of("philox_normal"),
@@ -192,8 +192,8 @@ def _drop_in_ops(x: Any, state: Any, rate: float, shared: int) -> Any:
 
 
 @op(
-    masks=True,
-    equals=_drop_in_ops,
+    selects=True,
+    decomposition=_drop_in_ops,
     prepare=_drop_options,
     canonical=lambda x, state, rate, shared: (rate, shared),
     infer=_drop_spec,

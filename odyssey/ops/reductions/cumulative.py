@@ -122,7 +122,7 @@ def _recurrence_natively(build: Any, x: Any, factors: Any, axis: int, reverse: b
 
 @op(
     primitive="scan",
-    native=_recurrence_natively,
+    lowering=_recurrence_natively,
     kernel=_recurrence,
     kernels=[Kernel("lines side by side", _recurrence_in_loops, when=scan.fits_recurrence)],
     prepare=_one_axis,
@@ -211,7 +211,7 @@ def _products_natively(build: Any, x: Any, axis: int | None) -> Any:
 
 @op(
     primitive="scan",
-    native=_products_natively,
+    lowering=_products_natively,
     kernels=[Kernel("lines side by side", _products_in_loops, when=scan.fits)],
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
@@ -293,7 +293,7 @@ _RUNS = [
 
 @op(
     primitive="scan",
-    native=_natively(back=False),
+    lowering=_natively(back=False),
     linear=True,
     kernels=[Kernel("lines side by side", _sums_in_loops, when=scan.fits)],
     numpy=[np.cumsum],
@@ -310,7 +310,7 @@ def cumsum(x: Any, /, axis: int | None = None) -> Any:
 
 @op(
     primitive="scan",
-    native=_natively(back=True),
+    lowering=_natively(back=True),
     linear=True,
     kernel=_sums_back,
     kernels=[Kernel("lines side by side", _sums_back_in_loops, when=scan.fits)],

@@ -113,7 +113,7 @@ def _place(x: Any, axis: Any) -> tuple[Any]:
 
 @op(
     primitive="scan",
-    native=_latest_natively(largest=True),
+    lowering=_latest_natively(largest=True),
     kernel=_latest_largest,
     kernels=[_loop("running_argmax", largest=True)],
     canonical=_place,
@@ -128,7 +128,7 @@ def running_argmax(x: Any, /, axis: int = -1) -> Any:
 
 @op(
     primitive="scan",
-    native=_latest_natively(largest=False),
+    lowering=_latest_natively(largest=False),
     kernel=_latest_smallest,
     kernels=[_loop("running_argmin", largest=False)],
     canonical=_place,
@@ -254,7 +254,7 @@ def _log_sums_spec(x: Spec, axis: int) -> Spec:
 @op(
     real=True,
     primitive="scan",
-    native=_native_log_sums,
+    lowering=_native_log_sums,
     kernel=_log_sums,
     canonical=_place,
     infer=_log_sums_spec,

@@ -250,7 +250,7 @@ def _digitize_in_ops(x: Any, bins: Any, right: bool) -> Any:
 
 @op(
     kernel=_digitize,
-    equals=_digitize_in_ops,
+    decomposition=_digitize_in_ops,
     requires=lambda x, bins, right: [logical_or(*_both_ways(bins))],
     infer=_bins_spec,
     samples=[

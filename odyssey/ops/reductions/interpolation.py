@@ -68,7 +68,7 @@ def _places_natively(build: Any, a: Any, v: Any, side: str) -> Any:
 
 @op(
     primitive="reduce",
-    native=_places_natively,
+    lowering=_places_natively,
     numpy=[np.searchsorted],
     prepare=_side,
     infer=_places_spec,
@@ -206,7 +206,7 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 
 @op(
     kernel=_lines,
-    equals=_lines_in_ops,
+    decomposition=_lines_in_ops,
     prepare=_beyond,
     canonical=lambda x, xp, fp, *ends: tuple(float(v) if type(v) is int else v for v in ends),
     infer=_lines_spec,

@@ -148,8 +148,8 @@ def _others_spec(x: Spec, axis: Any) -> Spec:
 @op(
     kernel=lambda x, axis: np.array(_others_over(np.asarray(x), axis), order="C")[()],
     kernels=[Kernel("eight lanes", _others_in_loops, when=_folds_together)],
-    equals=_others_over,
-    native=_others_natively,
+    decomposition=_others_over,
+    lowering=_others_natively,
     canonical=folded,
     infer=_others_spec,
     **derived(lambda x, /, axis: _others_over(x, axis)),
@@ -175,7 +175,7 @@ def _prod_dtype(dtype: Any) -> Any:
 
 @op(
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.fold(
         "prod", build.cast(x, _prod_dtype(x.dtype)), axis, keepdims
     ),
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),

@@ -203,10 +203,10 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 @op(
     real=True,
-    masks=True,
+    selects=True,
     kernel=_median,
     with_residual=_median_with_middle,
-    equals=_median_in_ops,
+    decomposition=_median_in_ops,
     numpy=[np.median],
     canonical=folded,
     infer=_median_spec,
@@ -371,7 +371,7 @@ def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
     ]
     return {
         "real": True,
-        "masks": True,
+        "selects": True,
         "canonical": _spelled,
         "prepare": _options(who, scale),
         "infer": _quantile_infer(who),
@@ -393,7 +393,7 @@ def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
 @op(
     kernel=lambda *given: _quantile("quantile", np.quantile, 1.0, *given),
     numpy=[np.quantile],
-    equals=_quantile_in_ops,
+    decomposition=_quantile_in_ops,
     **_row("quantile", 1.0),
 )
 def quantile(
@@ -417,7 +417,7 @@ def quantile(
 @op(
     kernel=lambda *given: _quantile("percentile", np.percentile, 100.0, *given),
     numpy=[np.percentile],
-    equals=lambda x, q, axis, method, keepdims: quantile(
+    decomposition=lambda x, q, axis, method, keepdims: quantile(
         x, _scaled(q, 100.0), axis, method=method, keepdims=keepdims
     ),
     **_row("percentile", 100.0),

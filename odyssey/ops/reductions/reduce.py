@@ -77,7 +77,7 @@ _SUMMED = made_by(np.add.reduce)
     linear=True,
     kernel=lambda x, axis, keepdims: np.add.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold(
+    lowering=lambda build, x, axis, keepdims: build.fold(
         "sum", build.cast(x, _SUMMED(x.dtype)), axis, keepdims
     ),
     numpy=[np.sum],
@@ -113,7 +113,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 @op(
     linear=True,
     kernel=_mean,
-    equals=in_single(
+    decomposition=in_single(
         lambda x, axis, keepdims: div(
             sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
         )
@@ -187,7 +187,7 @@ def _extremum_infer(name: str) -> Any:
 
 
 _EXTREMA: dict[str, Any] = {
-    "masks": True,
+    "selects": True,
     "vjp": {"x": _extremum_rule},
     "jvp": {"x": _extremum_forward},
     "kinks": "ties share the gradient evenly",
@@ -199,7 +199,7 @@ _EXTREMA: dict[str, Any] = {
     real=True,
     kernel=lambda x, axis, keepdims: np.maximum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold("max", x, axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.fold("max", x, axis, keepdims),
     numpy=[np.max, np.amax],
     canonical=folded,
     infer=_extremum_infer("max"),
@@ -215,7 +215,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     real=True,
     kernel=lambda x, axis, keepdims: np.minimum.reduce(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold("min", x, axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.fold("min", x, axis, keepdims),
     numpy=[np.min, np.amin],
     canonical=folded,
     infer=_extremum_infer("min"),
@@ -260,7 +260,7 @@ _PLACES = (
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=place_natively("max"),
+    lowering=place_natively("max"),
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -279,7 +279,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=place_natively("min"),
+    lowering=place_natively("min"),
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),
@@ -294,7 +294,9 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.any(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold("any", build.cast(x, bool), axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.fold(
+        "any", build.cast(x, bool), axis, keepdims
+    ),
     numpy=[np.any],
     canonical=folded,
     infer=reduced("any", made_by(np.any)),
@@ -309,7 +311,9 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 @op(
     kernel=lambda x, axis, keepdims: np.all(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lambda build, x, axis, keepdims: build.fold("all", build.cast(x, bool), axis, keepdims),
+    lowering=lambda build, x, axis, keepdims: build.fold(
+        "all", build.cast(x, bool), axis, keepdims
+    ),
     numpy=[np.all],
     canonical=folded,
     infer=reduced("all", made_by(np.all)),
@@ -398,7 +402,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     kernel=_sum_to,
     prepare=_shape_option,
     canonical=lambda x, shape: (shape,),
-    equals=lambda x, shape: reshape(sum(x, _stretched(x.shape, shape)), shape),
+    decomposition=lambda x, shape: reshape(sum(x, _stretched(x.shape, shape)), shape),
     infer=_sum_to_spec,
     vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
     samples=[

@@ -123,7 +123,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 @op(
     kernel=_var,
-    equals=in_single(
+    decomposition=in_single(
         lambda x, axis, ddof, keepdims, correction: var_in_ops(x, axis, ddof, keepdims)
     ),
     numpy=[np.var],
@@ -167,7 +167,7 @@ def _over_length(x: Any, length: Any) -> Any:
 @op(
     elementwise=True,
     kernel=_over_length,
-    equals=lambda x, length: div(x, length),
+    decomposition=lambda x, length: div(x, length),
     scalar=lambda x, length: select((x == T(0)) & (length == T(0)), T(0), x / length),
     vjp={
         "x": lambda g, length: div(g, length),
@@ -268,7 +268,7 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    equals=in_single(
+    decomposition=in_single(
         lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
     ),
     numpy=[np.std],

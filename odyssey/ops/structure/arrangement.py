@@ -236,7 +236,7 @@ def _opposite(shift: Any) -> Any:
 
 @op(
     linear=True,
-    equals=_roll_in_ops,
+    decomposition=_roll_in_ops,
     numpy=[np.roll],
     prepare=_shifts,
     canonical=_spelled_shifts,

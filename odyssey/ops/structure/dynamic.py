@@ -122,8 +122,8 @@ def _no_update(update: Spec | None, like: Any) -> Any:
 
 @op(
     primitive="gather",
-    native=_slice_natively,
-    moves=True,
+    lowering=_slice_natively,
+    rearranges=True,
     kernel=_slice,
     prepare=_sizes,
     canonical=lambda x, start_indices, slice_sizes: (slice_sizes,),
@@ -159,8 +159,8 @@ def dynamic_slice(x: Any, start_indices: Any, /, slice_sizes: Any) -> Any:
 
 @op(
     primitive="scatter",
-    native=_update_natively,
-    moves=True,
+    lowering=_update_natively,
+    rearranges=True,
     kernel=_update,
     infer=_update_spec,
     vjp={

@@ -70,8 +70,8 @@ def _taken_natively(build: Any, x: Any, indices: Any, axis: int | None, mode: st
 
 @op(
     primitive="gather",
-    native=_taken_natively,
-    moves=True,
+    lowering=_taken_natively,
+    rearranges=True,
     numpy=[np.take],
     kernel=_take,
     prepare=_taking,
@@ -123,8 +123,8 @@ def _added_natively(
 
 @op(
     primitive="scatter",
-    native=_added_natively,
-    moves=True,
+    lowering=_added_natively,
+    rearranges=True,
     kernels=[Kernel("numbers and rows added one by one", _add_taken_in_loops, when=of_floats)],
     prepare=_taking,
     canonical=_spelled_by_spec,
@@ -276,8 +276,8 @@ def _along_natively(build: Any, x: Any, indices: Any, axis: int | None) -> Any:
 
 @op(
     primitive="gather",
-    native=_along_natively,
-    moves=True,
+    lowering=_along_natively,
+    rearranges=True,
     kernels=[
         Kernel(
             "numbers read line by line",
@@ -316,8 +316,8 @@ def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, sp
 
 @op(
     primitive="scatter",
-    native=_added_along_natively,
-    moves=True,
+    lowering=_added_along_natively,
+    rearranges=True,
     canonical=_spelled_by_spec,
     infer=given_spec,
     kernels=[

@@ -175,7 +175,7 @@ def _is_rows(key: Any) -> bool:
 
 @op(
     primitive="gather",
-    native=_got_natively,
+    lowering=_got_natively,
     linear=True,
     prepare=_prepare,
     canonical=lambda x, key: (spelled_key(x.shape, key),),
@@ -218,7 +218,7 @@ def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
 
 @op(
     primitive="scatter",
-    native=_added_natively,
+    lowering=_added_natively,
     linear=True,
     kernels=[
         Kernel(
@@ -360,8 +360,8 @@ def _around(shape: tuple[int, ...], key: Any) -> list[tuple[Any, ...]] | None:
 
 @op(
     primitive="scatter",
-    native=_written_natively,
-    moves=True,
+    lowering=_written_natively,
+    rearranges=True,
     prepare=_prepare,
     canonical=lambda x, v, key: (spelled_key(x.shape, key),),
     infer=_setitem_spec,

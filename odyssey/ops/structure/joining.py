@@ -92,11 +92,11 @@ def _joined_natively(build: Any, *given: Any) -> Any:
 @op(
     variadic="arrays",
     bunches=True,
-    moves=True,
+    rearranges=True,
     prepare=_axis,
     canonical=_spelled_axis,
     primitive="assemble",
-    native=_joined_natively,
+    lowering=_joined_natively,
     infer=_joined_spec,
     vjp={"arrays": _pull_part},
     jvp={"arrays": _push_part},

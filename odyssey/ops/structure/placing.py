@@ -96,8 +96,8 @@ _LARGEST = np.array([[2, 0], [1, 1], [0, 0], [2, -1]])
 
 @op(
     primitive="scatter",
-    native=_put_natively,
-    moves=True,
+    lowering=_put_natively,
+    rearranges=True,
     kernel=_put_along,
     canonical=lambda x, indices, values, axis: (one_axis(axis, x.ndim),),
     infer=_written_spec,

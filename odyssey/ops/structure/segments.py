@@ -256,7 +256,7 @@ def _push(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
 
 _ROW: dict[str, Any] = {
     "real": True,
-    "masks": True,
+    "selects": True,
     "primitive": "scatter",
     "canonical": lambda data, segment_ids, num_segments: (num_segments,),
     "vjp": {"data": _pull},
@@ -275,7 +275,7 @@ _ROW: dict[str, Any] = {
 
 @op(
     kernel=_largest,
-    native=_natively("max"),
+    lowering=_natively("max"),
     prepare=_prepare("segment_max"),
     infer=_infer("segment_max"),
     **_ROW,
@@ -293,7 +293,7 @@ def segment_max(data: Any, segment_ids: Any, /, num_segments: int | None = None)
 
 @op(
     kernel=_smallest,
-    native=_natively("min"),
+    lowering=_natively("min"),
     prepare=_prepare("segment_min"),
     infer=_infer("segment_min"),
     **_ROW,

@@ -144,10 +144,10 @@ def _sort_in_ops(x: Any, axis: int | None, kind: None, order: None, stable: None
 
 
 @op(
-    moves=True,
+    rearranges=True,
     numpy=[np.sort],
-    equals=_sort_in_ops,
-    native=lambda build, *values: NotImplemented,  # NumPy sorts in a fifth of an order's time
+    decomposition=_sort_in_ops,
+    lowering=lambda build, *values: NotImplemented,  # NumPy sorts in a fifth of an order's time
     prepare=_one_order("sort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
     infer=_sorted_spec,

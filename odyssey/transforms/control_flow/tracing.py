@@ -236,7 +236,7 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     for k, o in enumerate(outputs):
         if found[k] == LOST and place_of(o) is segment and o._id not in lost:
             found[k] = FIXED
-    chooses = any(node[0].masks for node in nodes)
+    chooses = any(node[0].selects for node in nodes)
     return Traced(symbols, instructions, outputs, found, sources, chooses, poles_among(nodes))
 
 

@@ -1,4 +1,4 @@
-"""What a row equals, written in other ops, is the row: values, specs, and two derivatives."""
+"""Decompositions agree with their rows: values, specs, and first and second derivatives."""
 
 import warnings
 from contextlib import nullcontext
@@ -18,7 +18,7 @@ from support.together import together
 CASES = {
     f"{row.name}-{k}": (row, case)
     for row in OPS.values()
-    if row.equals
+    if row.decomposition
     for k, case in enumerate(row.samples)
 }
 every_case = pytest.mark.parametrize(("row", "case"), CASES.values(), ids=list(CASES))
@@ -31,13 +31,13 @@ def options_of(row, case, operands):
 
 
 def in_ops(row, case):
-    """What the row equals as a function of its operands."""
-    return in_line(row, lambda *given: row.equals(*given, *options_of(row, case, given)))
+    """The decomposition of a row as a function of its operands."""
+    return in_line(row, lambda *given: row.decomposition(*given, *options_of(row, case, given)))
 
 
 def in_line(row, call):
     """A function that gives what the row does; several results as one line of numbers."""
-    if row.several is None:
+    if row.pack_results is None:
         return call
     return lambda *given: ops.concatenate([ops.reshape(r, -1) for r in call(*given)])
 
@@ -69,7 +69,7 @@ def second_derivatives(call, operands, positions):
 
 
 def check_equals(row, case, dtype=np.float64):
-    """Raise AssertionError unless a row is what it equals on a sample."""
+    """Raise AssertionError unless a row agrees with its decomposition on a sample."""
     operands = draw(case, dtype)
     tolerance, meant = TOLERANCES[np.dtype(dtype)], in_ops(row, case)
     called = in_line(row, lambda *given: row.call(*given, **case.options))
@@ -97,20 +97,22 @@ def check_equals(row, case, dtype=np.float64):
 
 
 def check_trace(row, case):
-    """Raise AssertionError unless what a row equals is traced, without the row, to its spec."""
+    """Raise AssertionError unless a decomposition is traced, without the row, to its spec."""
     operands = draw(case)
     options = options_of(row, case, operands)
     graph = Graph()
     symbols = [None if x is None else graph.symbol(spec_of(np.asarray(x))) for x in operands]
-    result = row.equals(*symbols, *options)
+    result = row.decomposition(*symbols, *options)
     assert row not in [instruction[0] for instruction in graph.instructions]
     specs = [None if x is None else spec_of(np.asarray(x)) for x in operands]
-    found = result.spec if row.several is None else tuple(r.spec for r in result)
+    found = result.spec if row.pack_results is None else tuple(r.spec for r in result)
     assert found == row.infer(*specs, *options)
     if row.canonical:  # as a graph has the options, from which a compiler takes them
         options = row.canonical(*specs, *options)
         with np.errstate(divide="ignore", invalid="ignore"):
-            meant, called = (in_line(row, f)(*operands, *options) for f in (row.equals, row.kernel))
+            meant, called = (
+                in_line(row, f)(*operands, *options) for f in (row.decomposition, row.kernel)
+            )
         assert_close(meant, called, TOLERANCES[np.dtype("float64")])
     return graph
 
@@ -148,7 +150,7 @@ def test_every_row_comes_down_to_numbers_and_primitives():
         come_down(row, ())
 
 
-CORNERS = {name: row for name, (row, _) in scalar_cases.CASES.items() if row.equals}
+CORNERS = {name: row for name, (row, _) in scalar_cases.CASES.items() if row.decomposition}
 
 
 # Where the composition has a number that the row does not, as its ``kinks`` say.
@@ -160,7 +162,7 @@ def test_where_the_composition_is_defined_the_row_is_it_at_corners_too(name):
     row, options = scalar_cases.CASES[name]
     operands, wanted = scalar_cases.kernel_values(row, options, np.dtype("float64"))
     with np.errstate(all="ignore"):
-        got = np.broadcast_to(row.equals(*operands, *options), wanted.shape)
+        got = np.broadcast_to(row.decomposition(*operands, *options), wanted.shape)
         distance = np.abs(got - wanted)
     defined = np.isfinite(got)
     assert defined.any()
@@ -172,11 +174,11 @@ def test_where_the_composition_is_defined_the_row_is_it_at_corners_too(name):
 # ------------------------------------------------------------------ the walk finds what is wrong
 
 
-def declared(equals, **more):
+def declared(decomposition, **more):
     @od.op(
         elementwise=True,
         vjp={"x": lambda g, x: ops.mul(g, ops.mul(2.0, x))},
-        equals=equals,
+        decomposition=decomposition,
         samples=singles(),
         **more,
     )
@@ -232,7 +234,7 @@ def test_what_a_row_of_several_results_equals_is_walked_too(wrong):
         infer=lambda x: (x, x),
         vjp={"x": lambda g_sine, g_cosine, sine, cosine: g_sine * cosine - g_cosine * sine},
         jvp={"x": lambda t, sine, cosine: (t * cosine, -t * sine)},
-        equals=lambda x: (ops.sin(x), ops.reshape(second(x), place)),
+        decomposition=lambda x: (ops.sin(x), ops.reshape(second(x), place)),
     )
     def turn(x, /):
         """Sine and cosine."""
