@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.kernels import T, select
-from odyssey.nn.activations import sigmoid, softplus
+from odyssey.nn.activations.smooth import sigmoid, softplus
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log
 from odyssey.ops.structure.shape import astype

@@ -29,7 +29,7 @@ from odyssey.losses.softmax_cross_entropy_rows import (
     rows_of_classes,
     slope_of,
 )
-from odyssey.nn.softmaxes import log_softmax, log_softmax_of, softmax, softmax_of
+from odyssey.nn.activations.softmax import log_softmax, log_softmax_of, softmax, softmax_of
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp, log

@@ -17,7 +17,14 @@ from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp2, log2, power, sqrt
 from odyssey.ops.elementwise.rounding import floor
 from odyssey.ops.reductions.reduce import max, sum
-from odyssey.ops.structure.shape import astype, broadcast_to, squeeze
+from odyssey.ops.structure.gathering import take
+from odyssey.ops.structure.shape import (
+    astype,
+    broadcast_to,
+    expand_dims,
+    shape_of,
+    squeeze,
+)
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
@@ -195,6 +202,90 @@ def _together(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
             "from the right, sizes must be equal or one of them 1"
         ) from None
     return broadcast_to(x1, shape, tape=tape), broadcast_to(x2, shape, tape=tape)
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(who, name, x)
+
+
+@composite(
+    samples=[
+        sample((2, 3), (4, 3)),
+        sample((2, 1, 3), (2, 2, 3), p=1),
+        sample((2, 3), (3, 4, 3), p=3.5),
+        sample((2, 2), (1, 2), p=math.inf),
+        sample((0, 2), (3, 2)),
+    ],
+    rejects=[
+        reject((2, 3), (2, 4), match="do not broadcast"),
+        reject((3,), (2, 3), match="sets of vectors"),
+        reject((2, 3), (2, 3), p=0, error=SettingError, match="p=0"),
+    ],
+)
+def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
+    """Distance of each vector of one set from each of another.
+
+    The derivative is 0 where the distance is 0.
+
+    Args:
+        x1: Real vectors, (..., n, d).
+        x2: Others, (..., m, d).
+        p: Of which norm, 1 or more, infinity among them.
+        tape: The tape to record on.
+
+    Returns:
+        An array (..., n, m).
+
+    Raises:
+        ShapeError: for shapes that do not broadcast. SettingError: for ``p`` below 1.
+
+    >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
+    array([[5., 1.]])
+    """
+    x1, x2 = _array("cdist", "x1", x1), _array("cdist", "x2", x2)
+    if min(len(shape_of(x1)), len(shape_of(x2))) < 2:
+        raise ShapeError(
+            f"cdist: x1 {shape_of(x1)} and x2 {shape_of(x2)}; "
+            "wanted are sets of vectors, (..., n, d)"
+        )
+    p = number("cdist", "p", p, "[1, inf]")
+    x1, x2 = expand_dims(x1, -2, tape=tape), expand_dims(x2, -3, tape=tape)
+    return pairwise_distance(x1, x2, p=p, eps=0.0, tape=tape)
+
+
+@composite(
+    samples=[sample((4, 3)), sample((3, 2), p=1), sample((3, 2), p=3.5), sample((1, 3))],
+    rejects=[
+        reject((3,), match="a matrix"),
+        reject((2, 3), p=0, error=SettingError, match="p=0"),
+    ],
+)
+def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
+    """Distance of each row of a matrix from each one behind it, pair by pair.
+
+    The derivative is 0 where the distance is 0.
+
+    Args:
+        x: Real vectors, (n, d).
+        p: Of which norm, 1 or more, infinity among them.
+        tape: The tape to record on.
+
+    Returns:
+        The distances (0, 1), (0, 2) ... (n - 2, n - 1), as SciPy orders them.
+
+    Raises:
+        ShapeError: for what is no matrix. SettingError: for ``p`` below 1.
+
+    >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]]))
+    array([5., 4., 3.])
+    """
+    x = _array("pdist", "x", x)
+    shape = shape_of(x)
+    if len(shape) != 2:
+        raise ShapeError(f"pdist: x has shape {shape}; wanted is a matrix, (n, d)")
+    p = number("pdist", "p", p, "[1, inf]")
+    firsts, seconds = (take(x, rows, 0, tape=tape) for rows in np.triu_indices(shape[0], 1))
+    return pairwise_distance(firsts, seconds, p=p, eps=0.0, tape=tape)
 
 
 publish(globals())

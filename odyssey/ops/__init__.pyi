@@ -2407,6 +2407,12 @@ def zeros_like(
 ) -> ArrayOrScalar: ...
 mH = adjoint
 solve_triangular = triangular_solve
+hardshrink = hard_shrink
+softshrink = soft_shrink
+hardsigmoid = hard_sigmoid
+hardswish = hard_swish
+hardtanh = hard_tanh
+tanhshrink = tanh_shrink
 expit = sigmoid
 logsigmoid = log_sigmoid
 log_expit = log_sigmoid
@@ -2414,11 +2420,5 @@ swish = silu
 avgpool2d = avg_pool2d
 global_avgpool2d = global_avg_pool2d
 maxpool2d = max_pool2d
-hardsigmoid = hard_sigmoid
-hardswish = hard_swish
-hardtanh = hard_tanh
-hardshrink = hard_shrink
-softshrink = soft_shrink
-tanhshrink = tanh_shrink
 lgamma = gammaln
 psi = digamma

@@ -23,34 +23,34 @@ ROWS = {
         softmax_cross_entropy softmax_cross_entropy_slope softmax_cross_entropy_mass
     """,
     "odyssey.losses.squared_error": "squared_error_mean",
-    "odyssey.nn.activations": """
+    "odyssey.nn.activations.gelu": "gelu gelu_slope",
+    "odyssey.nn.activations.piecewise": """
+        hard_shrink=hardshrink soft_shrink=softshrink threshold relu relu6 leaky_relu prelu
+        elu celu selu hard_sigmoid=hardsigmoid hard_swish=hardswish hard_tanh=hardtanh
+    """,
+    "odyssey.nn.activations.smooth": """
         sigmoid=expit log_sigmoid=logsigmoid=log_expit softplus silu=swish mish softsign
         silu_slope mish_slope
     """,
-    "odyssey.nn.attention": "scaled_dot_product_attention attention_pullback",
-    "odyssey.nn.average_pooling": """
+    "odyssey.nn.activations.softmax": "softmax log_softmax softmax_pullback log_softmax_pullback",
+    "odyssey.nn.attention.rotary_embedding": "rope",
+    "odyssey.nn.attention.scaled_dot_product": "scaled_dot_product_attention attention_pullback",
+    "odyssey.nn.convolution.conv": "conv1d conv2d conv3d convolution_input convolution_weight",
+    "odyssey.nn.convolution.depthwise": "depthwise_conv2d depthwise_separable_conv2d",
+    "odyssey.nn.convolution.unfold": "unfold fold",
+    "odyssey.nn.embedding_layers": "embedding embedding_pullback",
+    "odyssey.nn.linear_layers": "linear",
+    "odyssey.nn.normalization.layer_norm": "norm_pullback norm_weight_pullback rms_norm layer_norm",
+    "odyssey.nn.pooling.average_pooling": """
         avg_pool_pullback avg_pool1d avg_pool2d=avgpool2d avg_pool3d
         global_avg_pool2d=global_avgpool2d
     """,
-    "odyssey.nn.convolution": "conv1d conv2d conv3d convolution_input convolution_weight",
-    "odyssey.nn.convolution_layers": "depthwise_conv2d depthwise_separable_conv2d",
-    "odyssey.nn.embedding_rows": "embedding embedding_pullback",
-    "odyssey.nn.gaussian_unit": "gelu gelu_slope",
-    "odyssey.nn.layers": "linear",
-    "odyssey.nn.max_pooling": "max_pool1d max_pool2d=maxpool2d max_pool3d",
-    "odyssey.nn.max_pooling_derivatives": "max_pool_pullback max_pool_pushforward max_pool_indices",
-    "odyssey.nn.norm_pullbacks": "norm_pullback norm_weight_pullback",
-    "odyssey.nn.normalization": "rms_norm layer_norm",
-    "odyssey.nn.positions": "rope",
-    "odyssey.nn.rectifiers": """
-        relu relu6 leaky_relu prelu elu selu hard_sigmoid=hardsigmoid hard_swish=hardswish
-        hard_tanh=hardtanh celu
+    "odyssey.nn.pooling.max_pooling": """
+        max_pool_pullback max_pool_pushforward max_pool_indices max_pool1d
+        max_pool2d=maxpool2d max_pool3d
     """,
-    "odyssey.nn.recurrent": "recurrent_states recurrent_pullback",
-    "odyssey.nn.sampling": "sampled",
-    "odyssey.nn.shrinkage": "hard_shrink=hardshrink soft_shrink=softshrink threshold",
-    "odyssey.nn.softmaxes": "softmax log_softmax softmax_pullback log_softmax_pullback",
-    "odyssey.nn.unfolding": "unfold fold",
+    "odyssey.nn.recurrent.recurrence": "recurrent_states recurrent_pullback",
+    "odyssey.nn.resampling.axis_resampling": "sampled",
     "odyssey.ops.elementwise.arithmetic": """
         add subtract=sub multiply=mul divide=div negative=neg square maximum minimum fmax
         fmin
@@ -131,24 +131,29 @@ COMPOSITES = {
     "odyssey.linalg.singular_values": "svd",
     "odyssey.linalg.triangular_systems": "cho_solve",
     "odyssey.linalg.vector_products": "vecdot kron",
-    "odyssey.nn.adaptive_pooling": """
+    "odyssey.nn.activations.gated_linear_units": "glu geglu swiglu",
+    "odyssey.nn.activations.piecewise": "tanh_shrink=tanhshrink",
+    "odyssey.nn.activations.softmax": "softmin",
+    "odyssey.nn.attention.multi_head": "multi_head_attention",
+    "odyssey.nn.convolution.conv_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "odyssey.nn.distances": "cosine_similarity pairwise_distance cdist pdist",
+    "odyssey.nn.dropout_layers": "dropout dropout1d dropout2d dropout3d",
+    "odyssey.nn.embedding_layers": "embedding_bag",
+    "odyssey.nn.linear_layers": "bilinear",
+    "odyssey.nn.normalization.batch_norm": "batch_norm",
+    "odyssey.nn.normalization.group_norm": "group_norm instance_norm",
+    "odyssey.nn.normalization.local_response_norm": "local_response_norm",
+    "odyssey.nn.normalization.lp_normalize": "normalize",
+    "odyssey.nn.pooling.adaptive_pooling": """
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
         adaptive_max_pool2d adaptive_max_pool3d
     """,
-    "odyssey.nn.channel_norms": "group_norm instance_norm",
-    "odyssey.nn.distances": "cosine_similarity pairwise_distance",
-    "odyssey.nn.dropping": "dropout dropout1d dropout2d dropout3d",
-    "odyssey.nn.embedding_rows": "embedding_bag",
-    "odyssey.nn.gates": "glu geglu swiglu softmin",
-    "odyssey.nn.grid_sampling": "grid_sample affine_grid",
-    "odyssey.nn.heads": "multi_head_attention",
-    "odyssey.nn.resampling": "interpolate pixel_shuffle pixel_unshuffle channel_shuffle",
-    "odyssey.nn.running_statistics": "batch_norm",
-    "odyssey.nn.sequences": "rnn_cell rnn lstm_cell lstm gru_cell gru",
-    "odyssey.nn.shrinkage": "tanh_shrink=tanhshrink",
-    "odyssey.nn.transposed_convolution": "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "odyssey.nn.unpooling": "max_unpool1d max_unpool2d max_unpool3d lp_pool1d lp_pool2d lp_pool3d",
-    "odyssey.nn.vectors": "normalize cdist pdist bilinear local_response_norm",
+    "odyssey.nn.pooling.lp_pooling": "lp_pool1d lp_pool2d lp_pool3d",
+    "odyssey.nn.pooling.unpooling": "max_unpool1d max_unpool2d max_unpool3d",
+    "odyssey.nn.recurrent.layers": "rnn_cell rnn lstm_cell lstm gru_cell gru",
+    "odyssey.nn.resampling.grid_sampling": "grid_sample affine_grid",
+    "odyssey.nn.resampling.interpolation": "interpolate",
+    "odyssey.nn.resampling.pixel_shuffle": "pixel_shuffle pixel_unshuffle channel_shuffle",
     "odyssey.ops.random.distributions": "random_uniform random_normal",
     "odyssey.ops.reductions.calculus": "diff trapezoid gradient",
     "odyssey.ops.reductions.convolution": "correlate",

@@ -177,7 +177,7 @@ def handed_on(
         name: more
         for homes in (_ROW_HOMES, _COMPOSITE_HOMES)
         for name, (family, *more) in homes.items()
-        if family.rpartition(".")[0] == room
+        if family.startswith(f"{room}.")
     }
     names = sorted(own)
     known = {*own, *(name for more in own.values() for name in more), *others}

@@ -5,7 +5,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.nn import attention
+from odyssey.nn.attention import scaled_dot_product
 from odyssey.ops import OPS
 from odyssey.table import meaning
 from support.cases import draw
@@ -46,19 +46,19 @@ def compiled(fn, *args):
 @pytest.fixture
 def left(monkeypatch):
     """All calls of attention are so large that programs leave them to its kernel."""
-    monkeypatch.setattr(attention, "_LARGE", 0)
+    monkeypatch.setattr(scaled_dot_product, "_LARGE", 0)
 
 
 @pytest.fixture
 def passes(monkeypatch, left):
     """What attention's backward passes were asked for, one after another."""
-    asked, backward = [], attention.Attention.backward
+    asked, backward = [], scaled_dot_product.Attention.backward
 
     def noting(self, g, wanted, kept=()):
         asked.append(wanted)
         return backward(self, g, wanted, kept)
 
-    monkeypatch.setattr(attention.Attention, "backward", noting)
+    monkeypatch.setattr(scaled_dot_product.Attention, "backward", noting)
     return asked
 
 
@@ -118,7 +118,7 @@ def self_attention(x):
 
 
 def test_memory_of_a_program_grows_with_length_where_scores_would_be_too_many(monkeypatch):
-    monkeypatch.setattr(attention, "_LARGE", 1 << 22)
+    monkeypatch.setattr(scaled_dot_product, "_LARGE", 1 << 22)
     args = of_length(2048, 2048, 2048, dtype=np.float32)
     scores = 2 * 2048 * 2048 * 4
     fn = od.compile(lambda *args: gradients(*args))
@@ -129,7 +129,7 @@ def test_smaller_ones_and_those_of_all_sizes_are_computed_natively(monkeypatch):
     short = of_length(64, 64, 64)
     fn, _ = compiled(lambda *args: gradients(*args, causal=True), *short)
     assert "its kernel" not in fn.explain(*short)
-    monkeypatch.setattr(attention, "_LARGE", 1 << 21)
+    monkeypatch.setattr(scaled_dot_product, "_LARGE", 1 << 21)
     fn = od.compile(self_attention, dynamic={"x": {1: od.Dim("rows", 2, 4096)}})
     for length in (30, 340, 400, 350):
         (x,) = of_length(length)
@@ -141,14 +141,14 @@ def test_smaller_ones_and_those_of_all_sizes_are_computed_natively(monkeypatch):
 def test_an_error_in_a_shared_pass_is_the_eager_one_and_the_next_call_is_right(monkeypatch, left):
     args = of_length(LONG, LONG, LONG)
     fn, _ = compiled(lambda *args: gradients(*args, causal=True), *args)
-    backward, fail = attention.Attention.backward, [True]
+    backward, fail = scaled_dot_product.Attention.backward, [True]
 
     def failing(self, *given):
         if fail.pop() if fail else False:
             raise MemoryError("no room")
         return backward(self, *given)
 
-    monkeypatch.setattr(attention.Attention, "backward", failing)
+    monkeypatch.setattr(scaled_dot_product.Attention, "backward", failing)
     made = fn(*args)  # run as it was written, which does not fail any more
     assert not fail
     for _ in range(2):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from odyssey import ops
-from odyssey.nn import convolving, convolving_by_rows, convolving_by_tiles, convolving_compiled
-from odyssey.nn.sliding import fits_tiles, slide_of
+from odyssey.nn.convolution import compiled, im2col
+from odyssey.nn.sliding_windows import fits_tiles, slide_of
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="numba, which compiles kernels, is missing"
@@ -60,22 +60,22 @@ def check_halves(seed):
     pads = tuple((a, max(b, 3 - a - n)) for (a, b), n in zip(pads, size, strict=True))
     groups, dtype = int(rng.integers(1, 6)), drawn(rng, np.float32, np.float64)
     x, weight, bias, g, slide = case(seed, size, 3, 2, pads, 1, 1, groups, dtype)
-    assert convolving_by_rows._fits_halves(slide, 1, 1)
+    assert compiled._fits_halves(slide, 1, 1)
     compare_rows(x, weight, bias, g, slide, groups, 1e-13 if dtype is np.float64 else 1e-5)
 
 
 def compare_rows(x, weight, bias, g, slide, groups, tolerance=1e-13):
-    assert convolving_by_rows.fits_rows(slide)
-    got = convolving_by_rows.convolve_by_rows(x, weight, bias, slide, groups)
-    close(got, convolving.convolve(x, weight, bias, slide, groups), tolerance)
-    got = convolving_by_rows.pull_image_by_rows(g, weight, slide, groups)
-    halves = convolving_by_rows._fits_halves(slide, weight.shape[1], len(weight) // groups)
+    assert compiled.fits_rows(slide)
+    got = compiled.convolve_by_rows(x, weight, bias, slide, groups)
+    close(got, im2col.convolve(x, weight, bias, slide, groups), tolerance)
+    got = compiled.pull_image_by_rows(g, weight, slide, groups)
+    halves = compiled._fits_halves(slide, weight.shape[1], len(weight) // groups)
     if slide.back() is None and not halves:
         assert got is None
     else:
-        close(got, convolving.pull_image(g, weight, slide, groups), tolerance)
-    got = convolving_by_rows.pull_weight_by_rows(g, x, slide, groups)
-    close(got, convolving.pull_weight(g, x, slide, groups), tolerance)
+        close(got, im2col.pull_image(g, weight, slide, groups), tolerance)
+    got = compiled.pull_weight_by_rows(g, x, slide, groups)
+    close(got, im2col.pull_weight(g, x, slide, groups), tolerance)
 
 
 def check_tiles(seed):
@@ -86,16 +86,16 @@ def check_tiles(seed):
     x, weight, bias, g, slide = case(seed, size, 3, 1, pads, part, each, 1)
     assert fits_tiles(slide)
     close(
-        convolving_by_tiles.convolve_by_tiles(x, weight, bias, slide),
-        convolving.convolve(x, weight, bias, slide, 1),
+        compiled.convolve_by_tiles(x, weight, bias, slide),
+        im2col.convolve(x, weight, bias, slide, 1),
     )
     close(
-        convolving_by_tiles.pull_image_by_tiles(g, weight, slide),
-        convolving.pull_image(g, weight, slide, 1),
+        compiled.pull_image_by_tiles(g, weight, slide),
+        im2col.pull_image(g, weight, slide, 1),
     )
     close(
-        convolving_by_tiles.pull_weight_by_tiles(g, x, slide),
-        convolving.pull_weight(g, x, slide, 1),
+        compiled.pull_weight_by_tiles(g, x, slide),
+        im2col.pull_weight(g, x, slide, 1),
     )
 
 
@@ -113,21 +113,21 @@ def check_columns(seed, monkeypatch):
     x = rng.integers(-9, 10, (samples, part * groups, *slide.size)).astype(dtype)
     weight = rng.integers(-9, 10, (each * groups, part, *slide.window)).astype(dtype)
     g = rng.integers(-9, 10, (samples, each * groups, *slide.counts)).astype(dtype)
-    monkeypatch.setattr(convolving, "_BLOCK", int(drawn(rng, 1, 300, 1 << 20)))
-    monkeypatch.setattr(convolving, "_FEW", int(drawn(rng, 1, 256)))
-    add = convolving_compiled._add_columns
-    got = convolving.pull_image(g, weight, slide, groups, add)
+    monkeypatch.setattr(im2col, "_BLOCK", int(drawn(rng, 1, 300, 1 << 20)))
+    monkeypatch.setattr(im2col, "_FEW", int(drawn(rng, 1, 256)))
+    add = compiled._add_columns
+    got = im2col.pull_image(g, weight, slide, groups, add)
     assert (got.shape, got.dtype) == (x.shape, x.dtype)
-    assert (got * x).sum() == (convolving.convolve(x, weight, None, slide, groups) * g).sum()
+    assert (got * x).sum() == (im2col.convolve(x, weight, None, slide, groups) * g).sum()
     g = rng.normal(size=g.shape).astype(dtype)
-    wanted = convolving.pull_image(g, weight, slide, groups)
-    np.testing.assert_array_equal(convolving.pull_image(g, weight, slide, groups, add), wanted)
+    wanted = im2col.pull_image(g, weight, slide, groups)
+    np.testing.assert_array_equal(im2col.pull_image(g, weight, slide, groups, add), wanted)
 
 
 def test_columns_are_added_up_as_by_numpy_to_the_bit(monkeypatch):
-    monkeypatch.setattr(convolving_compiled, "_MANY", 0)
-    monkeypatch.setattr(convolving, "_FEW_READ", 0)
-    monkeypatch.setattr(convolving, "_SMALL", 0)
+    monkeypatch.setattr(compiled, "_MANY", 0)
+    monkeypatch.setattr(im2col, "_FEW_READ", 0)
+    monkeypatch.setattr(im2col, "_SMALL", 0)
     for seed in range(300):
         check_columns(seed, monkeypatch)
 
@@ -154,8 +154,8 @@ def test_tiles_are_what_products_of_matrices_are():
 
 def test_tiles_may_be_taken_some_at_a_time(monkeypatch):
     for block, least in itertools.product((1, 200, 2000), (1, 10)):
-        monkeypatch.setattr(convolving_by_tiles, "_BLOCK", block)
-        monkeypatch.setattr(convolving_by_tiles, "_LEAST", least)
+        monkeypatch.setattr(compiled, "_BLOCK", block)
+        monkeypatch.setattr(compiled, "_LEAST", least)
         for seed in range(100, 106):
             check_tiles(seed)
 
@@ -251,13 +251,13 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
     taken = []
 
     def noting(name):
-        found = getattr(convolving_compiled, name)
+        found = getattr(compiled, name)
 
         def noted(*values):
             taken.append(name)
             return found(*values)
 
-        monkeypatch.setattr(convolving_compiled, name, noted)
+        monkeypatch.setattr(compiled, name, noted)
 
     for name in ("convolve_by_rows", "convolve_by_tiles"):
         noting(name)
@@ -270,10 +270,8 @@ def test_each_way_is_taken_where_it_is_meant(monkeypatch):
 @pytest.mark.parametrize(("stride", "size"), [(2, 28), (1, 14)], ids=["strided", "large weight"])
 def test_many_columns_are_added_up_in_a_loop_and_few_by_numpy(monkeypatch, stride, size):
     taken = []
-    loop = convolving_compiled.images_of_columns
-    monkeypatch.setattr(
-        convolving_compiled, "images_of_columns", lambda *given: taken.append(loop(*given))
-    )
+    loop = compiled.images_of_columns
+    monkeypatch.setattr(compiled, "images_of_columns", lambda *given: taken.append(loop(*given)))
     rng = np.random.default_rng(0)
     for channels, times in ((64, 1), (4, 1)):
         y = rng.normal(size=(1, 2 * channels, size // stride, size // stride)).astype("f")

@@ -7,7 +7,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.nn import attention_tiles
+from odyssey.nn.attention import scaled_dot_product
 from support.cases import CASES, derive_sample, draw, random_like, walk
 
 attend = ops.scaled_dot_product_attention
@@ -95,8 +95,8 @@ def test_large_scores_overflow_nowhere():
 def test_small_tiles_give_what_one_gives(row, sample, most, monkeypatch):
     wanted = row.call(*draw(sample), **sample.options)
     slopes = derive_sample(row, sample).flat() if row.vjp else []
-    monkeypatch.setattr(attention_tiles, "_MOST", most)
-    monkeypatch.setattr(attention_tiles, "_CAUSAL_ROWS", 1)
+    monkeypatch.setattr(scaled_dot_product, "_MOST", most)
+    monkeypatch.setattr(scaled_dot_product, "_CAUSAL_ROWS", 1)
     np.testing.assert_allclose(row.call(*draw(sample), **sample.options), wanted, atol=1e-14)
     for got, want in zip(derive_sample(row, sample).flat(), slopes, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)

@@ -5,8 +5,8 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.nn import attention_in_ops
-from odyssey.nn.attention_in_ops import in_ops, pullback_in_ops
+from odyssey.nn.attention import scaled_dot_product
+from odyssey.nn.attention.scaled_dot_product import in_ops, pullback_in_ops
 
 RNG = np.random.default_rng(8)
 NUMBERS = RNG.normal(size=(13, 13))
@@ -36,7 +36,7 @@ def parts(monkeypatch):
     """Let calls of any length be in four parts; returns what says in how many the next are."""
 
     def set_to(number):
-        monkeypatch.setattr(attention_in_ops, "_PARTS", {0: number})
+        monkeypatch.setattr(scaled_dot_product, "_PARTS", {0: number})
 
     set_to(4)
     return set_to

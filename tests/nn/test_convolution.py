@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.nn import convolving
+from odyssey.nn.convolution import im2col
 from support import by_loops
 
 CONV = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
@@ -76,8 +76,8 @@ def test_values_and_gradients_are_the_sums_of_products_of_the_definition(seed, n
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_images_and_their_rows_may_be_taken_some_at_a_time(n, monkeypatch):
     for block, few in itertools.product((1, 40, 200), (1, 1000)):
-        monkeypatch.setattr(convolving, "_BLOCK", block)
-        monkeypatch.setattr(convolving, "_FEW", few)
+        monkeypatch.setattr(im2col, "_BLOCK", block)
+        monkeypatch.setattr(im2col, "_FEW", few)
         for seed in (100, 101, 102):
             check(seed, n)
 

@@ -48,8 +48,8 @@ def derivatives(shape, of_weights, call, dtype):
 @pytest.mark.parametrize("name", CALLS)
 def test_values_and_derivatives_of_large_arrays_are_those_of_numpy(monkeypatch, name, dtype, bound):
     ran = []
-    monkeypatch.setattr("odyssey.kernels.norms.row_norm", noting(ran, "row_norm"))
-    monkeypatch.setattr("odyssey.kernels.norms.channel_norm", noting(ran, "channel_norm"))
+    monkeypatch.setattr("odyssey.kernels.normalization.row_norm", noting(ran, "row_norm"))
+    monkeypatch.setattr("odyssey.kernels.normalization.channel_norm", noting(ran, "channel_norm"))
     looped = derivatives(*CALLS[name], dtype)
     assert ran == ["channel_norm" if name == "a batch" else "row_norm"]
     monkeypatch.setattr(choosing, "FACTOR", [float("inf")])
@@ -60,9 +60,9 @@ def test_values_and_derivatives_of_large_arrays_are_those_of_numpy(monkeypatch, 
 
 
 def noting(ran, name):
-    from odyssey.kernels import norms
+    from odyssey.kernels import normalization
 
-    loop = getattr(norms, name)
+    loop = getattr(normalization, name)
 
     def run(*given):
         ran.append(name)

@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.nn.max_windows import max_pool
+from odyssey.nn.pooling.max_pooling import max_pool
 from odyssey.ops import OPS
 from support.cases import assert_same
 

@@ -23,7 +23,8 @@ from odyssey.compiler.codegen import (
 from odyssey.compiler.passes import simplify, windows
 from odyssey.compiler.runtime import control_flow
 from odyssey.compiler.schedule import fusion, work_partition
-from odyssey.nn import convolution_in_ops, sliding
+from odyssey.nn import sliding_windows
+from odyssey.nn.convolution import conv
 from odyssey.ops.reductions import reduce
 
 __all__ = ["CHOICES", "forced"]
@@ -61,8 +62,8 @@ CHOICES = {
         (lambda: register_tiles.Registers(128, 15),), (lambda: register_tiles.Registers(256, 15),)
     ),
     "products added": _set(simplify, "_FEW")((0,), (10**9,)),
-    "transposes": _set(convolution_in_ops, "_FEW")((0,), (10**9,)),
-    "Winograd": _set(sliding, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
+    "transposes": _set(conv, "_FEW")((0,), (10**9,)),
+    "Winograd": _set(sliding_windows, "_MANY_CHANNELS", "_MANY_TILES")((1, 1)),
     "extremes": _set(reduce, "_LONG")((1,), (1 << 40,)),
     "steps": _set(control_flow, "_MANY")((2,)),
 }

@@ -52,24 +52,27 @@ def test_the_import_loads_what_operators_need_and_no_more():
 
 
 DOORS = {
-    "an attribute of ops": ("od.ops.gelu", "nn.activations"),
-    "an attribute of its room": ("od.nn.gelu", "nn.activations"),
-    "an import from ops": ("exec('from odyssey.ops import gelu')", "nn.activations"),
+    "an attribute of ops": ("od.ops.gelu", "nn.activations.smooth"),
+    "an attribute of its room": ("od.nn.gelu", "nn.activations.smooth"),
+    "an import from ops": ("exec('from odyssey.ops import gelu')", "nn.activations.smooth"),
     "an import of all of a room": ("exec('from odyssey.special import *')", "special.entropies"),
-    "another name": ("od.ops.swish", "nn.activations"),
-    "a row": ("od.ops.OPS['gelu']", "nn.activations"),
+    "another name": ("od.ops.swish", "nn.activations.smooth"),
+    "a row": ("od.ops.OPS['gelu']", "nn.activations.smooth"),
     "a composite": ("od.ops.COMPOSITES['interp']", "ops.reductions.interpolation"),
-    "the number of rows": ("len(od.ops.OPS)", "nn.activations"),
-    "a backward function": ("od.backward.gelu", "nn.activations"),
-    "a backward function of another name": ("od.backward.swish", "nn.activations"),
-    "the table of backward functions": ("od.backward.TABLE['gelu']", "nn.activations"),
+    "the number of rows": ("len(od.ops.OPS)", "nn.activations.smooth"),
+    "a backward function": ("od.backward.gelu", "nn.activations.smooth"),
+    "a backward function of another name": ("od.backward.swish", "nn.activations.smooth"),
+    "the table of backward functions": ("od.backward.TABLE['gelu']", "nn.activations.smooth"),
     "a method": ("v.cumprod()", "ops.reductions.cumulative"),
     "a function of NumPy": ("np.sinc(v)", "ops.elementwise.trigonometry"),
     "a ufunc of NumPy": ("np.arctan(v)", "ops.elementwise.trigonometry"),
     "a fold of NumPy": ("np.cumprod(v, axis=0)", "ops.reductions.cumulative"),
     "a loss": ("od.losses.huber", "losses.regression"),
     "a loss of the package": ("od.cross_entropy", "losses.classification"),
-    "what is said of an op": ("__import__('odyssey.describe').describe.find('gelu')", "nn.layers"),
+    "what is said of an op": (
+        "__import__('odyssey.describe').describe.find('gelu')",
+        "nn.linear_layers",
+    ),
     "a transform": ("od.grad", "transforms.reverse"),
     "an import of a transform": ("exec('from odyssey import grad')", "transforms.reverse"),
     "all of the package": ("exec('from odyssey import *')", "transforms.reverse"),
@@ -82,7 +85,7 @@ DOORS = {
     "an import of an optimizer": ("exec('from odyssey.optim import SGD')", "optim.sgd"),
     "an objective": ("od.optim.scipy_objective", "objective"),
     "an import of it": ("exec('from odyssey.optim import scipy_objective')", "objective"),
-    "a pickle": ("__import__('pickle').loads(PICKLE)", "nn.activations"),
+    "a pickle": ("__import__('pickle').loads(PICKLE)", "nn.activations.smooth"),
 }
 
 
@@ -178,7 +181,7 @@ def test_rows_that_load_after_an_op_of_a_stranger_are_ours_and_the_op_is_not():
 def mine(x, /):
     return np.asarray(x)
 
-assert not loaded("nn.activations")
+assert not loaded("nn.activations.smooth")
 assert mine.row.foreign and not od.nn.gelu.row.foreign
 gelu = od.nn.gelu.row
 assert any(own is not rule for own, rule in zip(gelu.array_pullbacks, gelu.pullbacks))
@@ -212,7 +215,7 @@ def f(x):
 
 x = np.array([0.5, -1.0])
 step = od.compile(f)
-assert not loaded("nn.activations")
+assert not loaded("nn.activations.smooth")
 value, slope = float(np.asarray(step(x))), od.grad(f)(x)
 normal = x * (1 + erf(x / np.sqrt(2))) / 2
 np.testing.assert_allclose(value, np.sum(normal * erf(x)), rtol=1e-12)

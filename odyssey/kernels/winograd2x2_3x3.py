@@ -1,0 +1,210 @@
+"""Convolution with 3 by 3 windows in tiles of 2 by 2 results, which share products.
+
+After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), after Winograd:
+``Y = A' [(G g G') * (B' d B)] A`` of a tile ``d`` of 4 by 4 elements, a window ``g`` and a product
+by elements has 16 products where the sums of windows have 36. The products of all tiles and
+channels are 16 products of matrices. The matrices are
+
+    B' = 1  0 -1  0     G = 1    0    0     A' = 1 1  1  0
+         0  1  1  0         1/2  1/2  1/2        0 1 -1 -1
+         0 -1  1  0         1/2 -1/2  1/2
+         0  1  0 -1         0    0    1
+
+Here is what makes tiles of images and images of tiles. The elements of even and of odd rows and
+columns are first put apart, so that loops go over what lies side by side. They compute some
+elements more than there are, up to a multiple of 8, which what follows overwrites: so narrow images
+vectorize. Indices are unsigned, as in ``conv_rows``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.kernels.loops import loop
+
+__all__ = ["images_of_tiles", "slopes_of_tiles", "tiles_of_images"]
+
+_0, _1, _2, _4, _8 = map(np.uint64, (0, 1, 2, 4, 8))
+
+
+@loop
+def put_apart(
+    x: Any, row: Any, lines: Any, top: Any, left: Any, pitch: Any, apart: Any, out: Any
+) -> None:
+    """Lines of an image behind zeros, from line 2 * row - top on, put apart.
+
+    Even lines come first, odd ones from ``apart`` on; of a line the even elements, ``pitch`` of
+    them, then the odd ones.
+    """
+    zero, height, width = x.dtype.type(0), np.uint64(x.shape[0]), np.uint64(x.shape[1])
+    for k in range(lines):
+        b = (k % _2) * apart + (k // _2) * (pitch + pitch)
+        for f in range(pitch + pitch):
+            out[b + f] = zero
+        line = row + row + k - top  # of one above, larger than any height
+        if line < height:
+            for parity in range(_0, _2):
+                start = (left + _1 - parity) // _2 if left > parity else _0
+                column = start + start + parity - left
+                at = b + parity * pitch + start
+                if column < width:
+                    count = min((width - column + _1) // _2, pitch - start)
+                    for f in range(count):
+                        out[at + f] = x[line, column + f + f]
+
+
+@loop(reassociate=True)
+def times_zero(x: Any, b: Any, count: Any) -> Any:
+    """0 where so many numbers are finite, else NaN."""
+    total = x.dtype.type(0)
+    for f in range(count):
+        total += x[b + f] * x.dtype.type(0)
+    return total
+
+
+@loop
+def tiles_of_images(
+    x: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, top: Any, left: Any,
+    behind: Any, out_lines: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write B' d B of each tile of some images.
+
+    Args:
+        x: (images, channels, height, width).
+        first: The first image.
+        last: The one behind the last.
+        row: The first row of tiles of each.
+        rows: How many rows.
+        columns: How many tiles a row has.
+        top: How many lines of zeros are above an image.
+        left: How many zeros are before each line, up to 2.
+        behind: From one of the 16 elements of a tile to the next in ``out``.
+        out_lines: Room for 4 * (rows + 1) + 8 * rows lines of columns + 1, and 16 elements.
+        out: Flat; for each element of a tile (channels, images * rows * columns), and 8 more.
+    """
+    channels, pitch = np.uint64(x.shape[1]), columns + _1
+    long, tiles = rows * pitch, (last - first) * rows * columns
+    apart = (rows + _1) * _2 * pitch  # lines of even ones, then those of odd ones
+    for c in range(channels):
+        for n in range(first, last):
+            put_apart(x[n, c], row, rows + rows + _2, top, left, pitch, apart, out_lines)
+            # Lines of even and of odd columns take turns, so both are one loop.
+            e, o, q = _0, apart, apart + apart
+            step, wide = pitch + pitch, long + long
+            for f in range(wide):
+                s, t = out_lines[e + f], out_lines[o + f]
+                u, v = out_lines[e + step + f], out_lines[o + step + f]
+                out_lines[q + f] = s - u
+                out_lines[q + wide + f] = t + u
+                out_lines[q + wide + wide + f] = u - t
+                out_lines[q + wide + wide + wide + f] = t - v
+            for i in range(_0, _4):
+                for k in range(rows):
+                    b = q + i * wide + k * step
+                    d = b + pitch
+                    to = _4 * i * behind + c * tiles + ((n - first) * rows + k) * columns
+                    to1, to2, to3 = to + behind, to + behind + behind, to + behind + behind + behind
+                    for f in range((columns + _8 - _1) // _8 * _8):
+                        s, t = out_lines[b + f], out_lines[d + f]
+                        u, v = out_lines[b + f + _1], out_lines[d + f + _1]
+                        out[to + f] = s - u
+                        out[to1 + f] = t + u
+                        out[to2 + f] = u - t
+                        out[to3 + f] = t - v
+
+
+@loop
+def images_of_tiles(
+    m: Any, bias: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
+    out_lines: Any, out: Any,
+) -> Any:  # fmt: skip
+    """Write A' m A of each tile, and add a bias.
+
+    Args:
+        m: Products, laid out as ``tiles_of_images`` does.
+        bias: A number for each channel; empty for none.
+        first: See ``tiles_of_images``, as for the others.
+        last: The image behind the last.
+        row: The first row of tiles.
+        rows: How many rows.
+        columns: How many tiles a row has.
+        behind: From one of the 16 elements of a tile to the next in ``m``.
+        out_lines: Room for 4 * columns + 32 elements.
+        out: (images, channels, height, width).
+
+    Returns:
+        0 where all results are finite, else NaN.
+    """
+    found = out.dtype.type(0)
+    height, width = np.uint64(out.shape[2]), np.uint64(out.shape[3])
+    long, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
+    odd = long + long
+    b2, b3 = behind + behind, behind + behind + behind
+    for c in range(np.uint64(out.shape[1])):
+        shift = bias[c] if bias.size else out.dtype.type(0)
+        for n in range(first, last):
+            for k in range(rows):
+                p0 = c * tiles + ((n - first) * rows + k) * columns
+                p1, p2, p3 = p0 + _4 * behind, p0 + _8 * behind, p0 + (_8 + _4) * behind
+                for f in range(long):
+                    u0, u1, u2, u3 = m[p1 + f], m[p1 + behind + f], m[p1 + b2 + f], m[p1 + b3 + f]
+                    v0, v1, v2, v3 = m[p2 + f], m[p2 + behind + f], m[p2 + b2 + f], m[p2 + b3 + f]
+                    s0, t0 = m[p0 + f] + u0 + v0, u0 - v0 - m[p3 + f]
+                    s1, t1 = m[p0 + behind + f] + u1 + v1, u1 - v1 - m[p3 + behind + f]
+                    s2, t2 = m[p0 + b2 + f] + u2 + v2, u2 - v2 - m[p3 + b2 + f]
+                    s3, t3 = m[p0 + b3 + f] + u3 + v3, u3 - v3 - m[p3 + b3 + f]
+                    out_lines[f + f] = s0 + s1 + s2 + shift
+                    out_lines[f + f + _1] = s1 - s2 - s3 + shift
+                    out_lines[odd + f + f] = t0 + t1 + t2 + shift
+                    out_lines[odd + f + f + _1] = t1 - t2 - t3 + shift
+                y = (row + k) * _2
+                for f in range(width):
+                    out[n, c, y, f] = out_lines[f]
+                if y + _1 < height:
+                    for f in range(width):
+                        out[n, c, y + _1, f] = out_lines[odd + f]
+                found += times_zero(out_lines, _0, columns + columns)
+                found += times_zero(out_lines, odd, columns + columns)
+    return found
+
+
+@loop
+def slopes_of_tiles(
+    y: Any, first: Any, last: Any, row: Any, rows: Any, columns: Any, behind: Any,
+    out_lines: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write A y A' of each tile of 2 by 2 elements.
+
+    Args:
+        y: (images, channels, height, width).
+        first: See ``tiles_of_images``, as for the others.
+        last: The image behind the last.
+        row: The first row of tiles.
+        rows: How many rows.
+        columns: How many tiles a row has.
+        behind: From one of the 16 elements of a tile to the next in ``out``.
+        out_lines: Room for 4 * rows * columns + 16 elements.
+        out: As of ``tiles_of_images``.
+    """
+    channels = np.uint64(y.shape[1])
+    long, tiles = (columns + _8 - _1) // _8 * _8, (last - first) * rows * columns
+    apart = rows * (columns + columns)
+    for c in range(channels):
+        for n in range(first, last):
+            put_apart(y[n, c], row, rows + rows, _0, _0, columns, apart, out_lines)
+            for k in range(rows):
+                even = k * (columns + columns)
+                odd = apart + even
+                to = c * tiles + ((n - first) * rows + k) * columns
+                for f in range(long):
+                    s, t = out_lines[even + f], out_lines[even + columns + f]
+                    u, v = out_lines[odd + f], out_lines[odd + columns + f]
+                    p = to + f
+                    for a, b in ((s, t), (s + u, t + v), (s - u, t - v), (-u, -v)):
+                        out[p] = a
+                        out[p + behind] = a + b
+                        out[p + behind + behind] = a - b
+                        out[p + behind + behind + behind] = -b
+                        p += _4 * behind

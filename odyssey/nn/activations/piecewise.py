@@ -1,0 +1,488 @@
+"""Activation functions with a corner at 0 or elsewhere, element by element, as in PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.kernels import T, select
+from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
+from odyssey.ops.elementwise.choice import (
+    greater,
+    greater_equal,
+    keep_where,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    where,
+)
+from odyssey.ops.elementwise.clipping import clip
+from odyssey.ops.elementwise.complex_numbers import absolute, sign
+from odyssey.ops.elementwise.elementary import exp, expm1, tanh
+from odyssey.ops.reductions.reduce import sum
+from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.quiet import unwarned
+from odyssey.spec import Shape, Spec
+from odyssey.table.choosing import by_scalar
+from odyssey.table.declare import composite, op, publish
+from odyssey.table.operands import real_floating, real_options
+from odyssey.table.samples import reject, sample, singles
+
+# NumPy compares with an array of zeros three times faster than with a zero.
+_SHORT, _ROW = 16384, 1024
+_ZEROS = {np.dtype(char): np.zeros(_SHORT, char) for char in "fd"}
+_ZERO = {dtype: zeros[0].reshape(()) for dtype, zeros in _ZEROS.items()}
+
+
+def zero_of(x: Any) -> Any:
+    """What to compare ``x`` with: arrays, with 0 as an array, in two thirds of the time."""
+    return _ZERO.get(x.dtype, 0) if type(x) is np.ndarray else 0
+
+
+def _relu(x: Any) -> Any:
+    size = x.size if type(x) is np.ndarray else 0
+    if size < _ROW or x.dtype not in _ZEROS or not x.flags.c_contiguous:
+        return np.maximum(x, zero_of(x))
+    zeros = _ZEROS[x.dtype]
+    if size <= _SHORT:
+        return np.maximum(x, zeros[:size].reshape(x.shape))
+    out = np.empty_like(x)
+    flat, into = x.reshape(-1), out.reshape(-1)
+    end = size - size % _ROW
+    np.maximum(flat[:end].reshape(-1, _ROW), zeros[:_ROW], out=into[:end].reshape(-1, _ROW))
+    np.maximum(flat[end:], zeros[: size - end], out=into[end:])
+    return out
+
+
+_COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
+
+
+@op(
+    real=True,
+    elementwise=True,
+    selects=True,
+    kernel=_relu,
+    scalar=lambda x: select(x <= T(0), T(0), x),
+    vjp={"x": lambda g, out: keep_where(g, greater(out, zero_of(out)))},
+    kinks="0 at 0",
+    samples=singles(),
+)
+def relu(x: Any, /) -> Any:
+    """Elementwise rectifier, ``max(x, 0)``."""
+    return np.maximum(x, 0)
+
+
+def _between(g: Any, x: Any, low: float, high: float) -> Any:
+    """``g`` where ``x`` lies strictly between two numbers, else 0."""
+    return keep_where(g, logical_and(greater(x, low), less(x, high)))
+
+
+@op(
+    real=True,
+    elementwise=True,
+    selects=True,
+    scalar=lambda x: select(x <= T(0), T(0), select(x >= T(6), T(6), x)),
+    decomposition=lambda x: where(greater_equal(x, 6), 6, relu(x)),
+    vjp={"x": lambda g, out: _between(g, out, 0, 6)},
+    kinks="0 at 0 and at 6",
+    samples=[*singles(), sample((4, 3), low=4.0, high=8.0)],
+)
+def relu6(x: Any, /) -> Any:
+    """Elementwise ``x`` between 0 and 6, and these beyond."""
+    return np.minimum(np.maximum(x, 0), 6)
+
+
+def _leaky_scalar(x: Any, negative_slope: float) -> Any:
+    return select(x > T(0), x, T(negative_slope) * x + T(0))
+
+
+def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
+    above = greater(x, 0)
+    right = keep_where(g, above)
+    if negative_slope == 0:  # this is relu
+        return right
+    return add(right, mul(keep_where(g, logical_not(above)), negative_slope))
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    prepare=real_options("leaky_relu", "negative_slope"),
+    decomposition=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
+    kernels=[by_scalar(_leaky_scalar)],
+    scalar=_leaky_scalar,
+    vjp={"x": _leaky_rule},
+    kinks="negative_slope at 0",
+    samples=[*singles(), sample((2, 3), negative_slope=0.3)],
+    rejects=[
+        _COMPLEX,
+        reject((3,), negative_slope=None, error=DTypeError, match="pass a real number"),
+    ],
+)
+def leaky_relu(x: Any, /, *, negative_slope: float = 0.01) -> Any:
+    """Elementwise ``x`` where positive, ``negative_slope * x`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
+
+
+# ------------------------------------------------------------------ a learned slope
+
+
+def _along_channels(x_shape: Shape, weight_shape: Shape) -> Shape:
+    """The shape in which a weight of ``prelu`` broadcasts against ``x``."""
+    if weight_shape in ((), (1,)):
+        return ()
+    if len(weight_shape) == 1 and len(x_shape) > 1 and weight_shape[0] == x_shape[1]:
+        return weight_shape + (1,) * (len(x_shape) - 2)
+    raise ShapeError(
+        f"prelu: weight {weight_shape} for x {x_shape}; "
+        "pass one number, or one for each channel, x.shape[1]"
+    )
+
+
+def _scaled(g: Any, x: Any, weight: Any) -> Any:
+    aligned = _along_channels(shape_of(x), shape_of(weight))
+    above = greater(x, 0)
+    left = keep_where(mul(g, reshape(weight, aligned)), logical_not(above))
+    return add(keep_where(g, above), left)
+
+
+def _left_of_zero(g: Any, x: Any) -> Any:
+    return keep_where(mul(g, x), logical_not(greater(x, 0)))
+
+
+def _to_weight(g: Any, x: Any, weight_spec: Spec) -> Any:
+    part = _left_of_zero(g, x)
+    if weight_spec.size == 1:  # the sweep sums
+        return part if part.shape else reshape(part, weight_spec.shape)
+    return sum(part, (0, *range(2, part.ndim)))
+
+
+def _from_weight(t: Any, x: Any) -> Any:
+    return _left_of_zero(reshape(t, _along_channels(shape_of(x), t.shape)), x)
+
+
+def _prelu_spec(x: Spec, weight: Spec) -> Spec:
+    _along_channels(shape_of(x), shape_of(weight))
+    ones = [np.ones((), s.dtype) if isinstance(s, Spec) else s for s in (x, weight)]
+    try:
+        return Spec(shape_of(x), _prelu(*ones).dtype)
+    except TypeError as error:
+        raise DTypeError(f"prelu: {error}; came x {x}, weight {weight}") from None
+
+
+def _prelu(x: Any, weight: Any) -> Any:
+    if np.iscomplexobj(x) or np.iscomplexobj(weight):
+        raise TypeError("needs real numbers")
+    aligned = _along_channels(np.shape(x), np.shape(weight))
+    if aligned != np.shape(weight):  # a Python number stays one, and weak
+        weight = np.reshape(weight, aligned)
+    if not np.isfinite(weight).all():
+        return _prelu_of_any(x, weight)
+    return np.maximum(x, 0) + weight * np.minimum(x, 0)
+
+
+@unwarned("invalid")
+def _prelu_of_any(x: Any, weight: Any) -> Any:
+    # In a sum an infinite weight, where it is not chosen, would meet 0.
+    return np.where(np.greater(x, 0), np.maximum(x, 0), weight * np.minimum(x, 0))[()]
+
+
+def _prelu_in_ops(x: Any, weight: Any) -> Any:
+    aligned = reshape(weight, _along_channels(shape_of(x), shape_of(weight)))
+    return where(greater(x, 0), x, mul(aligned, x))
+
+
+@op(
+    infer=_prelu_spec,
+    decomposition=_prelu_in_ops,
+    rearranges={"x": lambda c: c},
+    vjp={"x": _scaled, "weight": _to_weight},
+    jvp={"x": _scaled, "weight": _from_weight},
+    kinks="at 0 weight in x, 0 in weight",
+    samples=[
+        sample((2, 3), (3,)),
+        sample((2, 3, 2), (3,)),
+        sample((4,), ()),
+        sample((2, 3), (1,)),
+        sample((), (1,)),
+        sample((), ()),
+        sample((0, 3), (3,)),
+    ],
+    rejects=[
+        reject((2, 3), (2,), match="one for each channel"),
+        reject((3,), (3,), match="one for each channel"),
+        reject(np.array([1j]), (), error=DTypeError, match="needs real numbers"),
+    ],
+)
+def prelu(x: Any, weight: Any, /) -> Any:
+    """Elementwise ``x`` where positive, ``weight * x`` elsewhere; a weight for each channel.
+
+    The channels are axis 1 of ``x``; a single weight serves all of them.
+    """
+    return _prelu(x, weight)
+
+
+# ------------------------------------------------------------------ exponential to the left
+
+
+def _exponential_rule(g: Any, x: Any, left: float, right: float) -> Any:
+    """``g`` times the slope of what is ``right * x`` above 0 and ``left * (e**x - 1)`` below."""
+    above = greater(x, 0)
+    part = keep_where(mul(g, right), above)
+    if left == 0:
+        return part
+    slope = exp(where(above, 0, x))
+    return add(part, mul(mul(keep_where(g, logical_not(above)), left), slope))
+
+
+@op(
+    elementwise=True,
+    selects={"x": lambda c, x, alpha: c if alpha else keep_where(c, greater(x, 0))},
+    prepare=real_options("elu", "alpha"),
+    decomposition=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(x))),
+    scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x) + T(0)),
+    vjp={"x": lambda g, x, alpha: _exponential_rule(g, x, alpha, 1.0)},
+    kinks="alpha at 0",
+    samples=[*singles(), sample((2, 3), alpha=0.3)],
+    rejects=[_COMPLEX, reject((3,), alpha=1j, error=DTypeError, match="pass a real number")],
+)
+def elu(x: Any, /, *, alpha: float = 1.0) -> Any:
+    """Elementwise ``x`` where positive, ``alpha * (e**x - 1)`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0))
+
+
+def _celu_options(alpha: Any) -> tuple[float, ...]:
+    (alpha,) = real_options("celu", "alpha")(alpha)
+    if alpha == 0:
+        raise SettingError("celu: alpha is 0, by which it divides; pass another number")
+    return (alpha,)
+
+
+def _celu_rule(g: Any, x: Any, alpha: float) -> Any:
+    above = greater(x, 0)
+    slope = exp(div(where(above, 0, x), alpha))
+    return add(keep_where(g, above), mul(keep_where(g, logical_not(above)), slope))
+
+
+@op(
+    elementwise=True,
+    selects={"x": lambda c, x: c},
+    prepare=_celu_options,
+    decomposition=lambda x, alpha: where(greater(x, 0), x, mul(alpha, expm1(div(x, alpha)))),
+    scalar=lambda x, alpha: select(x > T(0), x, T(alpha) * math.expm1(x / T(alpha)) + T(0)),
+    vjp={"x": _celu_rule},
+    kinks="1 at 0",
+    samples=[*singles(), sample((2, 3), alpha=0.3)],
+    rejects=[_COMPLEX, reject((3,), alpha=0, error=SettingError, match="alpha is 0")],
+)
+def celu(x: Any, /, *, alpha: float = 1.0) -> Any:
+    """Elementwise ``x`` where positive, ``alpha * (e**(x / alpha) - 1)`` elsewhere."""
+    x = real_floating(x)
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+
+
+# The fixed point of mean 0 and variance 1: G. Klambauer et al., Self-Normalizing Neural Networks,
+# 2017, equation 14.
+_SELU_SCALE = 1.0507009873554804934193349852946
+_SELU_LEFT = _SELU_SCALE * 1.6732632423543772848170429916717
+
+
+@op(
+    elementwise=True,
+    decomposition=lambda x: mul(_SELU_SCALE, elu(x, alpha=_SELU_LEFT / _SELU_SCALE)),
+    scalar=lambda x: select(x > T(0), T(_SELU_SCALE) * x, T(_SELU_LEFT) * math.expm1(x) + T(0)),
+    vjp={"x": lambda g, x: _exponential_rule(g, x, _SELU_LEFT, _SELU_SCALE)},
+    kinks="the slope from the left, 1.758..., at 0",
+    samples=singles(),
+    rejects=[_COMPLEX],
+)
+def selu(x: Any, /) -> Any:
+    """Elementwise elu with the scale and alpha that keep mean 0 and variance 1."""
+    x = real_floating(x)
+    return _SELU_SCALE * np.maximum(x, 0) + _SELU_LEFT * np.expm1(np.minimum(x, 0))
+
+
+# ------------------------------------------------------------------ in straight pieces
+
+
+def _hard_sigmoid_scalar(x: Any) -> Any:
+    return select(x <= T(-3), T(0), select(x >= T(3), T(1), (x + T(3)) / T(6)))
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    aliases=["hardsigmoid"],
+    scalar=lambda x: _hard_sigmoid_scalar(x),
+    decomposition=lambda x: div(relu6(add(x, 3)), 6),
+    vjp={"x": lambda g, x: _between(div(g, 6), x, -3, 3)},
+    kinks="0 at -3 and at 3",
+    samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
+    rejects=[_COMPLEX],
+)
+def hard_sigmoid(x: Any, /) -> Any:
+    """Elementwise ``relu6(x + 3) / 6``."""
+    return np.clip(real_floating(x) + 3, 0, 6) / 6
+
+
+def _hard_swish_rule(g: Any, x: Any) -> Any:
+    inside = mul(g, add(div(clip(x, -3.0, 3.0), 3), 0.5))
+    bent = keep_where(inside, logical_and(greater(x, -3), less(x, 3)))
+    return add(keep_where(g, greater_equal(x, 3)), bent)
+
+
+@op(
+    elementwise=True,
+    # Not where the slope is 0: inside, at -1.5, it is so by value.
+    selects={"x": lambda c, x: keep_where(c, greater(x, -3))},
+    aliases=["hardswish"],
+    scalar=lambda x: select(x < T(-3), T(-3), x) * _hard_sigmoid_scalar(x),
+    decomposition=lambda x: mul(x, hard_sigmoid(x)),
+    vjp={"x": _hard_swish_rule},
+    kinks="0 at -3, 1 at 3",
+    samples=[*singles(), sample((4, 3), low=-5.0, high=5.0)],
+    rejects=[_COMPLEX],
+)
+def hard_swish(x: Any, /) -> Any:
+    """Elementwise ``x * relu6(x + 3) / 6``."""
+    x = real_floating(x)
+    return np.maximum(x, -3) * (np.clip(x + 3, 0, 6) / 6)
+
+
+def _hard_tanh_options(min_val: Any, max_val: Any) -> tuple[float, ...]:
+    low, high = real_options("hard_tanh", "min_val", "max_val")(min_val, max_val)
+    if not low <= high:
+        raise SettingError(f"hard_tanh: min_val={low} is not at most max_val={high}")
+    return low, high
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    aliases=["hardtanh"],
+    prepare=_hard_tanh_options,
+    decomposition=lambda x, min_val, max_val: where(
+        less_equal(x, min_val), min_val, where(greater_equal(x, max_val), max_val, x)
+    ),
+    scalar=lambda x, min_val, max_val: select(
+        x < T(min_val), T(min_val), select(x > T(max_val), T(max_val), x)
+    ),
+    vjp={"x": lambda g, x, min_val, max_val: _between(g, x, min_val, max_val)},
+    kinks="0 at min_val and at max_val",
+    samples=[
+        *singles(),
+        sample((4, 3), min_val=-0.25, max_val=1.5),
+        sample((3,), min_val=0.5, max_val=0.5),
+    ],
+    rejects=[_COMPLEX, reject((3,), min_val=2, error=SettingError, match="is not at most")],
+)
+def hard_tanh(x: Any, /, *, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """Elementwise ``x`` between ``min_val`` and ``max_val``, and these beyond."""
+    return np.clip(real_floating(x), min_val, max_val)
+
+
+publish(globals())
+
+
+def _lambd(who: str) -> Any:
+    """A ``prepare`` for how far from 0 numbers are left out: at least 0, as in PyTorch."""
+    real = real_options(who, "lambd")
+
+    def prepare(lambd: Any) -> tuple[float, ...]:
+        (far,) = real(lambd)
+        return (number(who, "lambd", far, "[0, inf)"),)
+
+    return prepare
+
+
+def _outside(g: Any, x: Any, lambd: float) -> Any:
+    """``g`` where ``x`` is left in, else 0; of NaN nothing was chosen."""
+    return keep_where(g, logical_or(greater(x, lambd), less(x, -lambd)))
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    aliases=["hardshrink"],
+    prepare=_lambd("hard_shrink"),
+    decomposition=lambda x, lambd: where(less_equal(absolute(x), lambd), 0, x),
+    scalar=lambda x, lambd: select(abs(x) <= T(lambd), T(0), x),
+    vjp={"x": lambda g, x, lambd: _outside(g, x, lambd)},
+    kinks="0 at lambd and at -lambd",
+    samples=[*singles(), sample((4, 3), lambd=1.25)],
+    rejects=[_COMPLEX, reject((3,), lambd=-1, error=SettingError, match="must not be negative")],
+)
+def hard_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
+    """Elementwise ``x``, but 0 between ``-lambd`` and ``lambd``."""
+    x = real_floating(x)
+    return np.where(np.abs(x) <= lambd, x.dtype.type(0), x)
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    aliases=["softshrink"],
+    prepare=_lambd("soft_shrink"),
+    decomposition=lambda x, lambd: where(
+        less_equal(absolute(x), lambd), 0, sub(x, mul(lambd, sign(x)))
+    ),
+    scalar=lambda x, lambd: select(
+        x > T(lambd), x - T(lambd), select(x < T(-lambd), x + T(lambd), select(x != x, x, T(0)))
+    ),
+    vjp={"x": lambda g, x, lambd: _outside(g, x, lambd)},
+    kinks="0 at lambd and at -lambd",
+    samples=[*singles(), sample((4, 3), lambd=1.25)],
+    rejects=[_COMPLEX, reject((3,), lambd=-1, error=SettingError, match="must not be negative")],
+)
+def soft_shrink(x: Any, /, *, lambd: float = 0.5) -> Any:
+    """Elementwise ``x`` brought nearer to 0 by ``lambd``, and 0 where it was as near as that."""
+    x = real_floating(x)
+    return np.maximum(x - lambd, 0) + np.minimum(x + lambd, 0)
+
+
+@op(
+    elementwise=True,
+    selects=True,
+    prepare=real_options("threshold", "threshold", "value"),
+    decomposition=lambda x, threshold, value: where(less_equal(x, threshold), value, x),
+    scalar=lambda x, threshold, value: select(x <= T(threshold), T(value), x),
+    vjp={"x": lambda g, x, threshold: keep_where(g, greater(x, threshold))},
+    kinks="0 at the threshold",
+    samples=[*singles(threshold=0.5, value=-1.0), sample((4, 3), threshold=-0.25, value=7)],
+    rejects=[
+        reject(np.array([1j]), threshold=0, value=0, error=DTypeError, match="needs real numbers"),
+        reject((3,), threshold="a", value=0, error=DTypeError, match="pass a real number"),
+    ],
+)
+def threshold(x: Any, /, *, threshold: float, value: float) -> Any:
+    """Elementwise ``x`` above ``threshold``, and ``value`` elsewhere."""
+    x = real_floating(x)
+    return np.where(x <= threshold, x.dtype.type(value), x)
+
+
+@composite(
+    aliases=["tanhshrink"],
+    samples=[*singles()],
+)
+def tanh_shrink(x: Any, *, tape: Any = None) -> Any:
+    """Elementwise ``x - tanh(x)``.
+
+    Args:
+        x: Numbers, real or complex.
+        tape: The tape to record on.
+
+    >>> tanh_shrink(np.array([-10.0, 0.0, 10.0]))
+    array([-9.,  0.,  9.])
+    """
+    return sub(x, tanh(x, tape=tape), tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,223 @@
+"""Softmax and its logarithm, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError
+from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
+from odyssey.ops.elementwise.elementary import exp, log
+from odyssey.ops.reductions.reduce import max, sum
+from odyssey.ops.structure.half_precision import in_single
+from odyssey.spec import Spec
+from odyssey.table.canonical import folded
+from odyssey.table.declare import Kernel, composite, op, publish
+from odyssey.table.derived import derived
+from odyssey.table.operands import real_floating
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import along, floating
+
+# ------------------------------------------------------------------ softmax
+
+
+_NO_AXES = reject((), axis=-1, match="does not fit a number")
+
+
+def _softmax_pullback_in_ops(t: Any, s: Any, /, axis: int) -> Any:
+    return mul(s, sub(t, sum(mul(t, s), axis, keepdims=True)))
+
+
+def _log_softmax_pullback_in_ops(t: Any, z: Any, /, axis: int) -> Any:
+    return sub(t, mul(exp(z), sum(t, axis, keepdims=True)))
+
+
+def _shifted(x: Any, axis: int) -> Any:
+    if not x.ndim:
+        raise ValueError("a number without axes has no softmax")
+    # Subtracting the largest element keeps exp from overflowing. An axis of no elements has none.
+    if x.dtype.kind in "biu":
+        x = x.astype(np.result_type(x, np.float16))
+    if x.dtype.char == "e":  # whose sums stop growing at 2048, and end at 65504
+        x = x.astype(np.float32)
+    return x - (np.maximum.reduce(x, axis, keepdims=True) if x.size else x)
+
+
+def _softmax_in_ops(x: Any, axis: int) -> Any:
+    e = exp(sub(x, max(x, axis, keepdims=True)))
+    return div(e, sum(e, axis, keepdims=True))
+
+
+def _log_softmax_in_ops(x: Any, axis: int) -> Any:
+    z = sub(x, max(x, axis, keepdims=True))
+    return sub(z, log(sum(exp(z), axis, keepdims=True)))
+
+
+def _in_rows(x: Spec, axis: int) -> bool:
+    along_last = x.ndim > 0 and axis in (-1, x.ndim - 1)
+    return along_last and x.dtype.char in "fd" and x.size > 0
+
+
+def _pair_in_rows(t: Spec, s: Spec, axis: int) -> bool:
+    return _in_rows(s, axis) and t == s
+
+
+def _by_rows(name: str) -> Callable[..., Any]:
+    """A loop of ``kernels.softmax_rows`` on the rows of its arrays."""
+
+    def run(*values: Any) -> Any:
+        from odyssey.kernels import softmax_rows
+
+        arrays = values[:-1]
+        out = np.empty(arrays[0].shape, arrays[0].dtype)
+        rows = [array.reshape(-1, out.shape[-1]) for array in (*arrays, out)]
+        getattr(softmax_rows, name)(*rows)
+        return out
+
+    return run
+
+
+def _cuda_softmax(x: Any, axis: int) -> Any:
+    from odyssey.kernels import cuda_softmax
+
+    out = np.empty(x.shape, x.dtype)
+    cuda_softmax(np.ascontiguousarray(x).reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1]))
+    return out
+
+
+def _total(x: Any, axis: int) -> Any:
+    """Sums along an axis; those of half precision in single."""
+    return np.add.reduce(x, axis, np.float32 if x.dtype.char == "e" else None, keepdims=True)
+
+
+def _settled(out: Any, x: Any) -> Any:
+    """What was computed, in the dtype that is meant, which may be half."""
+    return out if out.dtype == x.dtype else out.astype(floating(x.dtype), copy=False)
+
+
+def softmax_of(x: Any, axis: int) -> Any:
+    """The softmax of an array, for kernels."""
+    e = _shifted(x, axis)
+    np.exp(e, e)
+    e /= np.add.reduce(e, axis, keepdims=True)
+    return _settled(e, x)
+
+
+def log_softmax_of(x: Any, axis: int) -> Any:
+    """The logarithm of the softmax of an array, for kernels."""
+    z = _shifted(x, axis)
+    z -= np.log(np.add.reduce(np.exp(z), axis, keepdims=True))
+    return _settled(z, x)
+
+
+@op(
+    real=True,
+    canonical=folded,
+    infer=along("softmax", floating),
+    decomposition=in_single(_softmax_in_ops),
+    kernels=[
+        Kernel("a compiled loop over rows", _by_rows("softmax_rows"), when=_in_rows),
+        Kernel("a block for each row", _cuda_softmax, "cuda", when=_in_rows),
+    ],
+    # The Jacobian diag(s) - s s^T is symmetric, so it serves both directions.
+    vjp={"x": lambda g, out, axis: softmax_pullback(g, out, axis)},
+    jvp={"x": lambda t, out, axis: softmax_pullback(t, out, axis)},
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
+    samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+)
+def softmax(x: Any, /, axis: int = -1) -> Any:
+    """Exponentials along ``axis`` divided by their sum."""
+    return softmax_of(x, axis)
+
+
+@op(
+    real=True,
+    canonical=folded,
+    infer=along("log_softmax", floating),
+    decomposition=in_single(_log_softmax_in_ops),
+    kernels=[Kernel("a compiled loop over rows", _by_rows("log_softmax_rows"), when=_in_rows)],
+    vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
+    jvp={"x": lambda t, out, axis: sub(t, sum(mul(t, exp(out)), axis, keepdims=True))},
+    kinks="NaN where an element is inf, or all are -inf, as the result is",
+    samples=[sample((2, 3)), sample((2, 3), axis=0), sample((4,)), sample((0, 3))],
+    rejects=[reject((2, 3), axis=2, match="does not fit"), _NO_AXES],
+)
+def log_softmax(x: Any, /, axis: int = -1) -> Any:
+    """Logarithm of the softmax, without rounding small probabilities to zero."""
+    return log_softmax_of(x, axis)
+
+
+# ------------------------------------------------------------------ their pullbacks
+
+_PULLBACK: dict[str, Any] = {
+    "real": True,
+    "infer": lambda t, s, axis: Spec(s.shape, np.result_type(floating(t.dtype), floating(s.dtype))),
+    "canonical": lambda t, s, axis: folded(s, axis),
+    "samples": [
+        sample((2, 3), (2, 3)),
+        sample((2, 3), (2, 3), axis=0),
+        sample((4,), (4,)),
+        sample((0, 3), (0, 3)),
+    ],
+}
+
+
+@op(
+    **_PULLBACK,
+    **derived(_softmax_pullback_in_ops),
+    decomposition=in_single(_softmax_pullback_in_ops, 2),
+    kernels=[
+        Kernel("a compiled loop over rows", _by_rows("softmax_pullback_rows"), when=_pair_in_rows)
+    ],
+)
+def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
+    """The cotangent of what ``softmax`` was given, of that of its result, ``t``, and its result."""
+    t, s = real_floating(t), real_floating(s)
+    moved = t * s
+    return (s * (t - _total(moved, axis))).astype(moved.dtype, copy=False)
+
+
+@op(
+    **_PULLBACK,
+    **derived(_log_softmax_pullback_in_ops),
+    decomposition=in_single(_log_softmax_pullback_in_ops, 2),
+    kernels=[
+        Kernel(
+            "a compiled loop over rows", _by_rows("log_softmax_pullback_rows"), when=_pair_in_rows
+        )
+    ],
+)
+def log_softmax_pullback(t: Any, z: Any, /, axis: int = -1) -> Any:
+    """The same of ``log_softmax``."""
+    t, z = real_floating(t), real_floating(z)
+    return (t - np.exp(z) * _total(t, axis)).astype(np.result_type(t, z), copy=False)
+
+
+@composite(
+    samples=[sample((2, 3)), sample((2, 3), axis=0), sample((0, 3))],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject(np.array([1j]), error=DTypeError, match="complex"),
+    ],
+)
+def softmin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
+    """Exponentials of ``-x`` along ``axis`` divided by their sum.
+
+    Args:
+        x: Real numbers.
+        axis: Along which they sum to 1.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the axis is not there.
+
+    >>> softmin(np.array([0.0, 0.0, 1000.0]))
+    array([0.5, 0.5, 0. ])
+    """
+    return softmax(neg(x, tape=tape), axis, tape=tape)
+
+
+publish(globals())

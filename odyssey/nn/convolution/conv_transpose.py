@@ -1,0 +1,218 @@
+"""Transposed convolution: images from their places, as decoders need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odyssey.checks import shown
+from odyssey.errors import SettingError, ShapeError
+from odyssey.nn.convolution.conv import convolution_input
+from odyssey.nn.sliding_windows import ints, slide_of
+from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.spec import Shape
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+
+def _transposed(
+    n: int,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    options: tuple[Any, Any, Any, Any],
+    output_padding: Any,
+    tape: Any,
+) -> Any:
+    who = f"conv_transpose{n}d"
+    shape, window = shape_of(x), shape_of(weight)
+    if len(shape) == n + 1 == len(window) - 1:  # one image
+        one = reshape(x, (1, *shape), tape=tape)
+        out = _transposed(n, one, weight, bias, options, output_padding, tape)
+        return reshape(out, shape_of(out)[1:], tape=tape)
+    if len(shape) != n + 2 or len(window) != n + 2 or shape[1] != window[0]:
+        raise ShapeError(
+            f"{who}: x {shape} with weight {window}; wanted are x (samples, channels, and {n} "
+            "spatial axes) and weight (channels, out / groups, and the window)"
+        )
+    size = _size(who, shape[2:], window[2:], options, output_padding)
+    out = convolution_input(x, weight, size, *options, tape=tape)
+    if bias is None:
+        return out
+    if shape_of(bias) != (out.shape[1],):
+        raise ShapeError(
+            f"{who}: bias {shape_of(bias)} for {out.shape[1]} channels; wanted is ({out.shape[1]},)"
+        )
+    return add(out, reshape(bias, (-1, *(1,) * n), tape=tape), tape=tape)
+
+
+def _size(
+    who: str, count: Shape, window: Shape, options: tuple[Any, Any, Any, Any], more: Any
+) -> Shape:
+    """The size of images on which so many windows stand, with what is behind the last of them."""
+    stride, padding, dilation, _ = options
+    n = len(count)
+    steps = ints(who, "dilation", dilation, n)
+    spans = tuple([1 + d * (k - 1) for d, k in zip(steps, window, strict=True)])
+    slide = slide_of(who, spans, window, stride, padding, steps)
+    more = ints(who, "output_padding", more, n, 0)
+    if any(m >= s for m, s in zip(more, slide.stride, strict=True)):
+        raise SettingError(
+            f"{who}: output_padding={shown(more)} for stride {slide.stride}; it must be smaller"
+        )
+    size = [
+        (places - 1) * s + span - before - after + m
+        for places, s, span, (before, after), m in zip(
+            count, slide.stride, spans, slide.pads, more, strict=True
+        )
+    ]
+    if min(count) < 1 or min(size) < 0:
+        raise ShapeError(
+            f"{who}: of {count} places with padding {slide.pads} nothing is left; pad less"
+        )
+    return tuple(size)
+
+
+@composite(
+    samples=[
+        sample((2, 2, 3), (2, 3, 2), (3,)),
+        sample((1, 4, 3), (4, 1, 2), stride=2, padding=((1, 0),), output_padding=1, groups=2),
+    ],
+    rejects=[
+        reject((1, 2, 3), (3, 2, 2), match="and weight"),
+        reject((1, 2, 3), (2, 3, 2), (2,), match=r"bias \(2,\) for 3 channels"),
+    ],
+)
+def conv_transpose1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Any = None,
+) -> Any:
+    """Transposed convolution along one axis; see ``conv_transpose2d``.
+
+    Args:
+        x: Signals (samples, channels, length).
+        weight: Array (channels, out / groups, window).
+        bias: A number for each channel of the result, or None.
+        stride: As for ``conv_transpose2d``, an int or a tuple of one; so are the others.
+        padding: How much is cut off on both sides.
+        output_padding: How much the result is longer than it must be.
+        dilation: The distance between the elements of a window.
+        groups: How many parts the channels are in.
+        tape: The tape to record on.
+
+    >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, 10.0]]]), stride=2)
+    array([[[ 1., 10.,  2., 20.]]])
+    """
+    options = (stride, padding, dilation, groups)
+    return _transposed(1, x, weight, bias, options, output_padding, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 2, 2, 3), (2, 2, 2, 3), (2,)),
+        sample((2, 2, 3, 2), (2, 1, 3, 2), stride=2, padding=1, output_padding=(1, 0)),
+        sample((1, 4, 2, 2), (4, 1, 2, 2), (2,), groups=2, dilation=(1, 2), padding="valid"),
+    ],
+    rejects=[
+        reject((1, 2, 3), (2, 2, 2), match="and weight"),
+        reject((1, 2, 3, 3), (2, 3, 2, 2), padding=9, match="nothing is left"),
+        reject((1, 3, 3, 3), (3, 1, 2, 2), groups=2, match="do not divide"),
+        reject(
+            *((1, 2, 3, 3), (2, 3, 2, 2)),
+            stride=2,
+            output_padding=2,
+            error=SettingError,
+            match="must be smaller",
+        ),
+    ],
+)
+def conv_transpose2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Any = None,
+) -> Any:
+    """Transposed convolution: each element adds a window, times itself, to the result.
+
+    It is the transpose of ``conv2d`` with the same weight and options, no inverse of it.
+
+    Args:
+        x: Images (samples, channels, height, width).
+        weight: Array (channels, out / groups, window height, window width).
+        bias: A number for each channel of the result, or None.
+        stride: How far the windows of neighbours are apart, an int or a pair.
+        padding: What is cut off: an int; one for each axis; a pair (before, behind) for each
+            axis; or ``"valid"`` or ``"same"``, as for ``conv2d``.
+        output_padding: How many elements are behind what the last window reaches, less than the
+            stride: ``conv2d`` gives images of several sizes the same number of windows.
+        dilation: The distance between the elements of a window.
+        groups: How many parts the channels are in.
+        tape: The tape to record on.
+
+    Returns:
+        Images (samples, out, height, width), of which an axis has
+        ``(n - 1) * stride - padding + dilation * (window - 1) + output_padding + 1`` elements.
+
+    >>> conv_transpose2d(np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 2)))
+    array([[[[1., 2., 1.],
+             [2., 4., 2.],
+             [1., 2., 1.]]]])
+    """
+    options = (stride, padding, dilation, groups)
+    return _transposed(2, x, weight, bias, options, output_padding, tape)
+
+
+@composite(
+    samples=[sample((1, 2, 1, 2, 2), (2, 1, 2, 1, 2), (1,), stride=(2, 1, 1))],
+    rejects=[reject((1, 2, 3, 3), (2, 2, 2, 2), match="and weight")],
+)
+def conv_transpose3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    tape: Any = None,
+) -> Any:
+    """Transposed convolution along three axes; see ``conv_transpose2d``.
+
+    Args:
+        x: Volumes (samples, channels, depth, height, width).
+        weight: Array (channels, out / groups, *window).
+        bias: A number for each channel of the result, or None.
+        stride: As for ``conv_transpose2d``, an int or a tuple of three; so are the others.
+        padding: How much is cut off on both sides.
+        output_padding: How much the result is longer than it must be.
+        dilation: The distance between the elements of a window.
+        groups: How many parts the channels are in.
+        tape: The tape to record on.
+
+    >>> conv_transpose3d(np.ones((1, 1, 1, 1, 2)), np.ones((1, 1, 1, 1, 2)))
+    array([[[[[1., 2., 1.]]]]])
+    """
+    options = (stride, padding, dilation, groups)
+    return _transposed(3, x, weight, bias, options, output_padding, tape)
+
+
+publish(globals())

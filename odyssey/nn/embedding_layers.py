@@ -1,0 +1,284 @@
+"""Embedding: rows of a matrix, looked up by number; its gradient adds them up again, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import whole, word
+from odyssey.errors import DTypeError, OutOfRangeError, SettingError, ShapeError
+from odyssey.ops.elementwise.choice import keep_where, not_equal
+from odyssey.ops.reductions.reduce import max, mean, sum
+from odyssey.ops.structure.scatter import added_rows
+from odyssey.ops.structure.shape import expand_dims, reshape
+from odyssey.spec import Array, Spec
+from odyssey.table.declare import Kernel, composite, op, publish
+from odyssey.table.samples import reject, sample
+
+# ------------------------------------------------------------------ shapes and options
+
+
+def _padding(padding_index: Any, *rest: Any) -> tuple[Any, ...]:
+    if padding_index is not None:
+        padding_index = whole("embedding", "padding_index", padding_index)
+    return (padding_index, *rest)
+
+
+def _from_front(padding_index: int | None, rows: int) -> int | None:
+    """The number of the padding row, from the front."""
+    if padding_index is None:
+        return None
+    if not -rows <= padding_index < rows:
+        raise SettingError(f"embedding: padding_index={padding_index}; weight has {rows} rows")
+    return padding_index % rows
+
+
+def _check_indices(indices: Any) -> None:
+    dtype = indices.dtype if hasattr(indices, "dtype") else np.result_type(indices)
+    if dtype.kind not in "iu":
+        raise DTypeError(f"embedding: indices are of {dtype}; pass integers")
+
+
+def _found_spec(indices: Any, weight: Spec, padding_index: int | None) -> Spec:
+    _check_indices(indices)
+    shape: Any = getattr(weight, "shape", ())
+    if len(shape) != 2:
+        raise ShapeError(f"embedding: weight has shape {shape}; wanted is (rows, dim)")
+    _from_front(padding_index, shape[0])
+    return Spec((*getattr(indices, "shape", ()), shape[1]), weight.dtype)
+
+
+def _pullback_spec(cotangent: Spec, indices: Any, padding_index: int | None, spec: Spec) -> Spec:
+    _check_indices(indices)
+    _check_cotangent(cotangent, indices, spec)
+    return Spec(spec.shape, cotangent.dtype)
+
+
+def _check_cotangent(cotangent: Any, indices: Any, spec: Spec) -> None:
+    wanted = (*getattr(indices, "shape", ()), spec.shape[1])
+    if getattr(cotangent, "shape", ()) != wanted:
+        raise ShapeError(
+            f"embedding_pullback: cotangent has shape {cotangent.shape}; wanted is {wanted}"
+        )
+
+
+def _places(indices: Any, rows: int) -> Array:
+    """The numbers of rows on one axis, none of them negative."""
+    _check_indices(indices)
+    places = np.asarray(indices).reshape(-1)
+    if places.size:
+        low, high = int(places.min()), int(places.max())
+        if low < 0 or high >= rows:
+            raise IndexError(f"index {low if low < 0 else high} is out of range for {rows} rows")
+    return places.astype(np.intp, copy=False)
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _moved(t: Any, indices: Any, padding_index: int | None) -> Any:
+    """The rows of a tangent, but zeros for the padding row, which is a constant."""
+    found = embedding(indices, t)
+    if padding_index is None:
+        return found
+    row = padding_index % t.shape[0]
+    return keep_where(found, expand_dims(not_equal(indices, row), -1))
+
+
+# ------------------------------------------------------------------ kernels
+
+
+def _added(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
+    _check_cotangent(g, indices, spec)
+    rows, dim = spec.shape
+    places = _places(indices, rows)
+    x = np.asarray(g).reshape(len(places), dim)
+    out = added_rows(x, places, rows)
+    padding = _from_front(padding_index, rows)
+    if padding is not None:
+        out[padding] = 0
+    return out.astype(x.dtype, copy=False)
+
+
+def _added_in_loops(g: Any, indices: Any, padding_index: int | None, spec: Spec) -> Array:
+    from odyssey.kernels.scatter_rows import add_rows
+
+    _check_cotangent(g, indices, spec)
+    rows, dim = spec.shape
+    padding = _from_front(padding_index, rows)
+    out = np.zeros(spec.shape, g.dtype)
+    places = _places(indices, rows)
+    add_rows(g.reshape(len(places), dim), places, -1 if padding is None else padding, out)
+    return out
+
+
+def _in_long_rows(g: Spec, indices: Any, padding_index: int | None, spec: Spec) -> bool:
+    # Of 8 numbers a row takes 1.2 of NumPy's time, of 16 and more 0.3 to 0.7 of it.
+    return g.dtype.char in "fd" and spec.shape[1] >= 16 and hasattr(indices, "dtype")
+
+
+# ------------------------------------------------------------------ native code
+
+
+def _row_places(build: Any, indices: Any, spec: Any) -> list[Any]:
+    rows = reshape(build.place(indices, spec.shape[0], "front"), (*np.shape(indices), 1))
+    return [rows, build.index((*np.shape(indices), spec.shape[1]), np.ndim(indices))]
+
+
+def _found_natively(build: Any, indices: Any, weight: Any, padding_index: int | None) -> Any:
+    return build.gather(weight, _row_places(build, indices, weight))
+
+
+def _added_natively(
+    build: Any, cotangent: Any, indices: Any, padding_index: int | None, spec: Spec
+) -> Any:
+    padding = _from_front(padding_index, spec.shape[0])
+    if padding is not None:
+        cotangent = keep_where(cotangent, expand_dims(not_equal(indices, padding), -1))
+    zeros, places = build.zeros(spec.shape, cotangent.dtype), _row_places(build, indices, spec)
+    return build.scatter("sum", zeros, cotangent, places)
+
+
+# ------------------------------------------------------------------ rows
+
+_ROWS = np.array([[3, 0], [0, 1]])
+_SPEC = Spec((4, 3), np.dtype(np.float64))
+_LONG = Spec((4, 17), np.dtype(np.float64))
+
+
+@op(
+    primitive="gather",
+    lowering=_found_natively,
+    rearranges=True,
+    prepare=_padding,
+    canonical=lambda indices, weight, padding: (_from_front(padding, weight.shape[0]),),
+    infer=_found_spec,
+    vjp={
+        "weight": lambda g, indices, weight_spec, padding_index: embedding_pullback(
+            g, indices, padding_index=padding_index, spec=weight_spec
+        )
+    },
+    jvp={"weight": lambda t, indices, padding_index: _moved(t, indices, padding_index)},
+    samples=[
+        sample(_ROWS, (4, 3)),
+        sample(np.array([3, 3, 1]), (4, 2), padding_index=2),
+        sample(np.array(2, np.uint8), (4, 3), padding_index=-1),
+        sample(np.zeros((2, 0), int), (4, 3)),
+        sample(_ROWS, (4, 0)),
+    ],
+    rejects=[
+        reject(np.array([4]), (4, 3), error=OutOfRangeError, match="index 4 is out of range for 4"),
+        reject(np.array([-1]), (4, 3), error=OutOfRangeError, match="index -1 is out of range"),
+        reject(np.array([0.5]), (4, 3), error=DTypeError, match="pass integers"),
+        reject(np.array([True]), (4, 3), error=DTypeError, match="pass integers"),
+        reject(np.array([0]), (4,), match=r"wanted is \(rows, dim\)"),
+        reject(_ROWS, (4, 3), padding_index=4, error=SettingError, match="padding_index=4"),
+        reject(_ROWS, (4, 3), padding_index=0.5, error=DTypeError, match="not a whole number"),
+    ],
+)
+def embedding(indices: Any, weight: Any, /, *, padding_index: int | None = None) -> Any:
+    """The rows of ``weight`` that ``indices`` name.
+
+    Args:
+        indices: Whole numbers of any shape, from 0 to rows - 1.
+        weight: A matrix, (rows, dim).
+        padding_index: The number of a row that is a constant: nothing of its gradient is counted.
+
+    Returns:
+        An array of the shape of ``indices``, and ``dim``.
+
+    Raises:
+        OutOfRangeError: for a row that is not there. Negative numbers do not count from the end.
+
+    >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    array([[4., 5.],
+           [0., 1.]])
+    """
+    weight = np.asarray(weight)
+    _found_spec(indices, weight, padding_index)
+    places = _places(indices, weight.shape[0])
+    return weight.take(places, 0).reshape(*np.shape(indices), weight.shape[1])
+
+
+@op(
+    primitive="scatter",
+    lowering=_added_natively,
+    rearranges=True,
+    prepare=_padding,
+    canonical=lambda g, indices, padding, spec: (_from_front(padding, spec.shape[0]), spec),
+    infer=_pullback_spec,
+    kernel=_added,
+    kernels=[Kernel("rows added in order", _added_in_loops, when=_in_long_rows)],
+    vjp={
+        "cotangent": lambda g, indices, padding_index: _moved(g, indices, padding_index),
+    },
+    jvp={
+        "cotangent": lambda t, indices, padding_index, spec: embedding_pullback(
+            t, indices, padding_index=padding_index, spec=spec
+        )
+    },
+    samples=[
+        sample((3, 17), np.array([0, 2, 0]), spec=_LONG),
+        sample((2, 2, 17), _ROWS, padding_index=0, spec=_LONG),
+        sample((2, 2, 3), _ROWS, spec=_SPEC),
+        sample((3, 3), np.array([0, 0, 3]), padding_index=0, spec=_SPEC),
+        sample((0, 3), np.zeros(0, int), padding_index=-1, spec=_SPEC),
+    ],
+    rejects=[
+        reject((2, 3), np.array([0, 4]), spec=_SPEC, error=OutOfRangeError, match="out of range"),
+        reject((2, 3), np.array([0]), spec=_SPEC, match=r"wanted is \(1, 3\)"),
+    ],
+)
+def embedding_pullback(
+    cotangent: Any, indices: Any, /, *, padding_index: int | None = None, spec: Spec
+) -> Any:
+    """A cotangent of ``embedding``, added up in rows of a matrix like ``spec``, in its order."""
+    _check_cotangent(cotangent, indices, spec)
+    cotangent, out = np.asarray(cotangent), np.zeros(spec.shape, np.asarray(cotangent).dtype)
+    padding = _from_front(padding_index, spec.shape[0])
+    places = _places(indices, spec.shape[0])
+    for place, row in zip(places, cotangent.reshape(len(places), spec.shape[1]), strict=True):
+        if place != padding:
+            out[place] += row
+    return out
+
+
+@composite(
+    samples=[
+        sample(_ROWS, (4, 3)),
+        sample(_ROWS, (4, 3), mode="sum"),
+        sample(np.array([[3, 0, 1]]), (4, 2), mode="max"),
+    ],
+    rejects=[
+        reject(np.array([0, 1]), (4, 3), match=r"wanted is \(bags, length\)"),
+        reject(_ROWS, (4, 3), mode="least", error=SettingError, match="mode='least'"),
+        reject(_ROWS, (2, 3), error=OutOfRangeError, match="index 3 is out of range for 2"),
+    ],
+)
+def embedding_bag(indices: Any, weight: Any, *, mode: str = "mean", tape: Any = None) -> Any:
+    """The mean, the sum or the largest, by element, of the rows that each bag of indices names.
+
+    Args:
+        indices: Whole numbers, (bags, length).
+        weight: A matrix, (rows, dim).
+        mode: ``"mean"``, ``"sum"`` or ``"max"``.
+        tape: The tape to record on.
+
+    Returns:
+        An array of shape (bags, dim).
+
+    >>> embedding_bag(np.array([[0, 2]]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    array([[2., 3.]])
+    """
+    fold: Any = {"mean": mean, "sum": sum, "max": max}[
+        word("embedding_bag", "mode", mode, ("mean", "sum", "max"))
+    ]
+    if np.ndim(indices) != 2:
+        raise ShapeError(
+            f"embedding_bag: indices have shape {np.shape(indices)}; wanted is (bags, length)"
+        )
+    return fold(embedding(indices, weight, tape=tape), 1, tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,156 @@
+"""The linear layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import ShapeError
+from odyssey.linalg.einstein_summation import einsum
+from odyssey.linalg.matrix_products import matmul
+from odyssey.ops.elementwise.arithmetic import add
+from odyssey.ops.structure.shape import matrix_transpose, reshape, shape_of
+from odyssey.spec import Spec, spec_of
+from odyssey.table.declare import PASS, composite, op, publish
+from odyssey.table.samples import reject, sample
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    if x.ndim > 2 and x.size:
+        # One product of two matrices: matmul would make one for each leading place.
+        flat = x.reshape(-1, x.shape[-1]).dot(weight.T)
+        out = flat.reshape(*x.shape[:-1], weight.shape[0])
+    else:
+        out = np.matmul(x, weight.T)
+    if bias is None:
+        return out
+    if out.ndim and out.dtype == bias.dtype:
+        out += bias
+        return out
+    return out + bias
+
+
+def _linear_kernel(x: Any, weight: Any, bias: Any) -> Any:
+    x, weight = np.asarray(x), np.asarray(weight)
+    _linear_spec(spec_of(x), spec_of(weight), bias if bias is None else spec_of(np.asarray(bias)))
+    return _linear(x, weight, bias if bias is None else np.asarray(bias))
+
+
+def _linear_spec(x: Spec, weight: Spec, bias: Spec | None) -> Spec:
+    shapes: list[Any] = [getattr(a, "shape", ()) for a in (x, weight)]
+    if not shapes[0] or len(shapes[1]) != 2 or shapes[0][-1] != shapes[1][-1]:
+        raise ShapeError(
+            f"linear: x {shapes[0]} with weight {shapes[1]}; wanted are x (..., in) and weight "
+            "(out, in)"
+        )
+    rows = shapes[1][0]
+    if bias is None:
+        return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype))
+    if getattr(bias, "shape", ()) != (rows,):
+        raise ShapeError(
+            f"linear: bias {getattr(bias, 'shape', ())} for weight {shapes[1]}; wanted is ({rows},)"
+        )
+    return Spec((*x.shape[:-1], rows), np.result_type(x.dtype, weight.dtype, bias.dtype))
+
+
+def _weight_rule(g: Any, x: Any) -> Any:
+    rows, columns = g.shape[-1], x.shape[-1]
+    count = math.prod(x.shape[:-1])
+    flat = x if x.ndim == 2 else reshape(x, (count, columns))
+    over = g if g.ndim == 2 else reshape(g, (count, rows))
+    return matmul(matrix_transpose(over), flat)
+
+
+def _linear_in_ops(x: Any, weight: Any, bias: Any) -> Any:
+    product = matmul(x, matrix_transpose(weight))
+    return product if bias is None else add(product, bias)
+
+
+@op(
+    kernel=_linear_kernel,
+    decomposition=_linear_in_ops,
+    infer=_linear_spec,
+    vjp={
+        "x": lambda g, weight: matmul(g, weight),
+        "weight": lambda g, x: _weight_rule(g, x),
+        "bias": PASS,
+    },
+    jvp={
+        "x": lambda t, weight: linear(t, weight),
+        "weight": lambda t, x: linear(x, t),
+        "bias": PASS,
+    },
+    samples=[
+        sample((2, 3), (4, 3), (4,)),
+        sample((3,), (2, 3), (2,)),
+        sample((2, 5, 3), (4, 3), (4,)),
+        sample((2, 1, 3), (1, 3), (1,)),
+        sample((0, 3), (2, 3), (2,)),
+        sample((2, 0), (3, 0), (3,)),
+        sample((2, 3), (4, 3), None),
+        sample((2, 5, 3), (4, 3), None),
+    ],
+    rejects=[
+        reject((2, 3), (3, 4), (4,), match=r"x \(..., in\) and weight"),
+        reject((2, 3), (3,), (3,), match=r"weight \(3,\)"),
+        reject((), (3, 1), None, match=r"x \(\)"),
+        reject((2, 3), (4, 3), (2, 4), match=r"bias \(2, 4\)"),
+    ],
+)
+def linear(x: Any, weight: Any, bias: Any = None, /) -> Any:
+    """Linear layer, ``x @ weight.T + bias``, for ``weight`` of shape (out, in)."""
+    product = np.matmul(x, np.transpose(weight))
+    return product if bias is None else product + bias
+
+
+@composite(
+    samples=[
+        sample((2, 3), (2, 4), (5, 3, 4)),
+        sample((2, 3), (2, 4), (5, 3, 4), (5,)),
+        sample((3,), (2,), (1, 3, 2), (1,)),
+        sample((0, 2), (0, 2), (3, 2, 2)),
+    ],
+    rejects=[
+        reject((2, 3), (2, 4), (5, 4, 3), match="wanted are"),
+        reject((2, 3), (3, 4), (5, 3, 4), match="wanted are"),
+        reject((2, 3), (2, 4), (5, 3, 4), (4,), match="bias"),
+    ],
+)
+def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None, *, tape: Any = None) -> Any:
+    """Products of the elements of two vectors, pair by pair, summed with weights.
+
+    Args:
+        x1: Vectors, (..., n).
+        x2: As many others, (..., m).
+        weight: For each result a matrix, (out, n, m).
+        bias: What is added, (out,).
+        tape: The tape to record on.
+
+    Returns:
+        Vectors, (..., out).
+
+    Raises:
+        ShapeError: for shapes that do not go together.
+
+    >>> bilinear(np.array([1.0, 2.0]), np.array([3.0]), np.ones((1, 2, 1)))
+    array([9.])
+    """
+    shapes = [tuple(shape_of(v)) for v in (x1, x2, weight)]
+    first, second, matrices = shapes
+    fits = len(matrices) == 3 and first and second and first[:-1] == second[:-1]
+    if not fits or (first[-1], second[-1]) != matrices[1:]:
+        raise ShapeError(
+            f"bilinear: x1 {first}, x2 {second}, weight {matrices}; wanted are (..., n), (..., m) "
+            "and (out, n, m)"
+        )
+    out = einsum("...i,oij,...j->...o", x1, weight, x2, tape=tape)
+    if bias is None:
+        return out
+    if tuple(shape_of(bias)) != matrices[:1]:
+        raise ShapeError(f"bilinear: bias {shape_of(bias)}; wanted is {matrices[:1]}")
+    return add(out, bias, tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,82 @@
+"""Local response normalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number, whole
+from odyssey.devices.arrays import as_array
+from odyssey.errors import SettingError, ShapeError
+from odyssey.nn.pooling.average_pooling import avg_pool1d
+from odyssey.ops.elementwise.arithmetic import add, div, mul, square
+from odyssey.ops.elementwise.elementary import power
+from odyssey.ops.structure.padding import pad
+from odyssey.ops.structure.shape import astype, moveaxis, shape_of
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(who, name, x)
+
+
+@composite(
+    samples=[
+        sample((2, 5, 3), size=3),
+        sample((2, 4, 2), size=2, alpha=0.5, beta=0.5, k=2.0),
+        sample((1, 3), size=7, alpha=1.0),
+        sample((0, 3, 2), size=3),
+    ],
+    rejects=[
+        reject((3,), size=3, match="channels"),
+        reject((1, 3), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def local_response_norm(
+    x: Any,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    tape: Any = None,
+) -> Any:
+    """``x`` over ``(k + alpha * m)**beta``, with m the mean square over the channels around.
+
+    A. Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012.
+
+    Args:
+        x: Any samples, their channels on axis 1.
+        size: Over how many channels; beyond the first and the last there are zeros.
+        alpha: The weight of the mean.
+        beta: The power.
+        k: What is added.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: for what has no channels. SettingError: for a size below 1.
+
+    >>> local_response_norm(np.array([[3.0, 4.0]]), size=1, alpha=1.0, beta=0.5, k=0.0)
+    array([[1., 1.]])
+    """
+    who = "local_response_norm"
+    size = whole(who, "size", size, 1)
+    alpha, beta, k = (number(who, n, v) for n, v in (("alpha", alpha), ("beta", beta), ("k", k)))
+    x = _array(who, "x", x)
+    ndim = len(shape_of(x))
+    if ndim < 2:
+        raise ShapeError(f"{who}: x has shape {shape_of(x)}; wanted is (samples, channels, ...)")
+    if x.dtype == np.float16:  # whose squares end at 65,504
+        options = {"size": size, "alpha": alpha, "beta": beta, "k": k, "tape": tape}
+        found = local_response_norm(astype(x, np.float32, tape=tape), **options)
+        return astype(found, np.float16, tape=tape)
+    squares = moveaxis(square(x, tape=tape), 1, -1, tape=tape)
+    widths = [(0, 0)] * (ndim - 1) + [(size // 2, (size - 1) // 2)]
+    padded = pad(squares, widths, tape=tape)
+    mean = moveaxis(avg_pool1d(padded, window=size, stride=1, tape=tape), -1, 1, tape=tape)
+    return div(x, power(add(mul(mean, alpha, tape=tape), k, tape=tape), beta, tape=tape), tape=tape)
+
+
+publish(globals())

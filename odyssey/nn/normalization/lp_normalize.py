@@ -1,0 +1,75 @@
+"""Normalization of vectors by their p-norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError
+from odyssey.nn.distances import pairwise_distance
+from odyssey.ops.elementwise.arithmetic import div, maximum
+from odyssey.ops.structure.shape import astype, shape_of, swapaxes
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import normalize_axes
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(who, name, x)
+
+
+@composite(
+    samples=[
+        sample((2, 3)),
+        sample((2, 3), axis=-1, p=1),
+        sample((3, 2), axis=0, p=3.5),
+        sample((2, 3, 2), p=math.inf, eps=0.5),
+        sample((4,), axis=0),
+        sample((0, 3)),
+    ],
+    rejects=[
+        reject((2, 3), axis=2, match="does not fit"),
+        reject((2, 3), p=0.5, error=SettingError, match="p=0.5"),
+        reject(np.ones((1, 2), complex), error=DTypeError, match="real numbers"),
+    ],
+)
+def normalize(
+    x: Any, *, p: float = 2.0, axis: int = 1, eps: float = 1e-12, tape: Any = None
+) -> Any:
+    """Vectors over their p-norms, which they have at length 1 then.
+
+    Args:
+        x: Real vectors along ``axis``.
+        p: Which norm, 1 or more, infinity among them.
+        axis: Along which axis.
+        eps: The least norm; shorter vectors are divided by it.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where the axis is not there. SettingError: for ``p`` below 1.
+
+    >>> normalize(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    x = _array("normalize", "x", x)
+    if x.dtype.kind == "c":
+        raise DTypeError(f"normalize: x is of {x.dtype}; pass real numbers")
+    eps = number("normalize", "eps", eps, "[0, inf)")
+    p = number("normalize", "p", p, "[1, inf]")
+    (k,) = normalize_axes("normalize", axis, len(shape_of(x)))
+    if x.dtype == np.float16:
+        single = astype(x, np.float32, tape=tape)
+        found = normalize(single, p=p, axis=axis, eps=eps, tape=tape)
+        return astype(found, np.float16, tape=tape)
+    nothing = np.zeros((), x.dtype)
+    turned = swapaxes(x, k, -1, tape=tape)
+    length = pairwise_distance(turned, nothing, p=p, eps=0.0, keepdims=True, tape=tape)
+    return div(x, maximum(swapaxes(length, k, -1, tape=tape), eps, tape=tape), tape=tape)
+
+
+publish(globals())

@@ -1,0 +1,331 @@
+"""Pooling into a given number of windows, by their power means, and back to where maxima stood."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.nn.pooling.average_pooling import MEAN, avg_pool1d, avg_pool2d, avg_pool3d
+from odyssey.nn.pooling.max_pooling import lowest
+from odyssey.nn.pooling.window_plan import images
+from odyssey.nn.resampling.axis_resampling import sampled
+from odyssey.nn.sliding_windows import ints
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.reductions.reduce import argmax, max
+from odyssey.ops.structure.gathering import take, take_along_axis
+from odyssey.ops.structure.shape import astype, reshape, shape_of, transpose
+from odyssey.spec import Array, Shape
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+_AVERAGES = (avg_pool1d, avg_pool2d, avg_pool3d)
+
+# ------------------------------------------------------------------ a given number of windows
+
+
+def _array(who: str, x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(who, "x", x)
+
+
+def _sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape]:
+    """How long the spatial axes are, and how long they are to be; None leaves one as it is."""
+    given = images(who, shape_of(x), dims)
+    if 0 in given:
+        raise ShapeError(f"{who}: x has shape {shape_of(x)}; a window needs an element")
+    if isinstance(size, (tuple, list)) and len(size) == dims:
+        size = [n if m is None else m for m, n in zip(size, given, strict=True)]
+    return given, ints(who, "size", size, dims)
+
+
+def _windows(length: int, count: int) -> tuple[Array, Array]:
+    """The elements that each of ``count`` windows reads, and which of them there are.
+
+    From the floor of ``i n / m`` to the ceiling of ``(i + 1) n / m``, as in PyTorch.
+    """
+    place = np.arange(count)
+    starts, ends = place * length // count, -((place + 1) * -length // count)
+    reads = starts[:, None] + np.arange((ends - starts).max())
+    return np.minimum(reads, length - 1), reads < ends[:, None]
+
+
+def _average(who: str, x: Any, size: Any, dims: int, tape: Any) -> Any:
+    x = _array(who, x)
+    given, wanted = _sizes(who, x, size, dims)
+    if all(n % m == 0 for n, m in zip(given, wanted, strict=True)):
+        window = tuple([n // m for n, m in zip(given, wanted, strict=True)])
+        return _AVERAGES[dims - 1](x, window=window, tape=tape)
+    if x.dtype.kind in "biu":
+        x = astype(x, MEAN(np.dtype(x.dtype)), tape=tape)
+    for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
+        if n != m:
+            x = sampled(x, k - dims, (n, m), "area", 1.0, tape=tape)
+    return x
+
+
+def _largest(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape: Any) -> Any:
+    x = _array(who, x)
+    if x.dtype.kind == "c":
+        raise DTypeError(f"{who}: x is of {x.dtype}; complex numbers have no order")
+    given, wanted = _sizes(who, x, size, dims)
+    numbers = np.arange(math.prod(given)).reshape(given)
+    exists = np.ones(given, bool)
+    for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
+        reads, known = _windows(n, m)
+        x = take(x, reads, k - dims, tape=tape)
+        numbers, exists = (np.take(v, reads, k - dims) for v in (numbers, exists))
+        exists &= known.reshape(*known.shape, *(1,) * (exists.ndim - 2 * k - 2))
+    head = len(shape_of(x)) - 2 * dims
+    order = (*range(head), *range(head, head + 2 * dims, 2), *range(head + 1, head + 2 * dims, 2))
+    rows = (*wanted, numbers.size // math.prod(wanted))
+    x = transpose(x, order, tape=tape)
+    x = reshape(x, (*shape_of(x)[:head], *rows), tape=tape)
+    turned = [k - head for k in order[head:]]
+    numbers, exists = (v.transpose(turned).reshape(rows) for v in (numbers, exists))
+    x = where(exists, x, lowest(x.dtype), tape=tape)
+    out = max(x, -1, tape=tape)
+    if not return_indices:
+        return out
+    places = argmax(x, -1, keepdims=True, tape=tape)
+    every = np.broadcast_to(numbers, shape_of(x))
+    return out, reshape(take_along_axis(every, places, -1, tape=tape), shape_of(out), tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 7), size=3),
+        sample((2, 7), size=7),
+        sample((2, 7), size=1),
+        sample((0, *(7,)), size=1),
+    ],
+    rejects=[
+        reject((2, 7), size=(1, 1), match="spatial axes"),
+        reject((2, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((2, 7), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
+    """Mean of each window over the last axis, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch.
+
+    Args:
+        x: Signals, (..., length).
+        size: How many windows.
+        tape: The tape to record on.
+
+    Returns:
+        Signals of that size.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_avg_pool1d(np.arange(5.0), size=3)
+    array([0.5, 2. , 3.5])
+    """
+    return _average("adaptive_avg_pool1d", x, size, 1, tape)
+
+
+@composite(
+    samples=[
+        sample((2, 5, 6), size=(3, 2)),
+        sample((2, 5, 6), size=(None, 4)),
+        sample((2, 5, 6), size=1),
+        sample((0, *(5, 6)), size=1),
+    ],
+    rejects=[
+        reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
+        reject((2, 0, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_avg_pool2d(x: Any, *, size: Any, tape: Any = None) -> Any:
+    """Mean of each window over the last axes, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch.
+
+    Args:
+        x: Images, (..., height, width).
+        size: How many windows, by axis; one number for all axes, None for one that stays.
+        tape: The tape to record on.
+
+    Returns:
+        Images of that size.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_avg_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
+    array([[1.5, 2.5, 3.5]])
+    """
+    return _average("adaptive_avg_pool2d", x, size, 2, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 4, 3, 2), size=2),
+        sample((1, 4, 3, 2), size=(4, 1, 3)),
+        sample((1, 4, 3, 2), size=1),
+        sample((0, *(4, 3, 2)), size=1),
+    ],
+    rejects=[
+        reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
+        reject((2, 0, 0, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_avg_pool3d(x: Any, *, size: Any, tape: Any = None) -> Any:
+    """Mean of each window over the last axes, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch.
+
+    Args:
+        x: Volumes, (..., depth, height, width).
+        size: How many windows, by axis; one number for all axes, None for one that stays.
+        tape: The tape to record on.
+
+    Returns:
+        Volumes of that size.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_avg_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
+    array([[[3.5]]])
+    """
+    return _average("adaptive_avg_pool3d", x, size, 3, tape)
+
+
+@composite(
+    samples=[
+        sample((2, 7), size=3, spread=True),
+        sample((2, 7), size=7, spread=True),
+        sample((2, 7), size=1, spread=True),
+        sample((0, *(7,)), size=1),
+    ],
+    rejects=[
+        reject((2, 7), size=(1, 1), match="spatial axes"),
+        reject((2, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((2, 7), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_max_pool1d(
+    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
+) -> Any:
+    """Largest element of each window over the last axis, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+
+    Args:
+        x: Signals, (..., length).
+        size: How many windows.
+        return_indices: Return a pair: the result, and the number of the first largest element of
+            each window, among all elements of its image in row-major order.
+        tape: The tape to record on.
+
+    Returns:
+        Signals of that size, or the pair.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_max_pool1d(np.arange(5.0), size=3)
+    array([1., 3., 4.])
+    """
+    return _largest("adaptive_max_pool1d", x, size, return_indices, 1, tape)
+
+
+@composite(
+    samples=[
+        sample((2, 5, 6), size=(3, 2), spread=True),
+        sample((2, 5, 6), size=(None, 4), spread=True),
+        sample((2, 5, 6), size=1, spread=True),
+        sample((0, *(5, 6)), size=1),
+    ],
+    rejects=[
+        reject((2, 5, 6), size=(1, 1, 1), match="spatial axes"),
+        reject((2, 0, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((2, 5, 6), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_max_pool2d(
+    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
+) -> Any:
+    """Largest element of each window over the last axes, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+
+    Args:
+        x: Images, (..., height, width).
+        size: How many windows, by axis; one number for all axes, None for one that stays.
+        return_indices: Return a pair: the result, and the number of the first largest element of
+            each window, among all elements of its image in row-major order.
+        tape: The tape to record on.
+
+    Returns:
+        Images of that size, or the pair.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_max_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
+    array([[3., 4., 5.]])
+    """
+    return _largest("adaptive_max_pool2d", x, size, return_indices, 2, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 4, 3, 2), size=2, spread=True),
+        sample((1, 4, 3, 2), size=(4, 1, 3), spread=True),
+        sample((1, 4, 3, 2), size=1, spread=True),
+        sample((0, *(4, 3, 2)), size=1),
+    ],
+    rejects=[
+        reject((1, 4, 3, 2), size=(1, 1, 1, 1), match="spatial axes"),
+        reject((2, 0, 0, 0), size=1, match="needs an element"),
+        reject((), size=1, match="wanted is"),
+        reject((1, 4, 3, 2), size=0, error=SettingError, match="at least 1"),
+    ],
+)
+def adaptive_max_pool3d(
+    x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
+) -> Any:
+    """Largest element of each window over the last axes, of which there are a given number.
+
+    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
+    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+
+    Args:
+        x: Volumes, (..., depth, height, width).
+        size: How many windows, by axis; one number for all axes, None for one that stays.
+        return_indices: Return a pair: the result, and the number of the first largest element of
+            each window, among all elements of its image in row-major order.
+        tape: The tape to record on.
+
+    Returns:
+        Volumes of that size, or the pair.
+
+    Raises:
+        ShapeError: where x has no elements, or ``size`` is for other axes.
+
+    >>> adaptive_max_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
+    array([[[7.]]])
+    """
+    return _largest("adaptive_max_pool3d", x, size, return_indices, 3, tape)
+
+
+publish(globals())

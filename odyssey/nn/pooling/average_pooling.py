@@ -1,0 +1,561 @@
+"""The means of windows over arrays: what the rows of average pooling run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.nn.pooling.window_plan import (
+    FEW,
+    Plan,
+    Step,
+    plan_for,
+    pooled_shape,
+    prepared,
+    shapes_fit,
+)
+from odyssey.ops.elementwise.arithmetic import add, div
+from odyssey.ops.elementwise.choice import where
+from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.reduce import mean, over, sum
+from odyssey.ops.structure.gathering import add_taken, take
+from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.structure.indexing import add_at, getitem
+from odyssey.spec import Array, Shape, Spec
+from odyssey.table.declare import Kernel, op, publish
+from odyssey.table.operands import real_dtype
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import made_by
+
+MEAN = made_by(np.mean)
+"""From the dtype of numbers to that of their mean."""
+
+
+def plan_over(
+    who: str, x: Any, window: Shape, stride: Shape, padding: Shape, ceil_mode: bool
+) -> Plan:
+    """The windows over the last axes of an array, or of a spec."""
+    return plan_for(who, x, window, stride, padding, (1,) * len(window), ceil_mode)
+
+
+def divisors(plan: Plan, window: Shape, count_include_pad: bool) -> Any:
+    """What the sums of windows are divided by: one number, or one for each window."""
+    by_axis = plan.padded if count_include_pad else plan.filled
+    if plan.wide or all((n == k).all() for n, k in zip(by_axis, window, strict=True)):
+        return float(math.prod(window))
+    counts: Any = 1.0
+    for places in by_axis:
+        counts = np.multiply.outer(counts, places)
+    return counts
+
+
+# Half precision is summed in single, as NumPy does.
+_KINDS = {np.dtype(c): (np.dtype(w), np.dtype(c)) for c, w in zip("efdFD", "ffdFD", strict=True)}
+
+
+def _dtypes(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The dtype that sums are made in, and that of means."""
+    known = _KINDS.get(dtype)
+    return known or (MEAN(dtype), MEAN(dtype))
+
+
+def averages(
+    who: str,
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    ceil_mode: bool,
+) -> Array:
+    """The mean of each window."""
+    plan = plan_over(who, x, window, stride, padding, ceil_mode)
+    wide, result = _dtypes(x.dtype)
+    for step in plan.steps:
+        if step.full and len(step.keys) > 1:
+            (_, first), (_, second), *others = step.keys
+            sums = np.add(x[first], x[second], dtype=wide)
+            for _, elements in others:
+                np.add(sums, x[elements], out=sums)
+        else:
+            sums = np.zeros(step.folded(x.shape), wide)
+            for windows, elements in step.keys:
+                part = sums[windows]
+                np.add(part, x[elements], out=part)
+        x = sums
+    counts = divisors(plan, window, count_include_pad)
+    np.divide(x, counts, out=x, casting="same_kind")
+    return x if result is wide else x.astype(result)
+
+
+def spread_back(
+    g: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
+) -> Array:
+    """Each ``g`` spread evenly over its window."""
+    plan = plan_over("avg_pool_pullback", spec, window, stride, padding, ceil_mode)
+    if g.shape != spec.shape[: spec.ndim - len(window)] + plan.out:
+        raise ValueError("g has another shape than the windows")
+    wide, result = _dtypes(g.dtype)
+    counts = divisors(plan, window, count_include_pad)
+    share = np.divide(g, counts, dtype=wide, casting="same_kind")
+    if plan.wide and share.size:
+        out = np.empty(spec.shape, result)
+        out.reshape(plan.wide)[...] = share.reshape(plan.narrow)
+        return out
+    for step in reversed(plan.steps):
+        parts = np.zeros(step.spread(share.shape), wide)
+        for windows, elements in step.keys:
+            part = parts[elements]
+            np.add(part, share[windows], out=part)
+        share = parts
+    return share if result is wide else share.astype(result)
+
+
+def _along(step: Step) -> tuple[Array, Array]:
+    """The numbers of the elements of each window of one axis; and where there are any.
+
+    Returns:
+        Both of shape (places within a window, windows), the second with an axis of length 1 for
+        each axis behind.
+    """
+    numbers = np.arange(step.length)
+    places = np.zeros((len(step.keys), step.windows), np.intp)
+    known = np.zeros(places.shape, bool)
+    for k, ((_, windows, *_), (_, elements, *_)) in enumerate(step.keys):
+        places[k][windows] = numbers[elements]
+        known[k][windows] = True
+    return places, known.reshape(*places.shape, *(1,) * (-1 - step.axis))
+
+
+def _sums(x: Any, plan: Plan) -> Any:
+    """The sum of each window: along one axis after another.
+
+    Whether windows cover the images or not, so that graphs of all sizes are alike.
+    """
+    for step in plan.steps:
+        places, known = _along(step)
+        axis = len(x.shape) + step.axis
+        found = take(x, places, axis=axis)
+        x = sum(found if known.all() else where(known, found, 0), axis)
+    return x
+
+
+def _added_back(share: Any, plan: Plan) -> Any:
+    """For each element of the images the sum of the shares of the windows that have it."""
+    for step in reversed(plan.steps):
+        places, known = _along(step)
+        axis = len(share.shape) + step.axis
+        before, behind = share.shape[:axis], share.shape[axis:]
+        parts = spread(share, Spec((*before, len(places), *behind), share.dtype), (axis,), False)
+        kept = parts if known.all() else where(known, parts, 0)
+        spec = Spec(tuple(step.spread(share.shape)), share.dtype)
+        share = add_taken(kept, places, axis=axis, spec=spec)
+    return share
+
+
+def averages_in_ops(
+    x: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    ceil_mode: bool,
+) -> Any:
+    """What average pooling equals, over as many axes as the options have numbers."""
+    plan = plan_over("avg_pool", x, window, stride, padding, ceil_mode)
+    counts = divisors(plan, window, count_include_pad)
+    total: Any = None
+    shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
+    dtype = MEAN(np.dtype(x.dtype))
+    if len(plan.keys) > FEW:
+        total = _sums(div(x, 1), plan)
+    else:
+        for windows, elements in plan.keys:
+            part = add_at(div(getitem(x, elements), 1), windows, spec=Spec(shape, dtype))
+            total = part if total is None else add(total, part)
+    return div(total, np.asarray(counts, real_dtype(dtype)))
+
+
+def spread_in_ops(
+    g: Any,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
+) -> Any:
+    """What the way back equals."""
+    plan = plan_over("avg_pool", spec, window, stride, padding, ceil_mode)
+    dtype = MEAN(np.dtype(g.dtype))
+    counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
+    share, total = div(g, counts), None
+    if len(plan.keys) > FEW:
+        return _added_back(share, plan)
+    for windows, elements in plan.keys:
+        part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
+        total = part if total is None else add(total, part)
+    return total
+
+
+# ------------------------------------------------------------------ compiled
+
+
+def _in_fours(x: Spec, window: Shape, stride: Shape, padding: Shape, *others: Any) -> bool:
+    from odyssey.kernels.pooling import in_fours
+
+    return in_fours(x, window, stride, padding)
+
+
+def _mean_of_four(x: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import mean_of_four
+
+    return mean_of_four(x, *options)
+
+
+def _spread_in_fours(g: Spec, *options: Any) -> bool:
+    *windows, _, spec, ceil_mode = options
+    # The loop trusts the shapes.
+    fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]), ceil_mode)
+    return fits and _in_fours(Spec(spec.shape, g.dtype), *windows)
+
+
+def _spread_over_four(g: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import to_fours
+
+    return to_fours(g, options[-2])
+
+
+# ------------------------------------------------------------------ rows
+
+
+def _spread_spec(
+    g: Spec,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool,
+) -> Spec:
+    options = (window, stride, padding, (1,) * len(window), ceil_mode)
+    wanted = pooled_shape("avg_pool_pullback", spec.shape, *options)
+    if g.shape != wanted:
+        raise ShapeError(
+            f"avg_pool_pullback: the cotangent has shape {g.shape}; the windows of {spec} give "
+            f"{wanted}"
+        )
+    return Spec(spec.shape, MEAN(g.dtype))
+
+
+_OPTIONS = ("window", "stride", "padding", "count_include_pad", "ceil_mode")
+
+
+def _again(g: Any, window: Shape, *others: Any) -> Any:
+    """The op of as many axes as the options have numbers."""
+    pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[len(window) - 1]
+    return pooled(g, **dict(zip(_OPTIONS, (window, *others), strict=True)))
+
+
+@op(
+    linear=True,
+    decomposition=in_single(lambda cotangent, *options: spread_in_ops(cotangent, *options)),
+    kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
+    infer=_spread_spec,
+    vjp={
+        "cotangent": lambda g, window, stride, padding, count_include_pad, ceil_mode: _again(
+            g, window, stride, padding, count_include_pad, ceil_mode
+        )
+    },
+    samples=[
+        sample(
+            (2, 2, 2),
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            count_include_pad=True,
+            spec=Spec((2, 4, 4), np.dtype(np.float64)),
+        ),
+        sample(
+            (1, 3),
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            count_include_pad=False,
+            spec=Spec((2, 6), np.dtype(np.float64)),
+        ),
+        sample(
+            (2, 2, 2),
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            count_include_pad=True,
+            spec=Spec((2, 4, 5), np.dtype(np.float64)),
+        ),
+        sample(
+            (2, 3, 3),
+            window=(3, 2),
+            stride=(2, 1),
+            padding=(1, 0),
+            count_include_pad=False,
+            spec=Spec((2, 5, 4), np.dtype(np.float64)),
+        ),
+        sample(
+            (4,),
+            window=(3,),
+            stride=(2,),
+            padding=(1,),
+            count_include_pad=True,
+            spec=Spec((6,), np.dtype(np.float64)),
+            ceil_mode=True,
+        ),
+        sample(
+            (2, 1, 2),
+            window=(5, 5),
+            stride=(5, 5),
+            padding=(0, 0),
+            count_include_pad=True,
+            spec=Spec((2, 5, 10), np.dtype(np.float64)),
+        ),
+        sample(
+            (3, 3),
+            window=(5, 4),
+            stride=(2, 2),
+            padding=(2, 1),
+            count_include_pad=False,
+            spec=Spec((6, 7), np.dtype(np.float64)),
+        ),
+        sample(
+            (0, 3),
+            window=(2,),
+            stride=(1,),
+            padding=(0,),
+            count_include_pad=True,
+            spec=Spec((0, 4), np.dtype(np.float64)),
+        ),
+    ],
+    rejects=[
+        reject(
+            (2, 3),
+            window=(2,),
+            stride=(2,),
+            padding=(0,),
+            count_include_pad=True,
+            spec=Spec((2, 4), np.dtype(np.float64)),
+            match="the cotangent has shape",
+        )
+    ],
+)
+def avg_pool_pullback(
+    cotangent: Any,
+    /,
+    window: Shape,
+    stride: Shape,
+    padding: Shape,
+    count_include_pad: bool,
+    spec: Spec,
+    ceil_mode: bool = False,
+) -> Any:
+    """Gradient of means over windows of an array of ``spec``: each spread over its window."""
+    return spread_back(cotangent, window, stride, padding, count_include_pad, spec, ceil_mode)
+
+
+def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
+    """What the rows of so many spatial axes are declared with."""
+    who = f"avg_pool{dims}d"
+
+    def prepare(
+        window: Any, stride: Any, padding: Any, count_include_pad: Any, ceil_mode: Any
+    ) -> Any:
+        *places, _, beyond = prepared(who, dims, window, stride, padding, 1, ceil_mode)
+        return *places, count_include_pad, beyond
+
+    def infer(
+        x: Spec,
+        window: Shape,
+        stride: Shape,
+        padding: Shape,
+        count_include_pad: bool,
+        ceil_mode: bool,
+    ) -> Spec:
+        shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims, ceil_mode)
+        return Spec(shape, MEAN(x.dtype))
+
+    return {
+        "linear": True,
+        "prepare": prepare,
+        "kernel": lambda x, *options: averages(who, x, *options),
+        "decomposition": in_single(averages_in_ops),
+        "infer": infer,
+        "vjp": {
+            "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
+                avg_pool_pullback(g, window, stride, padding, count_include_pad, x_spec, ceil_mode)
+            )
+        },
+        "samples": [*samples, sample((0, *small), window=2)],
+        "rejects": [
+            reject(small, window=9, match="does not fit"),
+            reject(small, window=3, padding=2, match="half of the window"),
+            reject((), window=2, match="wanted is"),
+            reject(small, window=(2,) * 4, match="spatial axes"),
+            reject(small, window=2, stride=0, error=SettingError, match="at least 1"),
+            reject(small, window="2", error=DTypeError, match="whole number"),
+            reject(small, window=2, ceil_mode="x", error=DTypeError, match="not a flag"),
+        ],
+    }
+
+
+@op(
+    **_row(
+        1,
+        sample((2, 3, 6), window=2),
+        sample((2, 7), window=3, stride=2, padding=1, count_include_pad=False),
+        sample((5,), window=2, stride=1),
+        sample((6,), window=3, stride=2, padding=1, ceil_mode=True),
+        sample((2, 36), window=18),
+        small=(2, 4),
+    )
+)
+def avg_pool1d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Any:
+    """Mean of each window over the last axis.
+
+    As ``avg_pool2d``, over one spatial axis.
+    """
+    return averages("avg_pool1d", x, window, stride, padding, count_include_pad, ceil_mode)
+
+
+@op(
+    aliases=["avgpool2d"],
+    kernels=[Kernel("a loop over windows of four", _mean_of_four, when=_in_fours)],
+    **_row(
+        2,
+        sample((2, 1, 4, 4), window=2),
+        sample((2, 6), window=2),
+        sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 0)),
+        sample((1, 5, 4), window=(3, 2), stride=(2, 1), padding=(1, 1), count_include_pad=False),
+        sample((1, 5, 5), window=2),
+        sample((6, 5), window=(3, 2), stride=2, padding=(1, 0), ceil_mode=True),
+        sample((6, 5), window=3, stride=2, padding=1, count_include_pad=False, ceil_mode=True),
+        sample((2, 5, 10), window=5),
+        sample((6, 7), window=(5, 4), stride=(2, 1), padding=2, count_include_pad=False),
+        small=(2, 4, 4),
+    ),
+)
+def avg_pool2d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Any:
+    """Mean of each window over the last two axes.
+
+    Args:
+        x: Images, (..., height, width).
+        window: Height and width of the windows, or a number for both.
+        stride: From window to window; by default the window, so that they lie side by side.
+        padding: So many zeros on each side.
+        count_include_pad: Whether the zeros count as elements of a window, or only add nothing.
+        ceil_mode: Whether a last window may go beyond the padding, if it begins before; what is
+            beyond does not count.
+
+    Returns:
+        Images of as many elements as there are windows.
+
+    Raises:
+        ShapeError: where no window fits, or the padding is more than half of the window.
+
+    >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), window=2)
+    array([[[ 2.5,  4.5],
+            [10.5, 12.5]]])
+    """
+    return averages("avg_pool2d", x, window, stride, padding, count_include_pad, ceil_mode)
+
+
+@op(
+    **_row(
+        3,
+        sample((1, 2, 4, 2), window=2),
+        sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), count_include_pad=False),
+        small=(4, 4, 4),
+    )
+)
+def avg_pool3d(
+    x: Any,
+    /,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    count_include_pad: bool = True,
+    ceil_mode: bool = False,
+) -> Any:
+    """Mean of each window over the last three axes.
+
+    As ``avg_pool2d``, over three spatial axes.
+    """
+    return averages("avg_pool3d", x, window, stride, padding, count_include_pad, ceil_mode)
+
+
+# ------------------------------------------------------------------ of whole images
+
+
+def _global_spec(x: Spec) -> Spec:
+    if x.ndim < 2:
+        raise ShapeError(f"global_avg_pool2d: x has shape {x.shape}; wanted is (..., H, W)")
+    return Spec((*x.shape[:-2], 1, 1), MEAN(x.dtype))
+
+
+def _global(x: Any) -> Any:
+    if np.ndim(x) < 2:
+        raise ValueError("x has no images")
+    return np.mean(x, (-2, -1), keepdims=True)
+
+
+@op(
+    linear=True,
+    aliases=["global_avgpool2d"],
+    kernel=_global,
+    decomposition=lambda x: mean(x, (-2, -1), keepdims=True),
+    infer=_global_spec,
+    vjp={
+        "x": lambda g, x_spec: spread(
+            over(g, x_spec.shape[-2] * x_spec.shape[-1] or 1), x_spec, (-2, -1), True
+        )
+    },
+    samples=[sample((2, 3, 4, 2)), sample((3, 2)), sample((0, 2, 2)), sample((1, 2, 1, 1))],
+    rejects=[reject((3,), match=r"wanted is \(..., H, W\)")],
+)
+def global_avg_pool2d(x: Any, /) -> Any:
+    """Mean of each image over its last two axes, which stay, at length 1.
+
+    >>> global_avg_pool2d(np.arange(8.0).reshape(1, 2, 2, 2))
+    array([[[[1.5]],
+    <BLANKLINE>
+            [[5.5]]]])
+    """
+    return _global(x)
+
+
+publish(globals())

@@ -1,0 +1,139 @@
+"""Back from max pooling to where the maxima stood; and power sums of windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.checks import number
+from odyssey.errors import SettingError
+from odyssey.nn.pooling.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
+from odyssey.nn.pooling.window_plan import prepared
+from odyssey.ops.elementwise.arithmetic import mul
+from odyssey.ops.elementwise.choice import equal, where
+from odyssey.ops.elementwise.elementary import power
+from odyssey.ops.structure.shape import astype
+from odyssey.table.declare import composite, publish
+from odyssey.table.samples import reject, sample
+
+
+def _power_mean(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
+    p = number(who, "p", p, "(0, inf)")
+    sizes, steps, *_ = prepared(who, dims, window, stride, 0)
+    pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
+    if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504
+        single = astype(x, np.float32, tape=tape)
+        found = _power_mean(who, single, p, window, stride, dims, tape)
+        return astype(found, np.float16, tape=tape)
+    mean = pooled(power(x, p, tape=tape), window=sizes, stride=steps, tape=tape)
+    total = mul(mean, float(math.prod(sizes)), tape=tape)
+    nothing = equal(total, 0, tape=tape)
+    root = power(where(nothing, 1.0, total, tape=tape), 1 / p, tape=tape)
+    return where(nothing, 0.0, root, tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 5), p=2, window=2),
+        sample((2, 5), p=3.5, window=2, stride=1, low=0.5),
+        sample((2, 5), p=1, window=2, low=0.5),
+    ],
+    rejects=[
+        reject((2, 5), p=0, window=2, error=SettingError, match="positive"),
+        reject((2, 5), p=2, window=9, match="does not fit"),
+    ],
+)
+def lp_pool1d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
+    """The p-th root of the sum of p-th powers of each window over the last axis.
+
+    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
+    derivative.
+
+    Args:
+        x: Signals, (..., length).
+        p: The power.
+        window: Length of the windows.
+        stride: From window to window; by default the window.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where no window fits.
+        SettingError: for a power that is not positive.
+
+    >>> lp_pool1d(np.array([3.0, 4.0, 0.0, 0.0]), p=2, window=2)
+    array([5., 0.])
+    """
+    return _power_mean("lp_pool1d", x, p, window, stride, 1, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 4, 5), p=2, window=2),
+        sample((1, 4, 5), p=3.5, window=2, stride=1, low=0.5),
+        sample((1, 4, 5), p=1, window=2, low=0.5),
+    ],
+    rejects=[
+        reject((1, 4, 5), p=0, window=2, error=SettingError, match="positive"),
+        reject((1, 4, 5), p=2, window=9, match="does not fit"),
+    ],
+)
+def lp_pool2d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
+    """The p-th root of the sum of p-th powers of each window over the last axes.
+
+    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
+    derivative.
+
+    Args:
+        x: Images, (..., height, width).
+        p: The power.
+        window: Lengths of the windows.
+        stride: From window to window; by default the window.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where no window fits.
+        SettingError: for a power that is not positive.
+
+    >>> lp_pool2d(np.array([[3.0, 0.0], [0.0, 4.0]]), p=2, window=2)
+    array([[5.]])
+    """
+    return _power_mean("lp_pool2d", x, p, window, stride, 2, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 2, 3, 2), p=2, window=2),
+        sample((1, 2, 3, 2), p=3.5, window=2, stride=1, low=0.5),
+        sample((1, 2, 3, 2), p=1, window=2, low=0.5),
+    ],
+    rejects=[
+        reject((1, 2, 3, 2), p=0, window=2, error=SettingError, match="positive"),
+        reject((1, 2, 3, 2), p=2, window=9, match="does not fit"),
+    ],
+)
+def lp_pool3d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
+    """The p-th root of the sum of p-th powers of each window over the last axes.
+
+    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
+    derivative.
+
+    Args:
+        x: Volumes, (..., depth, height, width).
+        p: The power.
+        window: Lengths of the windows.
+        stride: From window to window; by default the window.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where no window fits.
+        SettingError: for a power that is not positive.
+
+    >>> lp_pool3d(np.array([[[3.0, 0.0], [0.0, 4.0]]]), p=2, window=(1, 2, 2))
+    array([[[5.]]])
+    """
+    return _power_mean("lp_pool3d", x, p, window, stride, 3, tape)
+
+
+publish(globals())

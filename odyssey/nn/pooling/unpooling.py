@@ -1,0 +1,210 @@
+"""Back from max pooling to where the maxima stood; and power sums of windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from odyssey.devices.arrays import as_array
+from odyssey.errors import DTypeError, OdysseyError, ShapeError
+from odyssey.nn.pooling.average_pooling import MEAN
+from odyssey.nn.pooling.window_plan import images, prepared
+from odyssey.nn.sliding_windows import ints
+from odyssey.ops.elementwise.arithmetic import div, maximum
+from odyssey.ops.structure.creation import ones_like
+from odyssey.ops.structure.gathering import add_along_axis
+from odyssey.ops.structure.shape import astype, reshape, shape_of
+from odyssey.spec import Spec
+from odyssey.table.declare import composite, publish
+from odyssey.table.operands import real_dtype
+from odyssey.table.samples import reject, sample
+
+
+def _array(who: str, name: str, x: Any) -> Any:
+    return x if hasattr(x, "dtype") else as_array(who, name, x)
+
+
+def _unpooled(
+    who: str, x: Any, indices: Any, options: tuple[Any, ...], size: Any, dims: int, tape: Any
+) -> Any:
+    x, indices = _array(who, "x", x), _array(who, "indices", indices)
+    window, stride, padding, *_ = prepared(who, dims, *options)
+    if shape_of(x) != shape_of(indices):
+        raise ShapeError(
+            f"{who}: x has shape {shape_of(x)} and indices {shape_of(indices)}; max pooling gives "
+            "both in one"
+        )
+    if indices.dtype.kind not in "iu":
+        raise DTypeError(f"{who}: the indices have dtype {indices.dtype}; pass integers")
+    given = images(who, shape_of(x), dims)
+    if size is None:
+        numbers = zip(given, window, stride, padding, strict=True)
+        size = tuple([(n - 1) * s - 2 * p + k for n, k, s, p in numbers])
+    wanted = ints(who, "output_size", size, dims)
+    head = shape_of(x)[: len(shape_of(x)) - dims]
+    if x.dtype.kind in "biu":  # sums of which could wrap round
+        x = astype(x, MEAN(np.dtype(x.dtype)), tape=tape)
+    spec = Spec((*head, math.prod(wanted)), np.dtype(x.dtype))
+    x, indices = (reshape(v, (*head, math.prod(given)), tape=tape) for v in (x, indices))
+    # Windows that overlap may name one place again and again: its mean, which is what it was.
+    found = add_along_axis(x, indices, axis=-1, spec=spec, tape=tape)
+    ones = ones_like(x, real_dtype(np.dtype(x.dtype)), tape=tape)
+    count = add_along_axis(ones, indices, axis=-1, spec=spec, tape=tape)
+    out = div(found, maximum(count, 1, tape=tape), tape=tape)
+    return reshape(out, (*head, *wanted), tape=tape)
+
+
+@composite(
+    samples=[
+        sample((2, 2), np.array([[0, 3], [4, 1]]), window=2, stride=3),
+        sample((2, 2), np.array([[0, 3], [4, 1]]), window=3, stride=2, padding=1, output_size=6),
+        sample((0, *(2, 2)[1:]), np.zeros((0, *(2, 2)[1:]), int), window=2),
+    ],
+    rejects=[
+        reject((2, 2), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
+        reject((2, 2), (2, 2), window=2, error=DTypeError, match="pass integers"),
+        reject((2, 2), np.full((2, 2), 99), window=2, error=OdysseyError, match="bounds"),
+    ],
+)
+def max_unpool1d(
+    x: Any,
+    indices: Any,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Any = None,
+) -> Any:
+    """Signals of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool1d``.
+
+    Where windows overlapped and indices name a place again and again, its mean, which is what it
+    was.
+
+    Args:
+        x: Signals, (..., length).
+        indices: For each element its number in the result, in row-major order, as
+            ``max_pool1d(..., return_indices=True)`` gives it.
+        window: Of the pooling, as are the stride and the padding.
+        stride: By default the window.
+        padding: On each side.
+        output_size: The length of the result, where pooling has dropped a rest.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where ``x`` and ``indices`` differ in shape.
+        DTypeError: for indices that are not integers.
+
+    >>> max_unpool1d(np.array([5.0, 7.0]), np.array([1, 2]), window=2)
+    array([0., 5., 7., 0.])
+    """
+    return _unpooled("max_unpool1d", x, indices, (window, stride, padding), output_size, 1, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 2, 2), np.array([[[0, 3], [9, 15]]]), window=2),
+        sample((1, 2, 2), np.array([[[5, 5], [5, 0]]]), window=2, stride=1, output_size=(3, 3)),
+        sample((0, *(1, 2, 2)[1:]), np.zeros((0, *(1, 2, 2)[1:]), int), window=2),
+    ],
+    rejects=[
+        reject((1, 2, 2), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
+        reject((1, 2, 2), (1, 2, 2), window=2, error=DTypeError, match="pass integers"),
+        reject(
+            (1, 2, 2), np.full((1, 2, 2), 99), window=2, error=OdysseyError, match="out of bounds"
+        ),
+    ],
+)
+def max_unpool2d(
+    x: Any,
+    indices: Any,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Any = None,
+) -> Any:
+    """Images of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool2d``.
+
+    Where windows overlapped and indices name a place again and again, its mean, which is what it
+    was.
+
+    Args:
+        x: Images, (..., height, width).
+        indices: For each element its number in the result, in row-major order, as
+            ``max_pool2d(..., return_indices=True)`` gives it.
+        window: Of the pooling, as are the stride and the padding.
+        stride: By default the window.
+        padding: On each side.
+        output_size: The lengths of the result, where pooling has dropped a rest.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where ``x`` and ``indices`` differ in shape.
+        DTypeError: for indices that are not integers.
+
+    >>> max_unpool2d(np.array([[5.0]]), np.array([[2]]), window=2)
+    array([[0., 0.],
+           [5., 0.]])
+    """
+    return _unpooled("max_unpool2d", x, indices, (window, stride, padding), output_size, 2, tape)
+
+
+@composite(
+    samples=[
+        sample((1, 2, 1, 1), np.array([[[[7]], [[9]]]]), window=(1, 4, 2)),
+        sample((1, 2, 1, 1), np.array([[[[7]], [[9]]]]), window=1, output_size=(2, 3, 4)),
+        sample((0, *(1, 2, 1, 1)[1:]), np.zeros((0, *(1, 2, 1, 1)[1:]), int), window=2),
+    ],
+    rejects=[
+        reject((1, 2, 1, 1), np.zeros((3, 1), int), window=2, match="max pooling gives both"),
+        reject((1, 2, 1, 1), (1, 2, 1, 1), window=2, error=DTypeError, match="pass integers"),
+        reject(
+            (1, 2, 1, 1),
+            np.full((1, 2, 1, 1), 99),
+            window=2,
+            error=OdysseyError,
+            match="out of bounds",
+        ),
+    ],
+)
+def max_unpool3d(
+    x: Any,
+    indices: Any,
+    *,
+    window: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+    tape: Any = None,
+) -> Any:
+    """Volumes of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool3d``.
+
+    Where windows overlapped and indices name a place again and again, its mean, which is what it
+    was.
+
+    Args:
+        x: Volumes, (..., depth, height, width).
+        indices: For each element its number in the result, in row-major order, as
+            ``max_pool3d(..., return_indices=True)`` gives it.
+        window: Of the pooling, as are the stride and the padding.
+        stride: By default the window.
+        padding: On each side.
+        output_size: The lengths of the result, where pooling has dropped a rest.
+        tape: The tape to record on.
+
+    Raises:
+        ShapeError: where ``x`` and ``indices`` differ in shape.
+        DTypeError: for indices that are not integers.
+
+    >>> max_unpool3d(np.array([[[5.0]]]), np.array([[[3]]]), window=(1, 2, 2))
+    array([[[0., 0.],
+            [0., 5.]]])
+    """
+    return _unpooled("max_unpool3d", x, indices, (window, stride, padding), output_size, 3, tape)
+
+
+publish(globals())

@@ -1,0 +1,444 @@
+"""Recurrent cells on arrays: their states over time, and the way back through time.
+
+What does not follow from the step before is computed for all times at once: the products with the
+inputs by the caller, and on the way back gates and their slopes, since all states are known then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from odyssey.checks import word
+from odyssey.errors import SettingError, ShapeError
+from odyssey.nn.activations.piecewise import relu
+from odyssey.nn.activations.smooth import sigmoid
+from odyssey.nn.linear_layers import linear
+from odyssey.nn.shared import Shared
+from odyssey.ops.elementwise.arithmetic import add, mul, sub
+from odyssey.ops.elementwise.elementary import tanh
+from odyssey.ops.structure.indexing import getitem
+from odyssey.ops.structure.joining import stack
+from odyssey.ops.structure.shape import astype, reshape
+from odyssey.spec import Array, Spec
+from odyssey.table.declare import op, publish
+from odyssey.table.derived import derived
+from odyssey.table.samples import reject, sample
+from odyssey.table.shape_rules import floating
+
+
+class Cell(NamedTuple):
+    """One kind of cell.
+
+    Attributes:
+        gates: How many times as wide as a state the products are of which it is made.
+        states: How many arrays its state has.
+        step: ``step(x, u, state, new)`` writes the new state, from the products with the input and
+            with the hidden state, which it may write to.
+        slopes: ``slopes(x, u, before, after)``: for all times, what the way back multiplies by.
+        back: ``back(t, carry, slopes, du)``: from the cotangent of a state after step ``t`` writes
+            that of the products with the hidden state, and in place what of the cotangent reaches
+            the state before by other ways.
+        inputs: ``inputs(carries, slopes, du)``: for all times, the cotangents of the products with
+            the inputs.
+    """
+
+    gates: int
+    states: int
+    step: Callable[..., None]
+    slopes: Callable[..., tuple[Array, ...]]
+    back: Callable[..., None]
+    inputs: Callable[..., Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    """Of an array that may be written to: the tangent hyperbolic overflows nowhere."""
+    x *= 0.5
+    np.tanh(x, x)
+    x += 1
+    x *= 0.5
+    return x
+
+
+def _parts(x: Array, count: int) -> Array:
+    """The gates as an axis of their own, the first."""
+    return np.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)
+
+
+# ------------------------------------------------------------------ one product
+
+
+def _tanh_step(x: Array, u: Array, state: Array, new: Array) -> None:
+    u += x
+    np.tanh(u, new[0])
+
+
+def _tanh_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    return (1 - np.square(after[:, 0]),)
+
+
+def _relu_step(x: Array, u: Array, state: Array, new: Array) -> None:
+    u += x
+    np.maximum(u, 0, out=new[0])
+
+
+def _relu_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    return ((after[:, 0] > 0).astype(after.dtype),)
+
+
+def _simple_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+    np.multiply(carry[0], slopes[0][t], du)
+    carry[0] = 0
+
+
+def _same(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
+    return du
+
+
+# ------------------------------------------------------------------ long short-term memory
+
+
+def _lstm_step(x: Array, u: Array, state: Array, new: Array) -> None:
+    u += x
+    width = state.shape[-1]
+    _sigmoid(u[:, : 2 * width])
+    _sigmoid(u[:, 3 * width :])
+    cell = u[:, 2 * width : 3 * width]
+    np.tanh(cell, cell)
+    cell *= u[:, :width]
+    np.multiply(u[:, width : 2 * width], state[1], new[1])
+    new[1] += cell
+    np.tanh(new[1], new[0])
+    new[0] *= u[:, 3 * width :]
+
+
+def _lstm_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    u += x
+    i, f, g, o = _parts(u, 4)
+    for gate in (i, f, o):
+        gate[...] = _sigmoid(gate.copy())
+    np.tanh(g, g)
+    bent = np.tanh(after[:, 1])
+    through = o * (1 - np.square(bent))  # from the hidden state to that of the cell
+    forget = f.copy()
+    slopes = np.empty_like(u)
+    of_i, of_f, of_g, of_o = _parts(slopes, 4)
+    np.multiply(g, i * (1 - i), of_i)
+    np.multiply(before[:, 1], f * (1 - f), of_f)
+    np.multiply(i, 1 - np.square(g), of_g)
+    np.multiply(bent, o * (1 - o), of_o)
+    return slopes, through, forget
+
+
+def _lstm_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+    of_gates, through, forget = slopes
+    h, c = carry
+    width = h.shape[-1]
+    c += h * through[t]
+    of = of_gates[t].reshape(len(h), 4, width)
+    parts = du.reshape(len(h), 4, width)
+    np.multiply(c[:, None], of[:, :3], parts[:, :3])
+    np.multiply(h, of[:, 3], parts[:, 3])
+    c *= forget[t]
+    h[...] = 0
+
+
+# ------------------------------------------------------------------ gated recurrent unit
+
+
+def _gru_step(x: Array, u: Array, state: Array, new: Array) -> None:
+    width = state.shape[-1]
+    cell = u[:, 2 * width :].copy()
+    u += x
+    gates = _sigmoid(u[:, : 2 * width])
+    cell *= gates[:, :width]
+    cell += x[:, 2 * width :]
+    np.tanh(cell, cell)
+    np.subtract(state[0], cell, new[0])
+    new[0] *= gates[:, width:]
+    new[0] += cell
+
+
+def _gru_slopes(x: Array, u: Array, before: Array, after: Array) -> tuple[Array, ...]:
+    r, z, n = _parts(x + u, 3)
+    r, z = _sigmoid(r.copy()), _sigmoid(z.copy())
+    drawn = _parts(u, 3)[2]
+    n = np.tanh(_parts(x, 3)[2] + r * drawn)
+    of_inputs, of_states = np.empty_like(u), np.empty_like(u)
+    of_r, of_z, of_n = _parts(of_inputs, 3)
+    np.multiply(1 - z, 1 - np.square(n), of_n)
+    np.multiply(of_n * drawn, r * (1 - r), of_r)
+    np.multiply(before[:, 0] - n, z * (1 - z), of_z)
+    of_states[...] = of_inputs
+    _parts(of_states, 3)[2] *= r
+    return of_states, z, of_inputs
+
+
+def _gru_back(t: int, carry: Array, slopes: tuple[Array, ...], du: Array) -> None:
+    h = carry[0]
+    of_states, kept, _ = slopes
+    shape = (len(h), 3, h.shape[-1])
+    np.multiply(h[:, None], of_states[t].reshape(shape), du.reshape(shape))
+    h *= kept[t]
+
+
+def _gru_inputs(carries: Array, slopes: tuple[Array, ...], du: Array) -> Array:
+    of_inputs = slopes[2]
+    return np.tile(carries, 3) * of_inputs
+
+
+CELLS = {
+    "tanh": Cell(1, 1, _tanh_step, _tanh_slopes, _simple_back, _same),
+    "relu": Cell(1, 1, _relu_step, _relu_slopes, _simple_back, _same),
+    "lstm": Cell(4, 2, _lstm_step, _lstm_slopes, _lstm_back, _same),
+    "gru": Cell(3, 1, _gru_step, _gru_slopes, _gru_back, _gru_inputs),
+}
+
+# ------------------------------------------------------------------ over time
+
+
+class _Given(NamedTuple):
+    """The operands: (times, rows, gates), (states, rows, width), (gates, width), (gates,)."""
+
+    x: Array
+    state: Array
+    w: Array
+    b: Array | None
+
+
+def _flat(x: Any, state: Any, w: Any, b: Any) -> tuple[_Given, np.dtype[Any]]:
+    """Operands with one axis of rows, in at least single precision, and the dtype of results."""
+    given = [v for v in (x, state, w, b) if v is not None]
+    dtype = np.result_type(np.float16, *[v.dtype for v in given])
+    work = np.result_type(dtype, np.float32)
+    x, state, w, b = (None if v is None else v.astype(work, copy=False) for v in (x, state, w, b))
+    rows = math.prod(x.shape[1:-1])
+    x = x.reshape(x.shape[0], rows, x.shape[-1])
+    return _Given(x, state.reshape(len(state), rows, state.shape[-1]), w, b), dtype
+
+
+def _products(h: Array, given: _Given) -> Array:
+    """What the hidden states contribute to the gates."""
+    u = np.matmul(h, given.w.T)
+    if given.b is not None:
+        u += given.b
+    return u
+
+
+def forward(cell: Cell, x: Array, state: Array, w: Array, b: Array | None) -> Array:
+    """The states after each step, (times, states, ..., width)."""
+    shape = (len(x), *state.shape)
+    given, dtype = _flat(x, state, w, b)
+    last = given.state
+    out = np.empty((len(x), *last.shape), last.dtype)
+    for t, products in enumerate(given.x):
+        cell.step(products, _products(last[0], given), last, out[t])
+        last = out[t]
+    return out.reshape(shape).astype(dtype, copy=False)
+
+
+def backward(
+    cell: Cell, g: Array, out: Array, x: Array, state: Array, w: Array, b: Array | None
+) -> dict[str, Array]:
+    """Cotangents of the operands, by name, from that of the states ``out`` after each step."""
+    given, dtype = _flat(x, state, w, b)
+    work = given.x.dtype
+    steps = (len(x), *given.state.shape)
+    g, after = (v.reshape(steps).astype(work, copy=False) for v in (g, out))
+    before = np.concatenate([given.state[None], after[:-1]])[: len(x)]
+    slopes = cell.slopes(given.x, _products(before[:, 0], given), before, after)
+    carry = np.zeros_like(given.state)
+    carries, du = np.empty(steps[:1] + steps[2:], work), np.empty(given.x.shape, work)
+    for t in reversed(range(len(x))):
+        carry += g[t]
+        carries[t] = carry[0]
+        cell.back(t, carry, slopes, du[t])
+        carry[0] += du[t].dot(given.w)
+    flat = du.reshape(-1, du.shape[-1])
+    found = {
+        "x": cell.inputs(carries, slopes, du).reshape(x.shape),
+        "state": carry.reshape(state.shape),
+        "w": flat.T @ before[:, 0].reshape(-1, w.shape[-1]),
+    }
+    if b is not None:
+        found["b"] = flat.sum(0)
+    return {name: total.astype(dtype, copy=False) for name, total in found.items()}
+
+
+# ------------------------------------------------------------------ all steps, in other ops
+
+
+def _gate(x: Any, k: int, h: Any) -> Any:
+    width = h.shape[-1]
+    return getitem(x, (..., slice(k * width, (k + 1) * width)))
+
+
+def _step_in_ops(x: Any, u: Any, state: list[Any], cell: str) -> list[Any]:
+    """The next state, from products with the input and with the hidden state."""
+    h = state[0]
+    if cell == "gru":
+        r, z = (sigmoid(add(_gate(x, k, h), _gate(u, k, h))) for k in (0, 1))
+        new = tanh(add(_gate(x, 2, h), mul(r, _gate(u, 2, h))))
+        return [add(new, mul(z, sub(h, new)))]
+    made = add(x, u)
+    if cell != "lstm":
+        return [tanh(made) if cell == "tanh" else relu(made)]
+    i, f, g, o = (_gate(made, k, h) for k in range(4))
+    c = add(mul(sigmoid(f), state[1]), mul(sigmoid(i), tanh(g)))
+    return [mul(sigmoid(o), tanh(c)), c]
+
+
+def _real(x: Any) -> Any:
+    return x if x is None or x.dtype.kind == "f" else astype(x, floating(x.dtype))
+
+
+def _in_ops(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:
+    x, state, w, b = map(_real, (x, state, w, b))
+    now, made = [getitem(state, k) for k in range(CELLS[cell].states)], []
+    for t in range(x.shape[0]):
+        now = _step_in_ops(getitem(x, t), linear(now[0], w, b), now, cell)
+        made.append(stack(now))
+    if made:
+        return stack(made)
+    return reshape(getitem(x, (..., slice(state.shape[-1]))), (0, *state.shape))
+
+
+# ------------------------------------------------------------------ the row
+
+_RULES = derived(_in_ops, "x", "state", "w", "b")
+
+
+def _states_spec(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
+    gates, states = CELLS[cell].gates, CELLS[cell].states
+    shapes: list[Any] = [getattr(v, "shape", ()) for v in (x, state, w)]
+    width = shapes[1][-1] if shapes[1] else 0
+    wide = gates * width
+    rows = shapes[0][1:-1]
+    fits = len(shapes[0]) > 1 and shapes[0][-1] == wide and shapes[1] == (states, *rows, width)
+    biased = b is None or getattr(b, "shape", ()) == (wide,)
+    if not (fits and shapes[2] == (wide, width) and biased):
+        came = ", ".join(f"{n} {s}" for n, s in zip(("x", "state", "w"), shapes, strict=True))
+        came += "" if b is None else f", b {getattr(b, 'shape', ())}"
+        raise ShapeError(
+            f"recurrent_states: {came} for {cell}; wanted are x (times, ..., {gates} * width), "
+            f"state ({states}, ..., width), w ({gates} * width, width) and b ({gates} * width)"
+        )
+    given = [v for v in (x, state, w, b) if v is not None]
+    return Spec((shapes[0][0], *shapes[1]), np.result_type(*(floating(v.dtype) for v in given)))
+
+
+def _cell(cell: Any) -> tuple[str]:
+    return (word("recurrent_states", "cell", cell, tuple(CELLS)),)
+
+
+def _states(x: Any, state: Any, w: Any, b: Any, cell: str) -> Array:
+    x, state, w = map(np.asarray, (x, state, w))
+    b = None if b is None else np.asarray(b)
+    _states_spec(x, state, w, b, cell)
+    return forward(CELLS[cell], x, state, w, b)
+
+
+def _rule(operand: str) -> Callable[..., Any]:
+    def rule(
+        g: Any, x: Any, state: Any, w: Any, b: Any, out: Any, cell: str, residual: Any = None
+    ) -> Any:
+        if residual is None:
+            return recurrent_pullback(g, x, state, w, b, cell=cell, operand=operand)
+        return residual[0].cotangent(
+            operand, g, lambda: backward(CELLS[cell], g, out, x, state, w, b)
+        )
+
+    return rule
+
+
+@op(
+    real=True,
+    prepare=_cell,
+    infer=_states_spec,
+    decomposition=_in_ops,
+    with_residual=lambda *given: (_states(*given), (Shared(),)),
+    vjp={name: _rule(name) for name in ("x", "state", "w", "b")},
+    jvp=_RULES["jvp"],
+    kinks="of relu at 0: 0",
+    samples=[
+        sample((3, 2, 2), (1, 2, 2), (2, 2), None, cell="tanh"),
+        sample((2, 3), (1, 3), (3, 3), (3,), cell="relu"),
+        sample((2, 2, 4), (2, 2, 1), (4, 1), (4,), cell="lstm"),
+        sample((2, 6), (1, 2), (6, 2), (6,), cell="gru"),
+        sample((2, 0, 3), (1, 0, 1), (3, 1), None, cell="gru"),
+    ],
+    rejects=[
+        reject((3, 2, 4), (2, 4), (4, 4), None, cell="tanh", match="wanted are x"),
+        reject((3, 2, 4), (1, 2, 4), (4, 4), None, cell="lstm", match=r"w \(4 \* width"),
+        reject((3, 4), (1, 4), (4, 4), None, cell="elman", error=SettingError, match="'elman'"),
+    ],
+)
+def recurrent_states(x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str) -> Any:
+    """The states of a recurrent cell after each step, (times, states, ..., width).
+
+    Args:
+        x: The products of the inputs with their weights, (times, ..., gates * width).
+        state: Before the first step, (states, ..., width): the hidden state, and that of the cell
+            of ``"lstm"``.
+        w: What the hidden state is multiplied by, (gates * width, width).
+        b: What is added to that product.
+        cell: ``"tanh"`` or ``"relu"``, ``"lstm"``, ``"gru"``.
+    """
+    return _states(x, state, w, b, cell)
+
+
+def _pullback_in_ops(
+    cotangent: Any, x: Any, state: Any, w: Any, b: Any, /, cell: str, operand: str
+) -> Any:
+    return _RULES["vjp"][operand](cotangent, x, state, w, b, cell)
+
+
+def _pullback_spec(
+    cotangent: Any, x: Any, state: Any, w: Any, b: Any, cell: str, operand: str
+) -> Spec:
+    out, came = _states_spec(x, state, w, b, cell), getattr(cotangent, "shape", ())
+    if came != out.shape:
+        raise ShapeError(f"recurrent_pullback: cotangent {came}; the states are {out.shape}")
+    wanted = {"x": x, "state": state, "w": w, "b": b}[operand]
+    if wanted is None:
+        raise ShapeError("recurrent_pullback: operand='b', which is None")
+    return Spec(wanted.shape, np.result_type(out.dtype, floating(cotangent.dtype)))
+
+
+@op(
+    real=True,
+    prepare=lambda cell, operand: (
+        *_cell(cell),
+        word("recurrent_pullback", "operand", operand, ("x", "state", "w", "b")),
+    ),
+    infer=_pullback_spec,
+    decomposition=_pullback_in_ops,
+    **derived(_pullback_in_ops, "cotangent", "x", "state", "w", "b"),
+    samples=[
+        sample((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x"),
+        sample((1, 2, 1), (1, 4), (2, 1), (4, 1), (4,), cell="lstm", operand="w"),
+        sample((1, 1, 1), (1, 3), (1, 1), (3, 1), (3,), cell="gru", operand="b"),
+    ],
+    rejects=[
+        reject(
+            (2, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x", match="the states are"
+        ),
+        reject((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="b", match="is None"),
+    ],
+)
+def recurrent_pullback(
+    cotangent: Any, x: Any, state: Any, w: Any, b: Any = None, /, *, cell: str, operand: str
+) -> Any:
+    """The cotangent of one operand of ``recurrent_states``, for that of its result."""
+    cotangent, x, state, w = map(np.asarray, (cotangent, x, state, w))
+    b = None if b is None else np.asarray(b)
+    wanted = _pullback_spec(cotangent, x, state, w, b, cell, operand)
+    out = forward(CELLS[cell], x, state, w, b)
+    found = backward(CELLS[cell], cotangent, out, x, state, w, b)[operand]
+    return found.astype(wanted.dtype, copy=False)
+
+
+publish(globals())

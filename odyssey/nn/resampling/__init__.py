@@ -1,0 +1,1 @@
+"""Resampling of images: interpolation, grid sampling, pixel shuffle."""
