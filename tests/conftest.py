@@ -1,7 +1,8 @@
-"""Tests that need what is not here are skipped, and say what they need.
+"""Three kinds of test, the folder of their machine code, and what no test may leave behind.
 
-Machine code is kept for the length of a run, for all of its processes: equal programs are compiled
-once, and neither is the user's own cache read nor anything left there.
+Ordinary tests have no mark and take less than ``LIMIT`` CPU seconds each. ``slow`` tests take
+longer; ``.ci/run`` runs them. ``soak`` tests are long loops and full walks; ``.ci/soak`` runs them.
+Tests that need a library that is missing are skipped, and say what they need.
 """
 
 import gc
@@ -13,6 +14,9 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from _pytest.mark.expression import Expression
+
+from support.seeds import SEED
 
 SCIPY_MISSING = importlib.util.find_spec("scipy") is None
 PEERS_MISSING = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
@@ -22,13 +26,25 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 def pytest_configure(config):
+    """Keep machine code in the folder ODYSSEY_TEST_CACHE, or for the length of a run.
+
+    The folder serves all processes of a run, so equal programs are compiled once. The user's own
+    cache is neither read nor written. (numba keeps its code beside the sources.)
+    """
     if hasattr(config, "workerinput"):
         return  # of xdist: the process that started it has chosen the folder
-    folder = tempfile.TemporaryDirectory(prefix="odyssey-tests-")
     environment = pytest.MonkeyPatch()
-    environment.setenv("ODYSSEY_CACHE", folder.name)
-    config.add_cleanup(folder.cleanup)
+    folder = os.environ.get("ODYSSEY_TEST_CACHE")
+    if not folder:
+        temporary = tempfile.TemporaryDirectory(prefix="odyssey-tests-")
+        config.add_cleanup(temporary.cleanup)
+        folder = temporary.name
+    environment.setenv("ODYSSEY_CACHE", os.path.abspath(folder))
     config.add_cleanup(environment.undo)
+
+
+def pytest_report_header():
+    return f"random soaks: ODYSSEY_TEST_SEED={SEED}"
 
 
 def pytest_collection_finish():
@@ -46,6 +62,56 @@ def _let_go(module, name):
     return held
 
 
+# ------------------------------------------------------------------ the time of ordinary tests
+
+LIMIT = 0.3
+SLACK = 2.0  # on a busy machine, whose cores share caches and clocks, CPU seconds are longer
+MARKED = {"slow", "soak", "peers", "cudasim"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fail an ordinary test that takes long.
+
+    CPU time is measured, because wall clock tells how busy a machine is. A test that is the first
+    to import a module or to compile a program pays for others, and is let off: the next run with
+    ODYSSEY_TEST_CACHE holds it to the limit.
+    """
+    first_uses, started = _first_uses(), _cpu_seconds()
+    result = yield
+    spent = _cpu_seconds() - started
+    if spent > SLACK * LIMIT and MARKED.isdisjoint(item.keywords) and first_uses == _first_uses():
+        pytest.fail(
+            f"took {spent:.2f} CPU seconds; an ordinary test may take {LIMIT}. Make it lighter, or "
+            "mark it slow or soak and leave a light case of its kind among the ordinary ones",
+            pytrace=False,
+        )
+    return result
+
+
+def _cpu_seconds():
+    """Return the CPU time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def _first_uses():
+    """Return what changes when a module is imported or code is compiled for the first time."""
+    events, folder = sys.modules.get("numba.core.event"), os.environ.get("ODYSSEY_CACHE", "")
+    if events is not None and not NUMBA["listeners"]:
+        NUMBA["listeners"].append(events.RecordingListener())
+        events.register("numba:compile", NUMBA["listeners"][0])
+    for listener in NUMBA["listeners"]:
+        NUMBA["compiled"] += len(listener.buffer)
+        listener.buffer.clear()
+    native = os.path.join(folder, "native")
+    # Other processes of this run write to the folder too, which lets a test off too often.
+    written = os.stat(native).st_mtime_ns if os.path.isdir(native) else None
+    return len(sys.modules), written, NUMBA["compiled"]
+
+
+NUMBA = {"listeners": [], "compiled": 0}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown():
     """Let no test leave what later ones would see: an exception being handled, locks, warnings."""
@@ -55,10 +121,60 @@ def pytest_runtest_teardown():
     assert (sys.exception(), held, told) == (None, [], WARNINGS)
 
 
+# ------------------------------------------------------------------ the cases of a run
+
+MANY = 12
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc):
+    """Make the cases that this run asks for, by its marks and its shard.
+
+    Of tests marked ``share(n)`` all but one case in n are soaks. Of other tests with many cases
+    two in three are slow, or soaks where the test is slow. Who asks for tests by name gets all.
+    """
+    yield
+    cases, config = metafunc._calls, metafunc.config  # pytest has no public list of the cases
+    if not cases:
+        return
+    marks = {mark.name: mark for mark in metafunc.definition.iter_markers()}
+    if not _asked_by_name(config) and KINDS.isdisjoint(marks):
+        in_order = sorted(cases, key=lambda case: crc32(case.id.encode()))
+        one_in = marks["share"].args[0] if "share" in marks else 3 if len(cases) >= MANY else 1
+        kind = pytest.mark.slow if marks.keys().isdisjoint({"share", "slow"}) else pytest.mark.soak
+        for case in in_order[-(-len(cases) // one_in) :]:
+            case.marks.append(kind.mark)
+    asked = Expression.compile(config.option.markexpr or "not nothing")
+
+    def wanted(case):
+        names = marks.keys() | {mark.name for mark in case.marks}
+        in_shard = _in_shard(f"{metafunc.definition.nodeid}[{case.id}]")
+        return in_shard and asked.evaluate(lambda name, **named: name in names)
+
+    # One is left in any case, as pytest would make a test without arguments. It is deselected.
+    cases[:] = [case for case in cases if wanted(case)] or cases[:1]
+
+
+KINDS = {"soak", "peers", "cudasim"}
+SHARD, _, SHARDS = os.environ.get("ODYSSEY_TEST_SHARD", "1/1").partition("/")
+
+
+def _asked_by_name(config):
+    if os.environ.get("ODYSSEY_TEST_SHARES") == "1":  # set by tools.check, for a whole room's names
+        return False
+    return config.option.keyword or any("::" in name for name in config.args)
+
+
+def _in_shard(name):
+    return crc32(name.encode()) % int(SHARDS) == int(SHARD) - 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    if not (config.option.keyword or any("::" in name for name in config.args)):
-        leave_to_soaks(items)  # who asks for tests by name gets all of them
+    if SHARDS != "1":
+        others = [item for item in items if not _in_shard(item.nodeid)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _in_shard(item.nodeid)]
     peers = pytest.mark.skip(reason=f"peers missing: {', '.join(PEERS_MISSING)}")
     cudasim = pytest.mark.skip(reason="needs NUMBA_ENABLE_CUDASIM=1")
     scipy = pytest.mark.skip(reason="SciPy, which computes it, is missing")
@@ -69,27 +185,6 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(peers)
         if not SIMULATED and "cudasim" in item.keywords:
             item.add_marker(cudasim)
-
-
-MANY = 12
-
-
-def leave_to_soaks(items):
-    """Of tests that are marked ``share(n)``, leave all but one case in n to soaks.
-
-    Of others with many cases, all but one in three.
-    """
-    cases = {}
-    for item in items:
-        if hasattr(item, "callspec") and not {"peers", "cudasim"}.intersection(item.keywords):
-            mark = item.get_closest_marker("share")
-            one_in = None if mark is None else mark.args[0]
-            cases.setdefault((item.path, item.originalname, one_in), []).append(item)
-    for (*_, one_in), several in cases.items():
-        one_in = one_in or (3 if len(several) >= MANY else 1)
-        several.sort(key=lambda item: crc32(item.name.encode()))
-        for item in several[-(-len(several) // one_in) :]:
-            item.add_marker(pytest.mark.soak)
 
 
 def by_scipy(item):

@@ -70,6 +70,7 @@ def kernels_in(compiled, *args):
     return len(re.findall(r"define internal void @k\d+\(", compiled.code(*args)))
 
 
+@pytest.mark.slow
 @pytest.mark.share(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("of", [lambda fn: fn, gradient], ids=["values", "gradients"])
@@ -105,6 +106,7 @@ def test_where_an_array_begins_is_no_matter():
     assert compiled.statistics().native
 
 
+@pytest.mark.slow
 def test_a_long_program_is_several_functions_of_linear_length():
     many = 400
 
@@ -124,6 +126,7 @@ def test_a_long_program_is_several_functions_of_linear_length():
     assert longest < many
 
 
+@pytest.mark.slow
 def test_a_check_within_a_part_stops_the_whole():
     def fn(x, index):
         for _ in range(150):
@@ -143,6 +146,7 @@ def test_a_check_within_a_part_stops_the_whole():
     np.testing.assert_allclose(compiled(x, index), fn(x, index), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_long_program_for_all_sizes_is_several_functions_too():
     def fn(x):
         w = Variable(W, requires_grad=True)

@@ -44,6 +44,7 @@ def walk(name, dtype, made=forward):
 # ------------------------------------------------------------------ the table
 
 
+@pytest.mark.slow
 def test_one_row_in_three_keeps_within_its_buffers():
     names = [name for row, name in ONE.items() if drawn(f"bounds of {row}", 3)]
     looked = [walk(name, picked(name, FLOATS)) for name in names]
@@ -51,11 +52,13 @@ def test_one_row_in_three_keeps_within_its_buffers():
     assert sum(looks > 0 for looks in looked) > 0.6 * len(looked) > 40
 
 
+@pytest.mark.slow
 def test_derivatives_of_one_row_in_six_keep_within_their_buffers():
     looked = [walk(name, picked(name, FLOATS), derivatives) for name in ONE_DERIVED.values()]
     assert sum(looks > 0 for looks in looked) > 0.6 * len(looked) > 15
 
 
+@pytest.mark.slow
 @settings(max_examples=3, **CALM)
 @given(st.integers(0, 2**16))
 def test_random_steps_keep_within_their_buffers(seed):

@@ -62,6 +62,7 @@ def passes(monkeypatch, left):
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all keys"])
 def test_large_attention_is_what_it_is_eagerly(dtype, causal, left):
@@ -125,6 +126,7 @@ def test_memory_of_a_program_grows_with_length_where_scores_would_be_too_many(mo
     assert sum(fn.estimate_memory_requirements(*args).values()) < scores / 8
 
 
+@pytest.mark.slow
 def test_smaller_ones_and_those_of_all_sizes_are_computed_natively(monkeypatch):
     short = of_length(64, 64, 64)
     fn, _ = compiled(lambda *args: gradients(*args, causal=True), *short)

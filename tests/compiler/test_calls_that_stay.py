@@ -67,6 +67,7 @@ def values_refused(row):
             yield eager, case.options, fitting, given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [True, False], ids=["read", "unread"])
 def test_numbers_are_refused_by_a_program_that_was_made_for_others(read):
     seen = set()

@@ -281,6 +281,7 @@ def test_a_variable_of_known_numbers_that_nobody_else_has_is_written_to_natively
     assert compiled.statistics().native == 3
 
 
+@pytest.mark.slow
 def test_no_other_row_gives_a_view_of_its_operand():
     for row, sample in EVERY.values():
         given = draw(sample, "float64")

@@ -196,6 +196,7 @@ def test_forward_derivatives_of_forward_derivatives_are_those_of_the_function(fn
     compare(lambda *args: moved(lambda *a: moved(fn, *a), *args), W, START, XS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", some(LOOPS), **named)
 def test_mixed_derivatives_are_those_of_the_function(fn):
     compare(lambda *args: od.grad(lambda *a: moved(fn, *a), EVERYWHERE)(*args), W, START, XS)
@@ -221,6 +222,7 @@ def chain(inside, start, w, x):
     return (last * ys.sum(axis=0) * x).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", INSIDE)
 def test_derivatives_within_steps_have_derivatives_of_two_orders(inside):
     def total(x, w):
@@ -258,6 +260,7 @@ def test_derivatives_within_steps_of_constants_lose_no_gradient(inside):
     compare(od.grad(branches, argnums=(0, 1)), START, W[0])
 
 
+@pytest.mark.slow
 def test_third_derivatives_are_those_of_the_function():
     def fn(s):
         step = lambda c, x: (ops.sin(c * s) + x, c * c)  # noqa: E731
@@ -413,6 +416,7 @@ def recurrent_net(steps):
     return net, step, (x, 0.1 * x.sum(2, keepdims=True).cumsum(0))
 
 
+@pytest.mark.slow
 def test_a_recurrent_net_of_200_steps_trains_as_it_does_uncompiled():
     plain, step, data = recurrent_net(200)
     other, again, _ = recurrent_net(200)
@@ -561,6 +565,7 @@ def rebound(w, h, x):
     return h.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", [layers, rebound], **named)
 def test_derivatives_are_of_what_a_step_closed_over_when_it_ran(fn):
     compare(lambda *args: od.jvp(fn, args, args), W, START, XS)

@@ -52,6 +52,7 @@ def walk(seeds):
         assert not left
 
 
+@pytest.mark.slow
 def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones():
     walk(range(40))
 

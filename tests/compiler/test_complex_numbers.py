@@ -117,6 +117,7 @@ def test_the_exponential_is_right_to_a_few_places():
             assert worst < 5 * np.finfo(float).eps
 
 
+@pytest.mark.slow
 def test_no_row_takes_a_meaning_of_real_numbers_for_complex_ones():
     """Each elementwise row on special numbers: what runs natively gives what an eager call does."""
     tried = 0

@@ -201,6 +201,7 @@ def test_a_direct_write_waits_for_who_writes():
     assert done.is_set()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_calls_leave_no_object_and_no_reference_behind():
     w = od.Variable(np.ones(4), requires_grad=True)
 

@@ -94,6 +94,7 @@ def run(seed):
     return other
 
 
+@pytest.mark.slow
 def test_direct_calls_of_random_functions_see_random_changes():
     changed = 0
     for seed in range(120):
@@ -535,6 +536,7 @@ print(sorted({name for name in sys.modules if name.startswith("odyssey.nn.")} - 
 """
 
 
+@pytest.mark.slow
 def test_ops_that_code_names_and_does_not_call_are_not_loaded():
     done = subprocess.run(
         [sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True

@@ -214,6 +214,7 @@ def step_of(weights, optimizer):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [od.optim.SGD, od.optim.Adam], ids=["SGD", "Adam"])
 def test_training_in_batches_of_69_sizes_is_one_program(optimizer):
     plain, fast = network(0), network(0)

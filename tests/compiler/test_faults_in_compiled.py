@@ -60,6 +60,7 @@ def assert_nothing_is_open(*arrays):
 ERRORS = [FaultError, MemoryError, KeyboardInterrupt]
 
 
+@pytest.mark.slow
 @pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["step", "clipped", "checkpointed", "hooked"])
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "first call"])

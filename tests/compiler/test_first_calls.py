@@ -37,12 +37,14 @@ assert "numba" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_a_training_step_of_large_arrays_is_compiled_without_numba():
     pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
     end = "assert step.statistics() == (1, 2, 1), step.statistics()"
     subprocess.run([sys.executable, "-c", PROGRAM + end], check=True)
 
 
+@pytest.mark.slow
 def test_steps_as_written_run_the_kernels_after_a_first_compiled_one():
     end = """
 optimizer.zero_grad()
@@ -56,6 +58,7 @@ assert "numba" in sys.modules
     subprocess.run([sys.executable, "-c", PROGRAM + end], check=True)
 
 
+@pytest.mark.slow
 def test_of_ever_new_shapes_only_the_first_runs_do_without_kernels():
     pytest.importorskip("numba")
     program = """
@@ -73,6 +76,7 @@ assert loaded == [False] * 3 + [True] * 3, loaded
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_ops_that_load_as_they_are_first_asked_of_a_closed_over_module_are_no_effect():
     pytest.importorskip("llvmlite", reason="llvmlite, which makes machine code, is missing")
     program = """

@@ -56,11 +56,13 @@ def holds(name, seed, made=forward):
                 check(fn, calls, what=(name, dtype, seed))
 
 
+@pytest.mark.slow
 def test_steps_over_states_that_lie_in_any_way_are_as_written():
     native = [same_as_written(seed, "float64") for seed in range(8)]
     assert sum(count > 0 for count in native) > 4
 
 
+@pytest.mark.slow
 def test_random_steps_are_as_written_whatever_sizes_the_compiler_goes_by():
     for seed in range(2):
         with forced(seed), within_bounds():

@@ -7,6 +7,7 @@ import types
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -259,6 +260,7 @@ def run(seed):
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(st.integers(0, 2**40))
 def test_guards_fail_where_the_function_gives_something_else(seed):
@@ -268,6 +270,7 @@ def test_guards_fail_where_the_function_gives_something_else(seed):
         put_back()
 
 
+@pytest.mark.slow
 def test_the_random_changes_matter_often_enough():
     changed = 0
     for seed in range(300):

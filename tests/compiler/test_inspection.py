@@ -62,6 +62,7 @@ class World:
         ]
 
 
+@pytest.mark.slow
 def test_a_world_that_is_profiled_between_its_steps_is_as_one_that_is_not():
     one, other = World(), World()
     for k in range(8):

@@ -75,6 +75,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["eager", "compiled"])
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_ctrl_c_in_a_fork_leaves_parent_and_child_that_work_on(where, what):

@@ -41,6 +41,7 @@ def operands_of(name, channels, dtype="f4"):
     return (x[::-1].copy(), x) if name == "convolution_weight" else (x, w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_by_tiles_are_called_and_give_their_bits(name, dtype):
@@ -62,6 +63,7 @@ def test_others_are_written(name, monkeypatch):
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_a_training_step_with_such_kernels_is_the_eager_one():
     pytest.importorskip("numba")
     x, _ = images(32)

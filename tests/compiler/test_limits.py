@@ -82,6 +82,7 @@ def long(x):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", [wide, long])
 def test_long_programs_are_made_by_callers_who_took_most_of_the_stack(fn):
     compiled, x = od.compile(fn, check=True), np.linspace(-1.0, 1.0, 30)

@@ -197,6 +197,7 @@ print("llvmlite.binding" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @here
 def test_a_program_that_lies_on_disk_needs_no_llvm():
     said = [

@@ -52,6 +52,7 @@ for n in (3, 7):
 """
 
 
+@pytest.mark.slow
 def test_short_loops_of_masks_end_no_process():
     # An LLVM with assertions ends it, where its two estimates choose vectors of two lengths.
     surroundings = {**os.environ, "ODYSSEY_CACHE": "off"}
@@ -171,6 +172,7 @@ def test_sums_along_long_rows_are_those_of_blocks(shape):
     np.testing.assert_array_equal(largest, x.max(-1))
 
 
+@pytest.mark.slow
 def test_equal_layers_share_their_kernels():
     def text_of(depth):
         weights = [od.Variable(RNG.normal(size=(8, 8)), requires_grad=True) for _ in range(depth)]

@@ -51,6 +51,7 @@ def measured(compiled, args, after_first=False):
 LARGE = [pytest.param(name, marks=pytest.mark.soak) for name in ("W3", "W4", "W4m", "W6", "deep")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["W1", "W2", "W7", "digits", "small", *LARGE])
 def test_a_workload_holds_what_was_said_before_it_ran(monkeypatch, name):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
@@ -73,6 +74,7 @@ def chained(x):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fn", "shape"),
     [
@@ -101,6 +103,7 @@ def test_a_chain_of_products_holds_two_of_them_and_the_result():
     assert 2 * x.nbytes <= said <= 3 * x.nbytes
 
 
+@pytest.mark.slow
 def test_derivatives_of_parts_that_are_read_twice_add_up_in_one_whole():
     x = np.ones((30, 1000))
 

@@ -52,6 +52,7 @@ def run(deep, x, **settings):
     return losses, deep.left(), compiled.estimate_memory_requirements(x)["cpu"], compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("share", [0.9, 0.7, 0.6])
 def test_a_program_within_its_budget_leaves_the_same_bits(share, dtype):
@@ -63,6 +64,7 @@ def test_a_program_within_its_budget_leaves_the_same_bits(share, dtype):
     assert again[2] <= budget
 
 
+@pytest.mark.slow
 def test_a_program_within_its_budget_holds_what_it_says():
     deep = Deep()
     _, _, said, compiled = run(deep, X, memory_budget=700_000)
@@ -75,6 +77,7 @@ def test_a_program_within_its_budget_holds_what_it_says():
     assert f"arena: {program.executable.plan.arena:,} bytes" in compiled.explain(X)
 
 
+@pytest.mark.slow
 def test_less_memory_takes_more_arithmetic_and_what_fits_none():
     def flops(**settings):
         return sum(k.flops for k in run(Deep(), X, **settings)[3].profile(X, runs=1).kernels)
@@ -137,6 +140,7 @@ def check(found, share):
     return held(made) < held(full)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **CALM)
 @given(graphs(most=40), st.sampled_from([0.0, 0.5, 0.8]))
 def test_plans_of_less_memory_give_what_their_graphs_mean(found, share):
@@ -150,6 +154,7 @@ def test_500_plans_of_less_memory_give_what_their_graphs_mean(found, share):
     check(found, share)
 
 
+@pytest.mark.slow
 def test_some_plans_of_random_graphs_hold_less():
     from support.node_graphs import Graph
 

@@ -137,6 +137,7 @@ print(said)
 """
 
 
+@pytest.mark.slow
 def test_what_a_collected_cycle_calls_at_its_end_is_still_there():
     program = LAST_CALL.format(text=BUILTIN)
     done = subprocess.run(

@@ -344,7 +344,8 @@ def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert all(read(key) in (None, *versions) for key in keys)
-        drafts += sum(path.suffix == ".tmp" for path in cache.iterdir())
+        if cache.exists():  # the child may have been killed before it made the folder
+            drafts += sum(path.suffix == ".tmp" for path in cache.iterdir())
     assert any(read(key) is not None for key in keys)
     assert drafts  # some were killed while they wrote
 

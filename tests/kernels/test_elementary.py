@@ -13,6 +13,10 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="numba, which compiles loops, is missing"
 )
 every_function = pytest.mark.parametrize("name", list(BOUNDS))
+REFERENCES = {  # what mpmath 1.3 lacks
+    "exp2": lambda x: mpmath.power(2, x),
+    "log2": lambda x: mpmath.log(x, 2),
+}
 both = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["single", "double"])
 
 
@@ -50,9 +54,10 @@ def arguments(name, dtype, count):
 def test_errors_lie_within_the_bounds_that_are_stated(name, dtype):
     x = arguments(name, dtype, 300)
     limits = np.finfo(dtype)
+    reference = REFERENCES.get(name) or getattr(mpmath, name)
     with mpmath.workprec(160):
         for number, got in zip(x, computed(name, x), strict=True):
-            exact = getattr(mpmath, name)(mpmath.mpf(float(number)))
+            exact = reference(mpmath.mpf(float(number)))
             size = abs(exact)
             if size > float(limits.max):
                 # The halfway to the next number, which there is none of, may round either way.

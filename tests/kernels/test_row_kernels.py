@@ -316,6 +316,7 @@ def test_a_function_may_be_decorated_with_kernels(numbered):
     np.testing.assert_array_equal(od.nn.softmax(np.zeros((1, 4))), 0.25)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_had_is_left_out(monkeypatch):
     tried = []
 
@@ -335,6 +336,7 @@ def test_a_device_that_nobody_knows_is_refused():
         ops.use_kernels("gpu")
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.parametrize(
     ("row", "kernel"),
@@ -356,6 +358,7 @@ def test_derivatives_are_those_of_the_row_in_the_block(row, kernel):
         assert_close(got, wanted, 1e-14)
 
 
+@pytest.mark.slow
 def test_nothing_compiles_without_being_asked():
     program = (
         "import sys, numpy as np, odyssey as od\n"
@@ -371,6 +374,7 @@ def test_nothing_compiles_without_being_asked():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @needs_numba
 def test_the_gpu_is_not_missed_in_silence():
     program = (

@@ -30,6 +30,7 @@ def special(shape, dtype):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
 def test_running_folds_have_the_bits_of_numpy(shape, axis, dtype):
@@ -52,6 +53,7 @@ def bits(wanted, got):
     return same.view(f"i{same.itemsize}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 23])
 def test_the_products_of_the_others_are_exact_with_zeros(n):
     for zeros in (0, 1, 2):
@@ -77,6 +79,7 @@ def test_partial_products_of_a_lane_may_leave_the_range(dtype):
     np.testing.assert_allclose(got[:2], [1, 0], 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_products_of_others_may_leave_the_range_on_the_way(dtype, axis):
@@ -106,6 +109,7 @@ def test_each_product_of_others_is_rounded_once_a_factor(n, dtype):
                 assert abs(Fraction(float(found[k])) / exact - 1) <= n * np.finfo(dtype).eps
 
 
+@pytest.mark.slow
 def test_a_running_place_takes_the_only_axis_that_none_means():
     x = RNG.normal(size=9)
     for name in ("running_argmax", "running_argmin"):

@@ -24,6 +24,7 @@ def assert_exact(got, wanted):
     assert np.abs(got - wanted).max() <= 4 * np.finfo(got.dtype).eps * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, 10, 300])
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -21,6 +21,7 @@ def _gradient(fn, x, g=None):
     return tape.gradient(out, leaf, g)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("name", ["sigmoid", "softplus", "log_sigmoid"])
 @pytest.mark.parametrize("shape", [(40_007,), (3, 8192), (7,), ()], ids=str)

@@ -41,6 +41,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_everything_but_kernels_works_without_numba_and_kernels_say_what_is_missing():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stdout == "done\n", done.stderr
@@ -80,6 +81,7 @@ except DeviceError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is missing")
 @pytest.mark.parametrize(
     "module", ["numba.core.types", "numba.np.ufunc", "numba.experimental", "numba.typed"]

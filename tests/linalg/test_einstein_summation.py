@@ -37,6 +37,7 @@ def drawn(rng):
     return ",".join(terms) + arrow, shapes
 
 
+@pytest.mark.slow
 def test_whatever_the_subscripts_values_are_numpys_and_gradients_those_of_each_linear_function():
     rng = np.random.default_rng(0)
     for _ in range(300):

@@ -65,6 +65,7 @@ def slope_of_determinant(a):
     return tape.gradient(y, w)
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_singular_vectors_of_what_is_not_finite_gets_an_answer():
     text = EVERY_DOOR.format(folder=__file__.rpartition("/")[0])
     child = subprocess.run(

@@ -200,6 +200,7 @@ def test_what_is_written_to_an_operand_afterwards_changes_no_gradient():
 # ------------------------------------------------------------------ memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["all keys", "causal"])
 def test_memory_grows_with_length_in_both_directions(causal):
     n = 4096

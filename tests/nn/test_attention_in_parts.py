@@ -91,6 +91,7 @@ def test_second_derivatives_go_through_parts(parts):
     np.testing.assert_allclose(found, np.asarray(moved(q)), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_compiled_functions_make_fewer_scores():
     q, k, v = (RNG.normal(size=(2, 512, 8)) for _ in range(3))
 

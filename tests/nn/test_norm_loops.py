@@ -44,6 +44,7 @@ def derivatives(shape, of_weights, call, dtype):
     return [y.numpy(), *tape.gradient(y, leaves, g), tape.jvp(y, leaves, tangents)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 3e-5), ("float64", 3e-14)])
 @pytest.mark.parametrize("name", CALLS)
 def test_values_and_derivatives_of_large_arrays_are_those_of_numpy(monkeypatch, name, dtype, bound):
@@ -110,6 +111,7 @@ def test_sums_of_a_million_numbers_of_single_precision_are_exact_to_the_last_pla
     assert np.abs(ops.layer_norm(x) - exact).max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-14)])
 def test_running_statistics_of_large_batches_are_exact(dtype, bound):
     x = np.random.default_rng(0).normal(3.0, 2.0, (8, 6, 30, 30)).astype(dtype)

@@ -196,6 +196,7 @@ def test_ties_of_adaptive_maxima_share_evenly_across_both_axes():
 KERNELS = ["max_pool2d", "max_pool_pullback", "avg_pool2d", "avg_pool_pullback"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @every_case
 def test_the_compiled_way_back_of_maxima_is_the_usual_one(options, dtype):
@@ -225,6 +226,7 @@ def test_compiled_maxima_are_the_usual_ones_bit_for_bit(options, dtype):
         np.testing.assert_array_equal(kernel.run(x, *options_of), usual)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dilation", [1, 2, 3, (1, 2), (3, 1)], ids=str)
 def test_windows_of_four_with_gaps_are_no_quarters(dilation):
     pytest.importorskip("numba", reason="numba compiles the loops")

@@ -41,6 +41,7 @@ def derivatives(function, numbers, directions):
     yield lambda *v: od.hvp(lambda p: function(*p), (v,), (directions,))[0]
 
 
+@pytest.mark.slow
 @every_layer
 def test_a_layer_is_its_cell_step_by_step_and_so_are_two_derivatives(name):
     given = [np.random.default_rng(1).normal(size=(4, 2, 3)), *weights(name, 3, 2)]
@@ -65,6 +66,7 @@ def test_a_layer_is_its_cell_step_by_step_and_so_are_two_derivatives(name):
             np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @every_layer
 def test_ten_thousand_steps_are_few_nodes_and_their_gradient_is_that_of_halves(name):
     steps, width = 10_000, 3

@@ -454,6 +454,7 @@ def test_a_recorded_sweep_gets_one_row_for_each_rule_that_needs_it_and_no_other(
     assert "keep_where" not in nodes_of(lambda x: ops.sqrt(x) * ops.where(FIRST_OFF, 1.0, 2.0))
 
 
+@pytest.mark.slow
 def test_masks_of_a_long_chain_of_views_do_not_recurse():
     with np.errstate(all="ignore"), GradientTape() as tape:
         x = tape.watch(Variable([0.0, 4.0]))

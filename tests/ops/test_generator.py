@@ -291,6 +291,7 @@ def test_second_derivatives_through_nested_checkpoints_draw_the_same():
     assert rngs[0].state == rngs[1].state
 
 
+@pytest.mark.slow
 def test_compiled_functions_and_their_graphs_draw_what_eager_ones_do():
     eager, compiled, graph, checked = (Generator(4) for _ in range(4))
     step = od.value_and_grad(noisy(eager), argnums=1)
@@ -332,6 +333,7 @@ DRAWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_draws_are_native_beside_eager_ones_and_states_that_are_set(draw):
     rng, other = Generator(2**64 + 3), Generator(2**64 + 3)

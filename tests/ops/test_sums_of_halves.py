@@ -43,6 +43,7 @@ LONG = {
 CALLS |= LONG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_many_halves_sum_up_to_is_what_doubles_give_compiled_too(call):
     wanted = call(X.astype(np.float64))
@@ -52,6 +53,7 @@ def test_what_many_halves_sum_up_to_is_what_doubles_give_compiled_too(call):
         np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=4e-3, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", LONG.values(), ids=LONG)
 def test_so_are_its_gradients_and_tangents(call):
     def both(x):
@@ -110,6 +112,7 @@ def test_a_mean_of_large_halves_is_one_of_them_compiled():
     assert [float(compiled(x)) for _ in range(3)] == [60000.0] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

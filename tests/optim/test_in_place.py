@@ -236,6 +236,7 @@ def test_settings_that_letters_do_not_tell_apart_have_programs_of_their_own():
     assert not scaled.programs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "stride"), [("opcode", 499), ("line", 53), ("allocation", 1)])
 def test_a_fault_while_a_rule_is_derived_leaves_a_whole_step_or_none(fault, stride):
     def start():

@@ -126,6 +126,7 @@ def test_solvers_of_scipy_find_the_minimum():
         assert float(solution["y"]) == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_package_does_not_import_scipy():
     program = (
         "import sys, numpy as np, odyssey as od; o = od.optim.scipy_objective(lambda p: p * p, "

@@ -38,6 +38,7 @@ needs_scipy = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_scipy
 @pytest.mark.skipif(not NEW_NUMPY, reason="before NumPy 2.1 what rounds made floats of integers")
 @pytest.mark.parametrize("kind", reference.FILES)
@@ -46,6 +47,7 @@ def test_the_files_made_from_the_table_are_fresh(kind):
     assert not stale, f"{', '.join(stale)}: refresh with 'python -m tools.reference'"
 
 
+@pytest.mark.slow
 @needs_scipy
 @pytest.mark.parametrize("kind", reference.FILES)
 def test_the_command_writes_the_files_and_then_none_is_stale(kind, tmp_path, monkeypatch, capsys):
