@@ -137,6 +137,7 @@ def test_the_package_declares_its_types():
     assert (Path(odyssey.__file__).parent / "py.typed").is_file()
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle_not_even_for_types():
     root = Path(odyssey.__file__).parent
     named = {}
