@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.ops.random.generator import check_generator, drawing
+from odyssey.ops.random.generator import check_generator, draw_state
 from odyssey.ops.random.philox import drawn_shape, philox_dropout
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
@@ -28,7 +28,7 @@ def _dropped(
     check_generator(who, rng)
     if training and rate > 0:
         # Where nothing is left to chance nothing is drawn.
-        state = drawing(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
+        state = draw_state(who, rng, count) if rate < 1 else np.zeros(3, np.uint64)
         return philox_dropout(x, state, rate=rate, shared=shared, tape=tape)
     return x
 

@@ -215,5 +215,5 @@ def _call(generator: Any, state: Any) -> tuple[Any, ...]:
     if isinstance(generator, np.random.RandomState):
         return (generator.set_state, state)
     if isinstance(generator, Generator):
-        return generator._setting(state)
+        return generator._state_write(state)
     return (setattr, getattr(generator, "bit_generator", generator), "state", state)

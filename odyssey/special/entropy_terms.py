@@ -11,7 +11,7 @@ from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
-from odyssey.ops.elementwise.elementary import log, log1p, precise, reciprocal
+from odyssey.ops.elementwise.elementary import cast_to_cotangent, log, log1p, reciprocal
 from odyssey.ops.reductions.variance import over_length
 from odyssey.table.declare import op, publish
 from odyssey.table.operands import promoted, real_dtype, real_floating
@@ -46,7 +46,7 @@ def logit(x: Any, /) -> Any:
     decomposition=lambda x, y: mul(x, log(y)),
     scalar=lambda x, y: x * math.log(select((x == T(0)) & (y == y), T(1), y)),
     vjp={
-        "x": lambda g, y: mul(g, log(precise(y, g))),
+        "x": lambda g, y: mul(g, log(cast_to_cotangent(y, g))),
         "y": lambda g, x, y: mul(g, over_length(x, y)),
     },
     kinks="at (0, 0) -inf in x and 0 in y, the second derivatives there infinite or NaN",
@@ -74,8 +74,8 @@ def _log1p_scalar(x: Any, y: Any) -> Any:
     scalar=_log1p_scalar,
     decomposition=lambda x, y: mul(x, log1p(y)),
     vjp={
-        "x": lambda g, y: mul(g, log1p(precise(y, g))),
-        "y": lambda g, x, y: mul(g, over_length(x, add(1, precise(y, g)))),
+        "x": lambda g, y: mul(g, log1p(cast_to_cotangent(y, g))),
+        "y": lambda g, x, y: mul(g, over_length(x, add(1, cast_to_cotangent(y, g)))),
     },
     kinks="at (0, -1) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=-0.5) for s in PAIRS],
@@ -146,7 +146,9 @@ _OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas
     scalar=_rel_entr_scalar,
     decomposition=lambda x, y: mul(x, log(div(x, y))),
     vjp={
-        "x": lambda g, x, y: mul(g, add(sub(log(precise(x, g)), log(precise(y, g))), 1)),
+        "x": lambda g, x, y: mul(
+            g, add(sub(log(cast_to_cotangent(x, g)), log(cast_to_cotangent(y, g))), 1)
+        ),
         "y": lambda g, x, y: neg(mul(g, over_length(x, y))),
     },
     kinks=f"{_OUTSIDE}, and 0 in y",
@@ -163,7 +165,9 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     scalar=_kl_div_scalar,
     decomposition=lambda x, y: add(sub(mul(x, log(div(x, y))), x), y),
     vjp={
-        "x": lambda g, x, y: mul(g, sub(log(precise(x, g)), log(precise(y, g)))),
+        "x": lambda g, x, y: mul(
+            g, sub(log(cast_to_cotangent(x, g)), log(cast_to_cotangent(y, g)))
+        ),
         "y": lambda g, x, y: mul(g, sub(1, over_length(x, y))),
     },
     kinks=f"{_OUTSIDE}, and 1 in y",

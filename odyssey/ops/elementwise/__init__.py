@@ -1,1 +1,1 @@
-"""Ops that work element by element on broadcast operands."""
+"""Elementwise functions on broadcast operands."""

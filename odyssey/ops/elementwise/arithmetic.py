@@ -1,4 +1,4 @@
-"""Arithmetic, element by element on broadcast operands."""
+"""Arithmetic: sums, products, quotients, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import APART, PAIRS, sample, singles
 
-# Python's operators are the kernels: on arrays they are the ufuncs, on NumPy's scalars, such as the
+# Python's operators are the kernels. On arrays they call the ufuncs; on NumPy scalars, such as the
 # cotangent of a loss, they take a tenth of a ufunc's time.
 
 
@@ -115,21 +115,21 @@ def square(x: Any, /) -> Any:
     return np.square(x)
 
 
-def _is_half() -> bool:
-    """Whether a scalar computes in half precision, of whose equal numbers NumPy gives the first."""
+def _scalar_is_float16() -> bool:
+    """Return whether a scalar kernel is of float16, where NumPy returns the first of equals."""
     return bool(T.kind == "f" and T.eps > 1e-4)
 
 
-def _to_winner(g: Any, x: Any, y: Any) -> Any:
-    """``g`` where ``x`` is the larger, or NaN; half of it at a tie; else 0."""
-    return _split(g, logical_or(greater_equal(x, y), not_equal(x, x)), equal(x, y))
+def _chosen_gradient(g: Any, x: Any, y: Any) -> Any:
+    """Return ``g`` where ``x`` is the larger or NaN, half of it at a tie, and 0 elsewhere."""
+    return _split_at_ties(g, logical_or(greater_equal(x, y), not_equal(x, x)), equal(x, y))
 
 
-def _to_loser(g: Any, x: Any, y: Any) -> Any:
-    return _split(g, logical_or(less_equal(x, y), not_equal(x, x)), equal(x, y))
+def _other_gradient(g: Any, x: Any, y: Any) -> Any:
+    return _split_at_ties(g, logical_or(less_equal(x, y), not_equal(x, x)), equal(x, y))
 
 
-def _split(g: Any, chosen: Any, tie: Any) -> Any:
+def _split_at_ties(g: Any, chosen: Any, tie: Any) -> Any:
     return div(keep_where(g, chosen), add(1, astype(tie, g.dtype)))
 
 
@@ -138,10 +138,10 @@ def _split(g: Any, chosen: Any, tie: Any) -> Any:
     elementwise=True,
     selects=True,
     ufunc=np.maximum,
-    scalar=lambda x, y: select((x >= y if _is_half() else x > y) | (x != x), x, y),
+    scalar=lambda x, y: select((x >= y if _scalar_is_float16() else x > y) | (x != x), x, y),
     vjp={
-        "x": lambda g, x, y: _to_winner(g, x, y),
-        "y": lambda g, x, y: _to_winner(g, y, x),
+        "x": lambda g, x, y: _chosen_gradient(g, x, y),
+        "y": lambda g, x, y: _chosen_gradient(g, y, x),
     },
     kinks="a tie splits evenly",
     samples=PAIRS,
@@ -157,10 +157,10 @@ def maximum(x: Any, y: Any, /) -> Any:
     elementwise=True,
     selects=True,
     ufunc=np.minimum,
-    scalar=lambda x, y: select((x <= y if _is_half() else x < y) | (x != x), x, y),
+    scalar=lambda x, y: select((x <= y if _scalar_is_float16() else x < y) | (x != x), x, y),
     vjp={
-        "x": lambda g, x, y: _to_loser(g, x, y),
-        "y": lambda g, x, y: _to_loser(g, y, x),
+        "x": lambda g, x, y: _other_gradient(g, x, y),
+        "y": lambda g, x, y: _other_gradient(g, y, x),
     },
     kinks="a tie splits evenly",
     samples=PAIRS,
@@ -171,8 +171,8 @@ def minimum(x: Any, y: Any, /) -> Any:
     return np.minimum(x, y)
 
 
-def _alone(x: Any, y: Any) -> Any:
-    """Where ``x`` is a number and ``y`` is NaN."""
+def _only_y_is_nan(x: Any, y: Any) -> Any:
+    """Return a mask of the elements where ``y`` is NaN and ``x`` is not."""
     return logical_and(equal(x, x), not_equal(y, y))
 
 
@@ -183,17 +183,19 @@ def _alone(x: Any, y: Any) -> Any:
     ufunc=np.fmax,
     scalar=lambda x, y: select((x >= y) | (y != y), x, y),
     vjp={
-        "x": lambda g, x, y: _split(
+        "x": lambda g, x, y: _split_at_ties(
             g, logical_or(greater_equal(x, y), not_equal(y, y)), equal(x, y)
         ),
-        "y": lambda g, x, y: _split(g, logical_or(less_equal(x, y), _alone(y, x)), equal(x, y)),
+        "y": lambda g, x, y: _split_at_ties(
+            g, logical_or(less_equal(x, y), _only_y_is_nan(y, x)), equal(x, y)
+        ),
     },
     kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
     samples=PAIRS,
     rejects=[APART],
 )
 def fmax(x: Any, y: Any, /) -> Any:
-    """Elementwise larger of two, which passes over NaN: beside one, the other."""
+    """Elementwise larger of two, ignoring NaN: beside a NaN, the other operand."""
     return np.fmax(x, y)
 
 
@@ -204,15 +206,19 @@ def fmax(x: Any, y: Any, /) -> Any:
     ufunc=np.fmin,
     scalar=lambda x, y: select((x <= y) | (y != y), x, y),
     vjp={
-        "x": lambda g, x, y: _split(g, logical_or(less_equal(x, y), not_equal(y, y)), equal(x, y)),
-        "y": lambda g, x, y: _split(g, logical_or(greater_equal(x, y), _alone(y, x)), equal(x, y)),
+        "x": lambda g, x, y: _split_at_ties(
+            g, logical_or(less_equal(x, y), not_equal(y, y)), equal(x, y)
+        ),
+        "y": lambda g, x, y: _split_at_ties(
+            g, logical_or(greater_equal(x, y), _only_y_is_nan(y, x)), equal(x, y)
+        ),
     },
     kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
     samples=PAIRS,
     rejects=[APART],
 )
 def fmin(x: Any, y: Any, /) -> Any:
-    """Elementwise smaller of two, which passes over NaN: beside one, the other."""
+    """Elementwise smaller of two, ignoring NaN: beside a NaN, the other operand."""
     return np.fmin(x, y)
 
 

@@ -1,4 +1,4 @@
-"""Keeping numbers within bounds."""
+"""Clipping to bounds."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import NUMBERS, Symbol, Traced, Value, Weak, is_tracked
 
 
-class _MovingError(DTypeError):
-    """A bound has a gradient, or a number that only a later run knows."""
+class _DynamicBoundError(DTypeError):
+    """Raised for a bound that has a gradient, or a value known only at run time."""
 
 
-def _bound(name: str, bound: Any) -> Any:
-    """A bound as a number or an array of its own."""
+def _static_bound(name: str, bound: Any) -> Any:
+    """Return a static bound as a number or as a copy of an array."""
     moving = isinstance(bound, Value) and (store() is not MEMORY or is_tracked(bound))
     if moving or isinstance(bound, Traced):
-        # Its number is not asked for: there may be another one in each run.
-        raise _MovingError(
+        # The value is not read: it may differ from run to run.
+        raise _DynamicBoundError(
             f"clip: {name} has a gradient or no value yet, but is static here; use od.ops.clip"
         )
     bound = numbers_of("clip", bound)
@@ -48,13 +48,13 @@ def _bound(name: str, bound: Any) -> Any:
     return array
 
 
-def _bounds(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[Any, Any, None, None]:
-    """Put NumPy's two spellings of the bounds into one."""
+def _static_bounds(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[Any, Any, None, None]:
+    """Merge NumPy's two names of each bound, ``a_min`` and ``min``, into one."""
     for name, one, other in (("min", a_min, min), ("max", a_max, max)):
         if one is not None and other is not None:
             raise DTypeError(f"clip: both a_{name} and {name} are given; they mean the same")
-    lower = _bound("a_min", min if a_min is None else a_min)
-    upper = _bound("a_max", max if a_max is None else a_max)
+    lower = _static_bound("a_min", min if a_min is None else a_min)
+    upper = _static_bound("a_max", max if a_max is None else a_max)
     return lower, upper, None, None
 
 
@@ -70,18 +70,18 @@ def _clip_spec(x: Spec, a_min: Any, a_max: Any, min: None, max: None) -> Spec:
     return Spec(shape, np.result_type(x.dtype, *bounds))
 
 
-def _spelled_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> tuple[Any, ...]:
-    """One spelling for bounds that are Python's numbers.
+def _canonical_bounds(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> tuple[Any, ...]:
+    """Return bounds in canonical form, where they are Python numbers.
 
-    Those of floating numbers are floating too, which changes no value. One that no whole number of
-    the dtype can pass is none, as NumPy has it: the dtype may lack it.
+    Bounds of floating arrays become floats, which changes no value. A bound that no integer of the
+    dtype can exceed is dropped, as in NumPy: the dtype may not be able to represent it.
     """
     if x.dtype.kind in "iu":
         limits = np.iinfo(x.dtype)
         a_min = None if type(a_min) is int and a_min <= limits.min else a_min
         a_max = None if type(a_max) is int and a_max >= limits.max else a_max
-    whole = x.dtype.kind != "f"
-    bounds = (b if whole or type(b) is not int else float(b) for b in (a_min, a_max))
+    integral = x.dtype.kind != "f"
+    bounds = (b if integral or type(b) is not int else float(b) for b in (a_min, a_max))
     return (*bounds, None, None)
 
 
@@ -93,14 +93,14 @@ def _clip_rule(g: Any, x: Any, a_min: Any, a_max: Any) -> Any:
     return g
 
 
-def _clip_in_ops(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
+def _decompose_clip(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
     if a_min is not None:
         x = where(less(x, a_min), a_min, x)
     return x if a_max is None else where(greater(x, a_max), a_max, x)
 
 
 def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
-    # For bounds that are numbers; NaN makes all NaN, a lower bound above the upper gives way.
+    # A NaN bound makes the result NaN; the upper bound wins where the bounds cross.
     if a_min is not None:
         x = select((x >= T(a_min)) | (x != x), x, T(a_min))
     if a_max is not None:
@@ -111,7 +111,7 @@ def _clip_scalar(x: Any, a_min: Any, a_max: Any, min: None, max: None) -> Any:
 # ------------------------------------------------------------------ bounds that are operands
 
 
-def _between(
+def _clip_dynamic(
     x: Any,
     /,
     a_min: Any = None,
@@ -121,75 +121,80 @@ def _between(
     max: Any = None,
     tape: Any = None,
 ) -> Any:
-    """The same in other ops: where an element is beyond a bound, that bound has the gradient."""
+    """Clip to bounds that are operands; beyond a bound the bound has the gradient."""
     x = x if isinstance(x, (Value, Symbol)) else as_array("clip", "x", x)
-    bounds = [_operand(n, a if b is None else b) for n, a, b in _pairs(a_min, a_max, min, max)]
-    spec = _clip_spec(Spec(x.shape, x.dtype), _seen(bounds[0]), _seen(bounds[1]), None, None)
+    bounds = [
+        _bound_operand(n, a if b is None else b)
+        for n, a, b in _bounds_by_name(a_min, a_max, min, max)
+    ]
+    spec = _clip_spec(
+        Spec(x.shape, x.dtype), _bound_like(bounds[0]), _bound_like(bounds[1]), None, None
+    )
     if "c" in (x.dtype.kind, spec.dtype.kind):
         came = f"x is {x.dtype}, the result {spec.dtype}"
         raise DTypeError(f"clip: {came}; complex numbers have no order, pass real ones")
-    lower, upper = _spelled_bounds(spec, bounds[0], bounds[1], None, None)[:2]
+    lower, upper = _canonical_bounds(spec, bounds[0], bounds[1], None, None)[:2]
     x = x if x.dtype == spec.dtype else astype(x, spec.dtype, tape=tape)
     if lower is not None:
-        x = _on_one_side(less, greater_equal, x, lower, tape)
-    return x if upper is None else _on_one_side(greater, less_equal, x, upper, tape)
+        x = _clip_side(less, greater_equal, x, lower, tape)
+    return x if upper is None else _clip_side(greater, less_equal, x, upper, tape)
 
 
-def _pairs(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[tuple[str, Any, Any], ...]:
+def _bounds_by_name(a_min: Any, a_max: Any, min: Any, max: Any) -> tuple[tuple[str, Any, Any], ...]:
     return ("a_min", a_min, min), ("a_max", a_max, max)
 
 
-def _operand(name: str, bound: Any) -> Any:
+def _bound_operand(name: str, bound: Any) -> Any:
     if bound is None or type(bound) in NUMBERS or isinstance(bound, (Traced, Value)):
         return bound
-    return _bound(name, bound)
+    return _static_bound(name, bound)
 
 
-def _seen(bound: Any) -> Any:
-    """What says of a bound which shape and dtype it has; of a number, one of its class."""
+def _bound_like(bound: Any) -> Any:
+    """Return an array, or a Python number, with the shape and dtype of a bound."""
     if isinstance(bound, Weak):
-        of_its_class: Any = bound.__class__
-        return of_its_class(0)
+        number_type: Any = bound.__class__
+        return number_type(0)
     if isinstance(bound, (Value, Symbol)):
         return np.broadcast_to(np.zeros((), bound.dtype), bound.shape)
     return bound
 
 
-def _on_one_side(beyond: Any, within: Any, x: Any, bound: Any, tape: Any) -> Any:
+def _clip_side(beyond: Any, within: Any, x: Any, bound: Any, tape: Any) -> Any:
     dtype = getattr(bound, "dtype", x.dtype) if not isinstance(bound, Weak) else x.dtype
     bound = bound if dtype == x.dtype else astype(bound, x.dtype, tape=tape)
-    # What is unknown makes it NaN, and has no gradient, as for bounds that are static.
-    known = x
+    # Where the comparison is NaN the result is NaN without a gradient, as with static bounds.
+    ordered = x
     if x.dtype.kind == "f":
-        known = where(within(x, bound, tape=tape), x, np.nan, tape=tape)
-    return where(beyond(x, bound, tape=tape), bound, known, tape=tape)
+        ordered = where(within(x, bound, tape=tape), x, np.nan, tape=tape)
+    return where(beyond(x, bound, tape=tape), bound, ordered, tape=tape)
 
 
-def _or_between(plain: Any) -> Any:
-    """The op, which leaves bounds with a gradient, or of a later run, to what takes them."""
+def _with_dynamic_bounds(plain: Any) -> Any:
+    """Wrap the op: bounds with a gradient or without a value yet go to ``_clip_dynamic``."""
 
     def call(*args: Any, **named: Any) -> Any:
         try:
             return plain(*args, **named)
-        except _MovingError:
-            pass  # and leave this clause: what is raised within it would show both
-        return _between(*args, **named)
+        except _DynamicBoundError:
+            pass  # leave the clause, so that a later error does not chain to this one
+        return _clip_dynamic(*args, **named)
 
     plain.row.call = dressed(call, plain.row)
     return plain.row.call
 
 
-@_or_between
+@_with_dynamic_bounds
 @op(
     real=True,
     elementwise=True,
     selects=True,
     numpy=[np.clip],
-    prepare=_bounds,
-    canonical=_spelled_bounds,
+    prepare=_static_bounds,
+    canonical=_canonical_bounds,
     infer=_clip_spec,
     scalar=_clip_scalar,
-    decomposition=_clip_in_ops,
+    equals=_decompose_clip,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside, where a bound that has a gradient has 1",
     samples=[
@@ -210,9 +215,9 @@ def clip(
 
     Args:
         x: Array of real numbers.
-        a_min: The least that is left, a number or an array; None for no such bound. Beyond a bound
-            that depends on a leaf the bound has the gradient, the upper one where they cross.
-        a_max: The largest that is left, likewise.
+        a_min: Lower bound, a number or an array; None for no such bound. Where ``x`` is beyond a
+            bound that depends on a leaf, the bound has the gradient (the upper if both cross).
+        a_max: Upper bound, likewise.
         min: Another name of ``a_min``.
         max: Another name of ``a_max``.
 

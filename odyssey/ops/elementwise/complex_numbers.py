@@ -1,4 +1,4 @@
-"""Absolute value, sign, and the parts of complex numbers, element by element."""
+"""Absolute values, signs, and real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _divide = unwarned("invalid")(np.divide)
 def _sign(x: Any) -> Any:
     out = np.sign(x)
     if out.dtype.kind == "c" and (far := np.isinf(np.absolute(x))).any():
-        # Here NumPy's sign takes any number for imaginary whose size overflows.
+        # NumPy's sign treats a complex number as imaginary if its absolute value overflows.
         near = x * 0.25
         finite = _divide(near, np.absolute(near))
         both = np.isinf(np.real(x)) & np.isinf(np.imag(x))
@@ -66,13 +66,13 @@ def _sign(x: Any) -> Any:
     return out
 
 
-def _step(x: Any) -> Any:
-    """The sign of a real number."""
+def _real_sign(x: Any) -> Any:
+    """Return the sign of a real number, for scalar kernels."""
     return select(x > T(0), T(1), select(x < T(0), T(-1), select(x == T(0), T(0), x)))
 
 
-def _direction(x: Any) -> Any:
-    """That of a complex number, as ``_sign`` has it."""
+def _complex_sign(x: Any) -> Any:
+    """Return ``x / |x|`` of a complex number, for scalar kernels."""
     size, a, b = math.fabs(x), x.real, x.imag
     far, endless, beside = size == math.inf, abs(a) == math.inf, abs(b) == math.inf
     near = math.fabs(T(a * 0.25, b * 0.25))
@@ -88,27 +88,27 @@ def _direction(x: Any) -> Any:
 def _sign_rule(g: Any, x: Any, out: Any) -> Any:
     if x.dtype.kind != "c":
         return zeros_like(g)
-    return _per_radius(sub(g, mul(real(mul(g, out)), conj(out))), x)
+    return _rotation_over_radius(sub(g, mul(real(mul(g, out)), conj(out))), x)
 
 
 def _sign_forward(t: Any, x: Any, out: Any) -> Any:
     if x.dtype.kind != "c":
         return zeros_like(t)
-    return _per_radius(sub(t, mul(real(mul(t, conj(out))), out)), x)
+    return _rotation_over_radius(sub(t, mul(real(mul(t, conj(out))), out)), x)
 
 
-def _per_radius(turn: Any, x: Any) -> Any:
+def _rotation_over_radius(turn: Any, x: Any) -> Any:
     radius = absolute(x)
     return div(turn, where(equal(radius, 0), np.nan, radius))
 
 
 @op(
     elementwise=True,
-    # Of real numbers it is a step, which chooses nothing.
-    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    # A step function of real numbers: it selects no operand.
+    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
-    scalar=lambda x: _direction(x) if T.kind == "c" else _step(x),
+    scalar=lambda x: _complex_sign(x) if T.kind == "c" else _real_sign(x),
     vjp={"x": _sign_rule},
     jvp={"x": _sign_forward},
     kinks="0 everywhere for real numbers, at 0 too; NaN at 0 for complex numbers",
@@ -142,7 +142,7 @@ def conj(x: Any, /) -> Any:
 )
 def real(x: Any, /) -> Any:
     """Elementwise real part."""
-    return np.real(x) * True  # a copy, of truth values too
+    return np.real(x) * True  # a copy, also of booleans
 
 
 @op(
@@ -159,34 +159,38 @@ def imag(x: Any, /) -> Any:
     return np.imag(x) * True
 
 
-def _turning(x: Any, deg: bool) -> Any:
-    """The derivative of the angle, ``-i / x``; 0 at 0, where there is none."""
+def _angle_derivative(x: Any, deg: bool) -> Any:
+    """Return the derivative of the angle, ``-i / x``; 0 at 0, where it does not exist."""
     radius = absolute(x)
     turn = div(conj(sign(x)), where(equal(radius, 0), 1, radius))
-    return mul(-1j * _degrees(deg), turn)
+    return mul(-1j * _degrees_option(deg), turn)
 
 
-def _angle_of(x: Any, deg: bool) -> Any:
+def _angle_array(x: Any, deg: bool) -> Any:
     if T.kind == "c":
-        return math.atan2(x.imag, x.real) * _degrees(deg)
-    return math.atan2(T(0), x) * T(_degrees(deg))
+        return math.atan2(x.imag, x.real) * _degrees_option(deg)
+    return math.atan2(T(0), x) * T(_degrees_option(deg))
 
 
-def _degrees(deg: bool) -> float:
+def _degrees_option(deg: bool) -> float:
     return 180 / math.pi if deg else 1.0
 
 
 @op(
     elementwise=True,
-    keeps_dtype=False,
-    # Of real numbers it is a step, which chooses nothing.
-    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    closed=False,
+    # A step function of real numbers: it selects no operand.
+    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
-    scalar=lambda x, deg: _angle_of(x, deg),
-    vjp={"x": lambda g, x, deg: mul(g, _turning(x, deg)) if x.dtype.kind == "c" else zeros_like(g)},
+    scalar=lambda x, deg: _angle_array(x, deg),
+    vjp={
+        "x": lambda g, x, deg: (
+            mul(g, _angle_derivative(x, deg)) if x.dtype.kind == "c" else zeros_like(g)
+        )
+    },
     jvp={
         "x": lambda t, x, deg: (
-            real(mul(t, _turning(x, deg))) if x.dtype.kind == "c" else zeros_like(t)
+            real(mul(t, _angle_derivative(x, deg))) if x.dtype.kind == "c" else zeros_like(t)
         )
     },
     kinks="0 everywhere for real numbers; 0 at 0 for complex ones, the second derivative there NaN",

@@ -1,4 +1,4 @@
-"""Powers and elementary functions, element by element."""
+"""Exponentials, logarithms, powers and roots."""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ def power(x: Any, y: Any, /) -> Any:
     return np.power(x, y)
 
 
-def precise(v: Any, g: Any) -> Any:
-    """A real array in the real dtype of the cotangent, see ``promoted``."""
+def cast_to_cotangent(v: Any, g: Any) -> Any:
+    """Cast a real array to the real dtype of the cotangent; see ``promoted``."""
     if not hasattr(v, "dtype") or v.dtype == g.dtype or v.dtype.kind == "c":
         return v
     real = real_dtype(g.dtype)
     return v if v.dtype == real else astype(v, real)
 
 
-def _slope_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
-    x, y = precise(x, g), precise(y, g)
+def _power_slope_base_rule(g: Any, x: Any, y: Any, out: Any) -> Any:
+    x, y = cast_to_cotangent(x, g), cast_to_cotangent(y, g)
     slope = power_slope(x, sub(y, 1))
     nothing = logical_or(equal(y, 0), equal(slope, 0))  # whose other factor may be infinite
     return mul(g, where(isnan(out), np.nan, where(nothing, 0, mul(y, slope))))
 
 
-def _mixed_bend(g: Any, x: Any, y: Any) -> Any:
-    """``g`` times the derivative of a power in both, ``x**(y - 1) (1 + y log x)``."""
-    x, y = precise(x, g), precise(y, g)
-    x = add(x, 0)  # which has no -0.0
+def _power_mixed_rule(g: Any, x: Any, y: Any) -> Any:
+    """Return ``g`` times the mixed derivative of a power, ``x**(y - 1) (1 + y log x)``."""
+    x, y = cast_to_cotangent(x, g), cast_to_cotangent(y, g)
+    x = add(x, 0)  # + 0 turns -0.0 into 0.0
     below = power(x, sub(y, 1))
-    fallen = logical_and(equal(below, 0), greater_equal(x, 0))
-    return mul(g, where(fallen, 0, mul(below, add(1, mul(y, log(x))))))
+    underflowed = logical_and(equal(below, 0), greater_equal(x, 0))
+    return mul(g, where(underflowed, 0, mul(below, add(1, mul(y, log(x))))))
 
 
-def _log_bend(g: Any, x: Any, y: Any, out: Any) -> Any:
-    x = precise(x, g)
+def _power_log_exponent_rule(g: Any, x: Any, y: Any, out: Any) -> Any:
+    x = cast_to_cotangent(x, g)
     bend = where(equal(out, 0), 0, mul(out, log(x)))
     return mul(g, where(logical_and(equal(x, 0), equal(y, 0)), np.nan, bend))
 
@@ -90,31 +90,31 @@ def _power_slope(x: Any, y: Any) -> Any:
     p = np.power(x, below)
     usual = type(y) in (int, float) and y % 1 == 0 and abs(y) < 1000
     if not usual and p.dtype.kind == "f" and np.less_equal(x, 0).any():
-        p = _whole(x, y, below, p)
+        p = _fix_nonpositive_bases(x, y, below, p)
     slope = _times(y, p)
-    return slope if np.isfinite(slope).all() else _power_slope_far(x, y, p, slope)
+    return slope if np.isfinite(slope).all() else _fix_overflowed_powers(x, y, p, slope)
 
 
 _times = unwarned("invalid")(np.multiply)
 
 
 @unwarned()
-def _whole(x: Any, y: Any, below: Any, p: Any) -> Any:
-    """The powers below, for numbers that are not positive and have none but whole powers.
+def _fix_nonpositive_bases(x: Any, y: Any, below: Any, p: Any) -> Any:
+    """Correct ``p = x**(y - 1)`` for bases that are not positive.
 
-    Less 1, a ``y`` that is not whole may be, and one that is very large has not changed.
+    Subtracting 1 may round a fractional ``y`` to an integer; it leaves a very large ``y`` as it is.
     """
-    part = np.not_equal(np.floor(y), y)
+    fractional = np.not_equal(np.floor(y), y)
     by_division = np.power(x, y) / x
-    below_zero = np.where(part, np.nan, by_division)
-    at_zero = np.where(part, np.power(np.abs(x), below), np.where(y < 0, by_division, p))
-    wrong = np.less_equal(x, 0) & (part | np.equal(below, y) & np.isfinite(y))
+    below_zero = np.where(fractional, np.nan, by_division)
+    at_zero = np.where(fractional, np.power(np.abs(x), below), np.where(y < 0, by_division, p))
+    wrong = np.less_equal(x, 0) & (fractional | np.equal(below, y) & np.isfinite(y))
     return np.where(wrong, np.where(np.equal(x, 0), at_zero, below_zero), p).astype(p.dtype)[()]
 
 
 @unwarned()
-def _power_slope_far(x: Any, y: Any, p: Any, slope: Any) -> Any:
-    """The same where ``p``, the power below, has overflowed, or ``y`` is infinite."""
+def _fix_overflowed_powers(x: Any, y: Any, p: Any, slope: Any) -> Any:
+    """Correct ``y * p`` where ``p = x**(y - 1)`` has overflowed or ``y`` is infinite."""
     near = np.isfinite(x) & np.not_equal(x, 0)
     slope = np.where(near & np.isinf(p), y * np.power(x, y) / x, slope)
     slope = np.where(np.isinf(y) & np.less(x, 0), np.nan, slope)
@@ -125,15 +125,15 @@ def _power_slope_scalar(x: Any, y: Any) -> Any:
     below = y - T(1)
     x = select(y == T(0), T(1), x)
     p = math.pow(x, below)
-    # Less 1, a ``y`` that is not whole may be, and one that is very large has not changed.
-    part = (y % T(1) != T(0)) & (abs(y) <= T(T.max)) | (y != y)
+    # As in _fix_nonpositive_bases: y - 1 may round to an integer, or leave y unchanged.
+    fractional = (y % T(1) != T(0)) & (abs(y) <= T(T.max)) | (y != y)
     by_division = math.pow(x, y) / x
-    at_zero = select(part, math.pow(abs(x), below), select(y < T(0), by_division, p))
-    wrong = (x <= T(0)) & (part | (below == y) & (abs(y) <= T(T.max)))
-    whole = select(x == T(0), at_zero, select(part, T(math.nan), by_division))
-    p = select(wrong, whole, p)
+    at_zero = select(fractional, math.pow(abs(x), below), select(y < T(0), by_division, p))
+    wrong = (x <= T(0)) & (fractional | (below == y) & (abs(y) <= T(T.max)))
+    exact = select(x == T(0), at_zero, select(fractional, T(math.nan), by_division))
+    p = select(wrong, exact, p)
     slope = y * p
-    # Where the power below has overflowed, or ``y`` is infinite.
+    # Where x**(y - 1) has overflowed, or y is infinite.
     near = (abs(x) <= T(T.max)) & (x != T(0)) & (abs(p) > T(T.max))
     slope = select(near, y * math.pow(x, y) / x, slope)
     slope = select((abs(y) > T(T.max)) & (x < T(0)), T(math.nan), slope)
@@ -144,8 +144,8 @@ def _power_slope_scalar(x: Any, y: Any) -> Any:
     elementwise=True,
     kernel=_power_slope,
     scalar=_power_slope_scalar,
-    decomposition=lambda x, y: mul(y, power(x, sub(y, 1))),
-    vjp={"x": _slope_bend, "y": _mixed_bend},
+    equals=lambda x, y: mul(y, power(x, sub(y, 1))),
+    vjp={"x": _power_slope_base_rule, "y": _power_mixed_rule},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
     rejects=[APART],
@@ -157,34 +157,34 @@ def power_slope(x: Any, y: Any, /) -> Any:
 
 def _power_log(x: Any, y: Any) -> Any:
     x, y = promoted(x, y)
-    out = np.power(x + 0, y)  # which has no -0.0
+    out = np.power(x + 0, y)  # + 0 turns -0.0 into 0.0
     at_zero = np.equal(x, 0) & np.greater_equal(y, 0)
-    # (x may be a Python number, or y alone complex.)
+    # x may be a Python number, or only y complex.
     base = np.where(at_zero, 1, x).astype(out.dtype)
-    # Where the power has fallen to 0 the logarithm may be infinite.
-    fallen = np.equal(out, 0) & np.greater_equal(x, 0)
-    return np.where(fallen, out, _times_logarithm(out, base))[()]
+    # Where the power underflows to 0 the logarithm may be infinite.
+    underflowed = np.equal(out, 0) & np.greater_equal(x, 0)
+    return np.where(underflowed, out, _multiply_by_log(out, base))[()]
 
 
 @unwarned("invalid")
-def _times_logarithm(x: Any, base: Any) -> Any:
+def _multiply_by_log(x: Any, base: Any) -> Any:
     return x * np.log(base)
 
 
 def _power_log_scalar(x: Any, y: Any) -> Any:
-    out = math.pow(x + T(0), y)  # which has no -0.0
-    # Where the power has fallen to 0 the logarithm may be infinite.
-    fallen = (out == T(0)) & (x >= T(0))
+    out = math.pow(x + T(0), y)  # + 0 turns -0.0 into 0.0
+    # Where the power underflows to 0 the logarithm may be infinite.
+    underflowed = (out == T(0)) & (x >= T(0))
     base = select((x == T(0)) & (y >= T(0)), T(1), x)
-    return select(fallen, out, out * math.log(base))
+    return select(underflowed, out, out * math.log(base))
 
 
 @op(
     elementwise=True,
     kernel=_power_log,
     scalar=_power_log_scalar,
-    decomposition=lambda x, y: mul(power(x, y), log(x)),
-    vjp={"x": _mixed_bend, "y": _log_bend},
+    equals=lambda x, y: mul(power(x, y), log(x)),
+    vjp={"x": _power_mixed_rule, "y": _power_log_exponent_rule},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
     rejects=[APART],
@@ -310,10 +310,10 @@ def rsqrt(x: Any, /) -> Any:
     return 1 / np.sqrt(x)
 
 
-def _cube_root(x: Any) -> Any:
+def _cbrt_scalar(x: Any) -> Any:
     size = abs(x)
     near = math.exp(math.log(size) * T(1 / 3))
-    # A step of Newton's for what the logarithm's rounding becomes.
+    # One Newton step removes the rounding error of the logarithm.
     near = near - (near - size / near / near) / T(3)
     ends = (size == T(0)) | (size > T(T.max))
     return math.copysign(select(ends, size, near), x)
@@ -322,8 +322,8 @@ def _cube_root(x: Any) -> Any:
 @op(
     elementwise=True,
     ufunc=np.cbrt,
-    scalar=lambda x: _cube_root(x),
-    # One after the other: the square falls to 0 where the derivative is a number.
+    scalar=lambda x: _cbrt_scalar(x),
+    # Two divisions: the square underflows to 0 where the derivative is finite.
     vjp={"x": lambda g, out: div(div(mul(g, 1 / 3), out), out)},
     kinks="inf at 0",
     samples=[*singles(low=0.5), sample((3,), low=-2.0, high=-0.5)],
@@ -333,10 +333,10 @@ def cbrt(x: Any, /) -> Any:
     return np.cbrt(x)
 
 
-def _reciprocal_natively(build: Any, x: Any) -> Any:
-    if x.dtype.kind == "c":  # of 0 it is not what 1 by 0 is
+def _lower_reciprocal(build: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":  # an integer 1 / 0 differs from the floating one
         return NotImplemented
-    # Of integers NumPy divides floating numbers, and cuts what comes of it, also of 0.
+    # For integers NumPy divides in floating point and truncates the quotient, at 0 too.
     dtype = x.dtype if x.dtype.kind == "f" else np.float64
     return build.elementwise(lambda x: T(1) / x, x, dtype=dtype)
 
@@ -345,13 +345,13 @@ def _reciprocal_natively(build: Any, x: Any) -> Any:
     elementwise=True,
     ufunc=np.reciprocal,
     scalar=lambda x: T(1) / x if T.kind == "f" else select(abs(x) == T(1), x, T(0)),
-    lowering=_reciprocal_natively,
+    native=_lower_reciprocal,
     vjp={"x": lambda g, out: neg(mul(g, square(out)))},
     kinks="-inf at 0",
     samples=singles(low=0.5),
 )
 def reciprocal(x: Any, /) -> Any:
-    """Elementwise ``1 / x``; of integers cut to an integer, as NumPy does."""
+    """Elementwise ``1 / x``; truncated to an integer for integers, as in NumPy."""
     return np.reciprocal(x)
 
 
@@ -372,14 +372,14 @@ _COMPLEX = reject(np.array([1j]), 1.0, error=DTypeError, match="no meaning for c
 
 
 @unwarned("invalid")
-def _away(x: Any, y: Any, base: float) -> Any:
+def _log_sum_difference(x: Any, y: Any, base: float) -> Any:
     return np.asarray((x - y) * math.log(base))
 
 
-def _share(x: Any, y: Any, base: float) -> Any:
+def _power_share(x: Any, y: Any, base: float) -> Any:
     x, y = promoted(x, y)
-    # By the difference, since what is common to large exponents says nothing.
-    away = _away(x, y, base)
+    # From the difference: a common offset of large exponents cancels.
+    away = _log_sum_difference(x, y, base)
     if away.dtype.kind == "c":
         raise TypeError("needs real numbers")
     e = np.exp(-np.abs(away))
@@ -389,12 +389,12 @@ def _share(x: Any, y: Any, base: float) -> Any:
     return out.astype(away.dtype, copy=False)[()]
 
 
-def _bend(g: Any, x: Any, y: Any, base: float) -> Any:
+def _power_share_rule(g: Any, x: Any, y: Any, base: float) -> Any:
     both = mul(power_share(x, y, base=base), power_share(y, x, base=base))
     return mul(g, mul(math.log(base), both))
 
 
-def _share_scalar(x: Any, y: Any, base: float) -> Any:
+def _power_share_scalar(x: Any, y: Any, base: float) -> Any:
     away = (x - y) * T(math.log(base))
     e = math.exp(-abs(away))
     out = select(away >= T(0), T(1), e) / (T(1) + e)
@@ -403,12 +403,12 @@ def _share_scalar(x: Any, y: Any, base: float) -> Any:
 
 @op(
     elementwise=True,
-    kernel=_share,
-    kernels=[by_scalar(_share_scalar, 2)],
-    scalar=_share_scalar,
-    decomposition=lambda x, y, base: div(1, add(1, exp(mul(sub(y, x), math.log(base))))),
+    kernel=_power_share,
+    kernels=[by_scalar(_power_share_scalar, 2)],
+    scalar=_power_share_scalar,
+    equals=lambda x, y, base: div(1, add(1, exp(mul(sub(y, x), math.log(base))))),
     prepare=real_options("power_share", "base"),
-    vjp={"x": _bend, "y": lambda g, x, y, base: neg(_bend(g, x, y, base))},
+    vjp={"x": _power_share_rule, "y": lambda g, x, y, base: neg(_power_share_rule(g, x, y, base))},
     kinks="0 where both are -inf, NaN where both are inf",
     samples=[*PAIRS, sample((2, 3), (3,), base=2)],
     rejects=[
@@ -419,7 +419,7 @@ def _share_scalar(x: Any, y: Any, base: float) -> Any:
 )
 def power_share(x: Any, y: Any, /, *, base: float = math.e) -> Any:
     """Elementwise ``base**x / (base**x + base**y)``, without overflow; 0 where both are -inf."""
-    return _share(x, y, base)
+    return _power_share(x, y, base)
 
 
 @op(

@@ -1,4 +1,4 @@
-"""Numbers in the place of what is none."""
+"""Replacement of NaN and infinities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odyssey.table.operands import real_options
 from odyssey.table.samples import reject, sample, singles
 
 
-def _numbers(copy: Any, nan: Any, posinf: Any, neginf: Any) -> tuple[Any, ...]:
+def _replacement_options(copy: Any, nan: Any, posinf: Any, neginf: Any) -> tuple[Any, ...]:
     if not copy:
         raise DTypeError("nan_to_num: copy=False is refused; a result is a value of its own")
     (nan,) = real_options("nan_to_num", "nan")(nan)
@@ -25,15 +25,15 @@ def _numbers(copy: Any, nan: Any, posinf: Any, neginf: Any) -> tuple[Any, ...]:
     return True, nan, *far
 
 
-def _kept(g: Any, x: Any) -> Any:
-    """What of ``g`` belongs to numbers, by part where they are complex."""
+def _zero_at_non_finite(g: Any, x: Any) -> Any:
+    """Return ``g`` at finite elements and 0 elsewhere; for complex numbers each part by itself."""
     if x.dtype.kind != "c":
         return keep_where(g, isfinite(x))
     along = keep_where(real(g), isfinite(real(x)))
     return add(along, mul(1j, keep_where(imag(g), isfinite(imag(x)))))
 
 
-def _chosen(c: Any, x: Any) -> Any:
+def _finite_mask(c: Any, x: Any) -> Any:
     if x.dtype.kind != "c":
         return keep_where(c, isfinite(x))
     return keep_where(c, logical_or(isfinite(real(x)), isfinite(imag(x))))
@@ -42,9 +42,9 @@ def _chosen(c: Any, x: Any) -> Any:
 _WILD = np.array([np.nan, 1.5, np.inf, -np.inf, -2.0])
 
 
-def _number_in_ops(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
+def _decompose_nan_to_num(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
     if x.dtype.kind == "c":
-        parts = (_number_in_ops(part(x), copy, nan, posinf, neginf) for part in (real, imag))
+        parts = (_decompose_nan_to_num(part(x), copy, nan, posinf, neginf) for part in (real, imag))
         along, up = parts
         return add(along, mul(1j, up))
     if x.dtype.kind != "f":
@@ -55,7 +55,7 @@ def _number_in_ops(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> An
     return where(isnan(x), nan, x)
 
 
-def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
+def _nan_to_num_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> Any:
     if T.kind in "bi":
         return x
     above = T(T.max if posinf is None else posinf)
@@ -66,12 +66,12 @@ def _number_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -> An
 
 @op(
     elementwise=True,
-    selects={"x": _chosen},
+    masks={"x": _finite_mask},
     numpy=[np.nan_to_num],
-    scalar=_number_scalar,
-    decomposition=_number_in_ops,
-    prepare=_numbers,
-    vjp={"x": _kept},
+    scalar=_nan_to_num_scalar,
+    equals=_decompose_nan_to_num,
+    prepare=_replacement_options,
+    vjp={"x": _zero_at_non_finite},
     kinks="0 where a number was put in the place of NaN or infinity",
     samples=[*singles(), sample((2, 3), nan=1.0), sample(_WILD, nan=3.0, posinf=4.0, neginf=-4.0)],
     rejects=[
@@ -88,7 +88,7 @@ def nan_to_num(
     posinf: float | None = None,
     neginf: float | None = None,
 ) -> Any:
-    """Elementwise ``x``, but numbers for NaN and infinity: by default 0 and the largest."""
+    """Elementwise ``x`` with NaN and infinity replaced, by default by 0 and the largest number."""
     return np.nan_to_num(x, True, nan, posinf, neginf)
 
 

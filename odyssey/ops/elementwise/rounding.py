@@ -1,7 +1,7 @@
-"""Rounding, and division with remainder, element by element.
+"""Rounding, floor division and remainders.
 
-What rounds is a step function: its derivative is 0, and 0 at the steps too, as that of ``sign``
-is. To let the gradient pass straight through, add ``(round(x) - x)`` detached.
+Rounding is a step function: its derivative is 0, at the steps too, as for ``sign``. For a
+straight-through gradient, add ``(round(x) - x)`` detached.
 """
 
 from __future__ import annotations
@@ -18,65 +18,65 @@ from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import APART, PAIRS, sample, singles
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
-# Ten to a power beyond this one is infinite.
+# Larger powers of ten are infinite.
 _MOST_DIGITS = 308
 _STEPS = "0 everywhere, at the steps too"
 # Not g times 0, which is NaN where g is infinite.
 _FLAT = {"x": lambda g: zeros_like(g)}
 
 
-def _nearest(x: Any) -> Any:
-    """The nearest whole number, ties to even."""
-    return x if T.kind in "bi" else math.copysign(_without_fraction(abs(x), T(1 / T.eps)), x)
+def _round_half_even(x: Any) -> Any:
+    """Round to the nearest integer, ties to even."""
+    return x if T.kind in "bi" else math.copysign(_drop_fraction(abs(x), T(1 / T.eps)), x)
 
 
-def _without_fraction(size: Any, whole: Any) -> Any:
-    """A size rounded: added to a number that has no digits for fractions, it has none."""
-    return select(size < whole, (size + whole) - whole, size)
+def _drop_fraction(size: Any, round_size: Any) -> Any:
+    """Round an absolute value by adding a number whose float spacing is 1."""
+    return select(size < round_size, (size + round_size) - round_size, size)
 
 
-def _below(x: Any) -> Any:
+def _floor_scalar(x: Any) -> Any:
     if T.kind in "bi":
         return x
-    near = _nearest(x)
+    near = _round_half_even(x)
     return math.copysign(select(near > x, near - T(1), near), x)
 
 
-def _above(x: Any) -> Any:
+def _ceil_scalar(x: Any) -> Any:
     if T.kind in "bi":
         return x
-    near = _nearest(x)
+    near = _round_half_even(x)
     return math.copysign(select(near < x, near + T(1), near), x)
 
 
-def _whole_part(x: Any) -> Any:
-    return x if T.kind in "bi" else math.copysign(_below(abs(x)), x)
+def _trunc_scalar(x: Any) -> Any:
+    return x if T.kind in "bi" else math.copysign(_floor_scalar(abs(x)), x)
 
 
-def _rounded(x: Any, decimals: int) -> Any:
+def _round_array(x: Any, decimals: int) -> Any:
     if decimals == 0 or (T.kind in "bi" and decimals > 0):
-        return _nearest(x)
-    # As NumPy does: times a power of ten, which may overflow, and back; of integers, in float64.
+        return _round_half_even(x)
+    # As in NumPy: multiply by a power of ten, which may overflow, and divide; integers in float64.
     power = 10.0 ** abs(decimals) if abs(decimals) <= _MOST_DIGITS else math.inf
     if T.kind in "bi":
-        return T(_signed_nearest(x / power, 2.0**52) * power)
-    power, whole = T(power), T(1 / T.eps)
+        return T(_round_scalar(x / power, 2.0**52) * power)
+    power, round_size = T(power), T(1 / T.eps)
     if decimals > 0:
-        return _signed_nearest(x * power, whole) / power
-    return _signed_nearest(x / power, whole) * power
+        return _round_scalar(x * power, round_size) / power
+    return _round_scalar(x / power, round_size) * power
 
 
-def _signed_nearest(x: Any, whole: Any) -> Any:
-    """``_nearest`` without functions, beside which half precision does not round each step."""
-    near = _without_fraction(abs(x), whole)
+def _round_scalar(x: Any, round_size: Any) -> Any:
+    """Round ``abs(x)`` and restore the sign, in arithmetic alone: float16 rounds each step."""
+    near = _drop_fraction(abs(x), round_size)
     return select(x < 0.0, -near, select(x > 0.0, near, x))
 
 
 @op(
     elementwise=True,
     ufunc=np.floor,
-    selects=True,
-    scalar=lambda x: _below(x),
+    masks=True,
+    scalar=lambda x: _floor_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
     samples=singles(),
@@ -89,8 +89,8 @@ def floor(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.ceil,
-    selects=True,
-    scalar=lambda x: _above(x),
+    masks=True,
+    scalar=lambda x: _ceil_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
     samples=singles(),
@@ -103,8 +103,8 @@ def ceil(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.rint,
-    selects=True,
-    scalar=lambda x: _nearest(x),
+    masks=True,
+    scalar=lambda x: _round_half_even(x),
     vjp=_FLAT,
     kinks=_STEPS,
     samples=singles(),
@@ -117,8 +117,8 @@ def rint(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.trunc,
-    selects=True,
-    scalar=lambda x: _whole_part(x),
+    masks=True,
+    scalar=lambda x: _trunc_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
     samples=singles(),
@@ -131,9 +131,9 @@ def trunc(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.fix],
-    selects=True,
-    decomposition=lambda x: trunc(x),
-    scalar=lambda x: _whole_part(x),
+    masks=True,
+    equals=lambda x: trunc(x),
+    scalar=lambda x: _trunc_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
     samples=singles(),
@@ -146,8 +146,8 @@ def fix(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.round, np.around],
-    selects=True,
-    scalar=lambda x, decimals: _rounded(x, decimals),
+    masks=True,
+    scalar=lambda x, decimals: _round_array(x, decimals),
     vjp=_FLAT,
     kinks=_STEPS,
     canonical=lambda x, decimals: (int(decimals),),

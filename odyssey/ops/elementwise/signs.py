@@ -1,4 +1,4 @@
-"""Signs put onto numbers, and the step at 0, element by element."""
+"""Sign bits and the Heaviside step function."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from odyssey.table.samples import APART, PAIRS
 @op(
     real=True,
     elementwise=True,
-    # In the second it is a step, which chooses nothing.
-    selects={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
+    # A step function of the second operand: it selects nothing.
+    masks={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
     ufunc=np.copysign,
     scalar=lambda x1, x2: math.copysign(x1, x2),
     vjp={
@@ -32,7 +32,7 @@ from odyssey.table.samples import APART, PAIRS
     rejects=[APART],
 )
 def copysign(x1: Any, x2: Any, /) -> Any:
-    """Elementwise ``|x1|`` with the sign of ``x2``, that of zeros too."""
+    """Elementwise ``|x1|`` with the sign of ``x2``, signed zeros included."""
     return np.copysign(x1, x2)
 
 

@@ -1,4 +1,4 @@
-"""Trigonometric and hyperbolic functions, element by element.
+"""Trigonometric and hyperbolic functions.
 
 The derivatives of the inverse functions are written so that no intermediate overflows, and for
 complex numbers so that they are continuous wherever NumPy's function is.
@@ -103,7 +103,7 @@ def cosh(x: Any, /) -> Any:
     rejects=[_COMPLEX],
 )
 def deg2rad(x: Any, /) -> Any:
-    """Elementwise angle in radians, of one in degrees."""
+    """Convert degrees to radians, elementwise."""
     return np.deg2rad(x)
 
 
@@ -119,7 +119,7 @@ def deg2rad(x: Any, /) -> Any:
     rejects=[_COMPLEX],
 )
 def rad2deg(x: Any, /) -> Any:
-    """Elementwise angle in degrees, of one in radians."""
+    """Convert radians to degrees, elementwise."""
     return np.rad2deg(x)
 
 
@@ -227,7 +227,7 @@ def arctanh(x: Any, /) -> Any:
     return np.arctanh(x)
 
 
-# ------------------------------------------------------------------ the plane
+# ------------------------------------------------------------------ points in the plane
 
 
 _ANGLES = [sample(*s.operands, low=0.5) for s in PAIRS]
@@ -235,12 +235,12 @@ _ANGLES = [sample(*s.operands, low=0.5) for s in PAIRS]
 
 def _direction(x: Any, y: Any) -> Any:
     x, y = promoted(x, y)
-    squares = _sum_of_squares(x, y)
+    squares = _scaled_length_squared(x, y)
     limits = np.finfo(squares.dtype)
     low, high = limits.tiny * 2.0**limits.nmant, limits.max
     if not squares.size or (squares.min() > low and squares.max() <= high):
-        return np.divide(x, np.sqrt(squares))  # hypot took five times as long as all of this
-    # Bring what is too large or too small to the middle, and what is infinite to its limit.
+        return np.divide(x, np.sqrt(squares))  # hypot took five times as long as this function
+    # Scale very large and very small lengths to about 1, and replace infinity by its limit.
     length = np.hypot(x, y)
     scale = np.where(
         length < 1, length.dtype.type(2.0 ** (limits.nmant + 2)), length.dtype.type(0.25)
@@ -253,7 +253,7 @@ def _direction(x: Any, y: Any) -> Any:
 
 
 @unwarned("over", "under")
-def _sum_of_squares(x: Any, y: Any) -> Any:
+def _scaled_length_squared(x: Any, y: Any) -> Any:
     return np.asarray(x * x + y * y)
 
 
@@ -261,13 +261,13 @@ _times: Any = unwarned("invalid")(np.multiply)
 _divide: Any = unwarned("invalid")(np.divide)
 
 
-def _swing(g: Any, across: Any, x: Any, y: Any) -> Any:
-    """``g`` times the sine, times ``across`` over the length, whose product may be too small."""
+def _hypot_gradient(g: Any, across: Any, x: Any, y: Any) -> Any:
+    """Return ``g`` times the sine times ``across / length``, ordered so as not to underflow."""
     return mul(div(mul(g, direction(y, x)), hypot(x, y)), across)
 
 
 def _direction_scalar(x: Any, y: Any) -> Any:
-    # By the larger of both, so that no square is too large or too small; infinity counts as 1.
+    # Scale by the larger component, so that no square overflows or underflows; infinity is 1.
     size, other = abs(x), abs(y)
     most = select(size > other, size, other)
     along, across = size / most, other / most
@@ -285,8 +285,8 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     scalar=_direction_scalar,
     decomposition=lambda x, y: div(x, hypot(x, y)),
     vjp={
-        "x": lambda g, x, y: _swing(g, direction(y, x), x, y),
-        "y": lambda g, x, y, out: neg(_swing(g, out, x, y)),
+        "x": lambda g, x, y: _hypot_gradient(g, direction(y, x), x, y),
+        "y": lambda g, x, y, out: neg(_hypot_gradient(g, out, x, y)),
     },
     kinks="NaN at (0, 0)",
     samples=_ANGLES,
@@ -315,8 +315,8 @@ def hypot(x: Any, y: Any, /) -> Any:
     return np.hypot(x, y)
 
 
-def _turn(g: Any, across: Any, along: Any) -> Any:
-    """``g across / (across**2 + along**2)``, and 0 at the origin and at infinity."""
+def _arctan2_gradient(g: Any, across: Any, along: Any) -> Any:
+    """Return ``g across / (across**2 + along**2)``, and 0 at the origin and at infinity."""
     length = hypot(across, along)
     length = where(equal(length, 0), 1, length)
     far = logical_and(isinf(across), isinf(along))
@@ -329,8 +329,8 @@ def _turn(g: Any, across: Any, along: Any) -> Any:
     aliases=["atan2"],
     scalar=lambda y, x: math.atan2(y, x),
     vjp={
-        "y": lambda g, y, x: _turn(g, x, y),
-        "x": lambda g, y, x: neg(_turn(g, y, x)),
+        "y": lambda g, y, x: _arctan2_gradient(g, x, y),
+        "x": lambda g, y, x: neg(_arctan2_gradient(g, y, x)),
     },
     kinks="0 at (0, 0), the second derivatives there NaN",
     samples=_ANGLES,
@@ -341,38 +341,38 @@ def arctan2(y: Any, x: Any, /) -> Any:
     return np.arctan2(y, x)
 
 
-# Of a result of order 0 no one takes so many derivatives.
+# The largest order; nobody differentiates order 0 more often.
 _MOST = 100
 
 
-def _order(order: Any) -> tuple[int]:
+def _order_option(order: Any) -> tuple[int]:
     try:
         n = operator.index(order)
     except TypeError:
         raise DTypeError(f"sine_quotient: order is {shown(order)}; pass an int") from None
     if n < 0:
         raise DTypeError(f"sine_quotient: order is {shown(n)}; orders start from 0")
-    if n > _MOST:  # each order takes terms of its own
+    if n > _MOST:  # each order needs its own number of terms
         raise DTypeError(f"sine_quotient: order is {shown(n)}; orders go up to {_MOST}")
     return (n,)
 
 
-def _series(x: Any, n: int) -> Any:
-    """The Maclaurin series (DLMF 10.53.1), for numbers below ``n + 2``."""
+def _maclaurin_series(x: Any, n: int) -> Any:
+    """Maclaurin series (DLMF 10.53.1), for arguments below ``n + 2``."""
     square = -0.5 * x * x
     term = np.full_like(x, 1 / math.prod(range(1, 2 * n + 2, 2)))
     total = term.copy()
-    for k in range(1, 40 + 2 * n):  # which is enough for any number below n + 2
+    for k in range(1, 40 + 2 * n):  # enough terms for any argument below n + 2
         term = term * square / (k * (2 * n + 2 * k + 1))
         total += term
     return total
 
 
-def _climb(x: Any, n: int) -> Any:
-    """By the recurrence ``z**2 s_{k+1} = (2 k + 1) s_k - s_{k-1}``, stable above ``n``."""
+def _upward_recurrence(x: Any, n: int) -> Any:
+    """Upward recurrence ``z**2 s_{k+1} = (2 k + 1) s_k - s_{k-1}``, stable above ``n``."""
     before, now = np.cos(x), np.sin(x) / x
     for k in range(n):
-        # One after the other: the square could overflow.
+        # Two divisions: the square could overflow.
         before, now = now, ((2 * k + 1) * now - before) / x / x
     return now
 
@@ -382,8 +382,8 @@ def _sine_quotient(x: Any, order: int) -> Any:
     if x.dtype.kind in "biu":
         x = x.astype(floating(x.dtype))
     near = np.abs(x) < order + 2
-    out = _climb(np.where(near, order + 3, x), order)
-    return np.where(near, _series(np.where(near, x, 0), order), out).astype(x.dtype)[()]
+    out = _upward_recurrence(np.where(near, order + 3, x), order)
+    return np.where(near, _maclaurin_series(np.where(near, x, 0), order), out).astype(x.dtype)[()]
 
 
 def _sine_quotient_scalar(x: Any, order: int) -> Any:
@@ -403,7 +403,7 @@ def _sine_quotient_scalar(x: Any, order: int) -> Any:
 
 @op(
     elementwise=True,
-    prepare=_order,
+    prepare=_order_option,
     scalar=_sine_quotient_scalar,
     vjp={"x": lambda g, x, order: neg(mul(g, mul(x, sine_quotient(x, order=order + 1))))},
     samples=[*singles(order=0), sample((7,), low=-9.0, high=9.0, order=1), sample((3,), order=2)],

@@ -1,1 +1,1 @@
-"""Random numbers that are counted: from a key and a counter, the same bits on every device."""
+"""Counter-based random numbers: the same bits on every device."""

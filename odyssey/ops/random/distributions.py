@@ -1,4 +1,4 @@
-"""Random numbers for users: drawn from a ``Generator``, which goes on from there."""
+"""Uniform and normal distributions, drawn from a ``Generator``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
-from odyssey.ops.random.generator import drawing
+from odyssey.ops.random.generator import draw_state
 from odyssey.ops.random.philox import (
     dtype_option,
     philox_normal,
@@ -26,8 +26,8 @@ from odyssey.table.samples import Sample, reject, sample
 from odyssey.table.value import Symbol, Value
 
 
-def _parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
-    """A parameter of a distribution: a finite number, or an array, Variable or Symbol."""
+def _distribution_parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
+    """Check a parameter of a distribution: a finite number, or an array, Variable or Symbol."""
     if isinstance(value, (Value, Symbol, np.ndarray)) and value.shape != ():
         try:
             fits = np.broadcast_shapes(shape, value.shape) == shape
@@ -37,7 +37,7 @@ def _parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
             raise ShapeError(f"{who}: {name} {value.shape} does not broadcast to shape {shape}")
     elif not isinstance(value, (Value, Symbol)):
         if np.ndim(value):
-            return _parameter(who, name, as_array(who, name, value), shape)
+            return _distribution_parameter(who, name, as_array(who, name, value), shape)
         return number(who, name, value)
     if value.dtype.kind == "c":
         raise DTypeError(f"{who}: {name} is of {value.dtype}; pass real numbers")
@@ -45,12 +45,12 @@ def _parameter(who: str, name: str, value: Any, shape: Shape) -> Any:
 
 
 @unwarned("over")
-def _is_range(low: float, high: float, kind: np.dtype[Any]) -> bool:
-    """Whether a dtype has both numbers, and what lies between them."""
+def _is_representable_range(low: float, high: float, kind: np.dtype[Any]) -> bool:
+    """Return whether a dtype can represent both numbers and their difference."""
     return bool(np.isfinite(kind.type(high) - kind.type(low)))
 
 
-def _in(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
+def _cast_parameter(dtype: np.dtype[Any], v: Any, tape: Any) -> Any:
     return v if v.dtype == dtype else astype(v, dtype, tape=tape)
 
 
@@ -79,19 +79,19 @@ def random_uniform(
     rng: Any = None,
     tape: Any = None,
 ) -> Any:
-    """Random numbers, evenly distributed from ``low`` up to ``high``, without it.
+    """Random numbers uniformly distributed in the interval ``[low, high)``.
 
     Args:
-        shape: Of the result, an int or a tuple of ints.
-        low: The least number; what broadcasts to ``shape``, a Variable too, with its gradient.
-        high: Above the largest, likewise.
+        shape: Shape of the result, an int or a tuple of ints.
+        low: Lower end, included; broadcasts to ``shape``; a Variable has a gradient.
+        high: Upper end, excluded, likewise.
         dtype: float16, float32 or float64.
-        rng: The ``od.Generator`` to draw from; by default the process's own, which a system's
-            random seed begins.
+        rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
+            seed from the system.
         tape: The tape to record on.
 
     Raises:
-        SettingError: for numbers of which ``low`` is above ``high``.
+        SettingError: if ``low`` is above ``high``.
 
     >>> import odyssey as od
     >>> random_uniform((2,), low=-1.0, rng=od.Generator(7)).round(3)
@@ -99,20 +99,24 @@ def random_uniform(
     """
     who = "random_uniform"
     sizes, kind = shape_option(who, shape), dtype_option(who, dtype)
-    low, high = (_parameter(who, n, v, sizes) for n, v in (("low", low), ("high", high)))
+    low, high = (
+        _distribution_parameter(who, n, v, sizes) for n, v in (("low", low), ("high", high))
+    )
     plain = type(low) is float and type(high) is float
     if plain and low > high:
         raise SettingError(f"{who}: low={low} is above high={high}")
-    if plain and not _is_range(low, high, kind):
+    if plain and not _is_representable_range(low, high, kind):
         raise SettingError(f"{who}: from low={low} to high={high} is too far for {kind}")
-    state = drawing(who, rng, math.prod(sizes))
+    state = draw_state(who, rng, math.prod(sizes))
     u = philox_uniform(state, shape=sizes, dtype=kind)
     if plain and (low, high) == (0.0, 1.0):
         return u
-    out = _in(kind, add(mul(u, sub(high, low, tape=tape), tape=tape), low, tape=tape), tape)
+    out = _cast_parameter(
+        kind, add(mul(u, sub(high, low, tape=tape), tape=tape), low, tape=tape), tape
+    )
     if not plain or low == high:
         return out
-    return minimum(out, np.nextafter(kind.type(high), kind.type(low)), tape=tape)  # where it rounds
+    return minimum(out, np.nextafter(kind.type(high), kind.type(low)), tape=tape)
 
 
 @composite(
@@ -138,15 +142,15 @@ def random_normal(
     rng: Any = None,
     tape: Any = None,
 ) -> Any:
-    """Random numbers, normally distributed around ``mean`` with deviation ``std``.
+    """Random numbers normally distributed with a mean and a standard deviation.
 
     Args:
-        shape: Of the result, an int or a tuple of ints.
-        mean: What broadcasts to ``shape``, a Variable too, with its gradient.
+        shape: Shape of the result, an int or a tuple of ints.
+        mean: The mean; broadcasts to ``shape``; a Variable has a gradient.
         std: The standard deviation, not negative, likewise.
         dtype: float16, float32 or float64.
-        rng: The ``od.Generator`` to draw from; by default the process's own, which a system's
-            random seed begins.
+        rng: The ``od.Generator`` to draw from; by default that of the process, which has a random
+            seed from the system.
         tape: The tape to record on.
 
     >>> import odyssey as od
@@ -155,14 +159,16 @@ def random_normal(
     """
     who = "random_normal"
     sizes, kind = shape_option(who, shape), dtype_option(who, dtype)
-    mean, std = (_parameter(who, n, v, sizes) for n, v in (("mean", mean), ("std", std)))
+    mean, std = (
+        _distribution_parameter(who, n, v, sizes) for n, v in (("mean", mean), ("std", std))
+    )
     if type(std) is float:
         number(who, "std", std, "[0, inf)")
-    state = drawing(who, rng, math.prod(sizes))
+    state = draw_state(who, rng, math.prod(sizes))
     z = philox_normal(state, shape=sizes, dtype=kind)
     if type(mean) is float and type(std) is float and (mean, std) == (0.0, 1.0):
         return z
-    return _in(kind, add(mul(z, std, tape=tape), mean, tape=tape), tape)
+    return _cast_parameter(kind, add(mul(z, std, tape=tape), mean, tape=tape), tape)
 
 
 publish(globals())

@@ -1,13 +1,12 @@
-"""``Generator``: a key and a counter, from which ops draw random numbers.
+"""``Generator``: a counter-based random number generator, Philox-4x64-10.
 
-Block number n of a generator is what the function Philox-4x64-10 makes of the counter n and the
-key: four numbers of 64 bits (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011).
-One draw of n numbers takes the next ceil(n / 4) blocks. So a draw depends on the key, the counter
-and its size alone, and its numbers on nothing but their places; whoever knows the two can compute
-any of them by itself.
+Block n of a generator is Philox-4x64-10 of the key and the counter n: four numbers of 64 bits
+(Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011). A draw of n numbers takes the
+next ceil(n / 4) blocks. Each number depends only on the key, the counter at the start of the draw
+and its position, so any of them can be computed alone.
 
-The state is a Value, as the data of Variables is: a graph that is traced holds it as a state, and a
-repetition puts another one in its place.
+The state is a Value, as the data of Variables is: a traced graph holds it as a state, and a replay
+substitutes another one.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from odyssey.table.repeats import standing_for
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
-__all__ = ["DRAWS", "Generator", "bits_of", "check_generator", "drawing"]
+__all__ = ["DRAWS", "Generator", "random_bits", "check_generator", "draw_state"]
 
 _WORD = 1 << 64
 _NAME = "philox4x64-10"
 
-# The last word of the counter tells what blocks are for.
+# The last word of the counter says what blocks are used for.
 DRAWS, _KEYS = 0, 1
 
 
 class Generator:
-    """Random numbers from a key and a counter, the same on every device.
+    """Counter-based random number generator, with the same numbers on every device.
 
     Args:
-        seed: A whole number from 0 to 2**128 - 1, which is the key; by default one that the
-            system gives, another at each time.
+        seed: The key, an integer from 0 to 2**128 - 1; by default random, from the operating
+            system.
 
     Raises:
-        SettingError: for a seed that is negative or too large.
+        SettingError: if the seed is negative or too large.
 
     >>> import odyssey as od
     >>> rng = od.Generator(7)
@@ -66,36 +65,36 @@ class Generator:
         key = whole("Generator", "seed", seed, 0)
         if key >= _WORD**2:
             raise SettingError(f"Generator: seed={shown(seed)}; it must be below 2**128")
-        self._state = _state_value(_words(key, 0))
+        self._state = _state_value(_initial_words(key, 0))
 
     # -------------------------------------------------------------- the state
 
     @property
     def state(self) -> dict[str, Any]:
-        """The key, and how many blocks were drawn; to set it goes on from there."""
-        here, place = store(), standing_for(self._state)
-        here.demand("state of", place)
-        key, counter = _numbers(np.asarray(here.operand(place)))
+        """The key and the number of blocks drawn so far; assigning it resumes from there."""
+        here, value = store(), standing_for(self._state)
+        here.demand("state of", value)
+        key, counter = _key_and_counter(np.asarray(here.operand(value)))
         return {"bit_generator": _NAME, "state": {"key": key, "counter": counter}}
 
     @state.setter
     def state(self, state: Mapping[str, Any]) -> None:
-        words = _checked(state)
-        place = standing_for(self._state)
+        words = _parse_state(state)
+        value = standing_for(self._state)
         with guard():
             wait_for_programs()
-            store().write(place, words)
+            store().write(value, words)
 
-    def _setting(self, state: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The call of C that sets the state."""
-        return setitem, self._state._array, ..., _checked(state)
+    def _state_write(self, state: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the C call that sets the state."""
+        return setitem, self._state._array, ..., _parse_state(state)
 
-    # -------------------------------------------------------------- others
+    # -------------------------------------------------------------- splitting and copying
 
     def split(self, n: int) -> list[Generator]:
-        """Return ``n`` generators with keys of their own, that this one draws; it goes on itself.
+        """Return ``n`` independent generators, whose keys are drawn from this one.
 
-        Their numbers are independent of one another's, and of those of this one.
+        Their numbers are independent of one another's and of those of this generator.
 
         >>> import odyssey as od
         >>> [child.state["state"]["counter"] for child in od.Generator(7).split(2)]
@@ -103,80 +102,80 @@ class Generator:
         """
         count = whole("split", "n", n, 0)
         store().refuse_effect("Generator.split: called", "split the generator outside")
-        before = np.asarray(_advanced(self, 4 * count))
-        words = bits_of(before, 4 * count, _KEYS).reshape(count, 4)
-        return [_made(_words_of(int(a), int(b), 0)) for a, b, _, _ in words.tolist()]
+        before = np.asarray(_advance_counter(self, 4 * count))
+        words = random_bits(before, 4 * count, _KEYS).reshape(count, 4)
+        return [_generator_of(_pack_words(int(a), int(b), 0)) for a, b, _, _ in words.tolist()]
 
     def __repr__(self) -> str:
         data = self._state._array
         if not isinstance(data, np.ndarray):
             return f"Generator({data!r})"
-        key, counter = _numbers(data)
+        key, counter = _key_and_counter(data)
         return f"Generator(key={key}, counter={counter})"
 
     def __copy__(self) -> Generator:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: Any) -> Generator:
-        return _rebuilt(self.state)
+        return _restore_generator(self.state)
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (self.state,)
+        return _restore_generator, (self.state,)
 
 
 # ------------------------------------------------------------------ drawing
 
 
-def drawing(who: str, rng: Any, count: int) -> Any:
-    """The state from which ``count`` numbers are drawn; the generator goes on behind them."""
+def draw_state(who: str, rng: Any, count: int) -> Any:
+    """Return the state to draw ``count`` numbers from, and advance the generator past them."""
     check_generator(who, rng)
-    return _advanced(OWN if rng is None else rng, count)
+    return _advance_counter(PROCESS_GENERATOR if rng is None else rng, count)
 
 
 def check_generator(who: str, rng: Any) -> None:
-    """Raise for what is no generator; None stands for the process's own."""
+    """Raise DTypeError if ``rng`` is no generator; None stands for the generator of the process."""
     if rng is not None and not isinstance(rng, Generator):
         raise DTypeError(
             f"{who}: rng is {shown(rng)}; pass an od.Generator(seed), or None for the process's own"
         )
 
 
-def _advanced(rng: Generator, count: int) -> Any:
-    place, here, blocks = standing_for(rng._state), store(), -(-count // 4)
+def _advance_counter(rng: Generator, count: int) -> Any:
+    value, here, blocks = standing_for(rng._state), store(), -(-count // 4)
     with guard():
         wait_for_programs()
         if here is not MEMORY:
-            before = here.copied(place)
-            here.write(place, add(before, _words_of(0, 0, blocks)))
+            before = here.copied(value)
+            here.write(value, add(before, _pack_words(0, 0, blocks)))
             return before
-        state = place._array
+        state = value._array
         before = state.copy()
         state[2] = (int(before[2]) + blocks) % _WORD
         return before
 
 
-def bits_of(state: Array, count: int, purpose: int = DRAWS) -> Array:
-    """``count`` numbers of 64 bits, from the state on."""
+def random_bits(state: Array, count: int, purpose: int = DRAWS) -> Array:
+    """Return ``count`` numbers of 64 bits, starting at a state."""
     from numpy.random import Philox
 
     first = int(state[2]) + (purpose << 192)
-    # NumPy's steps the counter before it makes a block.
+    # NumPy's generator increments the counter before it computes a block.
     counter = np.frombuffer(((first - 1) % _WORD**4).to_bytes(32, "little"), "<u8")
     return Philox(counter=counter, key=state[:2]).random_raw(count)
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ words of a state
 
 
-def _words_of(low: int, high: int, counter: int) -> Array:
+def _pack_words(low: int, high: int, counter: int) -> Array:
     return np.array([low, high, counter], np.uint64)
 
 
-def _words(key: int, counter: int) -> Array:
-    return _words_of(key % _WORD, key // _WORD, counter)
+def _initial_words(key: int, counter: int) -> Array:
+    return _pack_words(key % _WORD, key // _WORD, counter)
 
 
-def _numbers(words: Array) -> tuple[int, int]:
+def _key_and_counter(words: Array) -> tuple[int, int]:
     low, high, counter = words.tolist()
     return low + high * _WORD, counter
 
@@ -185,18 +184,18 @@ def _state_value(words: Array) -> Value:
     return make_value(fast_calls.VARIABLE, words, CONSTANT, free_id())
 
 
-def _made(words: Array) -> Generator:
-    made: Generator = object.__new__(Generator)
-    made._state = _state_value(words)
-    return made
+def _generator_of(words: Array) -> Generator:
+    generator: Generator = object.__new__(Generator)
+    generator._state = _state_value(words)
+    return generator
 
 
-def _rebuilt(state: Mapping[str, Any]) -> Generator:
-    return _made(_checked(state))
+def _restore_generator(state: Mapping[str, Any]) -> Generator:
+    return _generator_of(_parse_state(state))
 
 
-def _checked(state: Any) -> Array:
-    """The words of a state that somebody gives."""
+def _parse_state(state: Any) -> Array:
+    """Validate a user's state and return its words."""
     try:
         if state["bit_generator"] != _NAME or state.keys() != {"bit_generator", "state"}:
             raise ValueError
@@ -210,24 +209,26 @@ def _checked(state: Any) -> Array:
         ) from None
     if not (0 <= key < _WORD**2 and 0 <= counter < _WORD):
         raise SettingError(f"Generator: {shown(state)}; key is below 2**128, counter below 2**64")
-    return _words(key, counter)
+    return _initial_words(key, counter)
 
 
-# ------------------------------------------------------------------ the process's own
+# ------------------------------------------------------------------ generator of the process
 
 
-def _own() -> Generator:
-    return _made(np.frombuffer(os.urandom(16) + bytes(8), np.uint64).copy())
+def _new_process_generator() -> Generator:
+    return _generator_of(np.frombuffer(os.urandom(16) + bytes(8), np.uint64).copy())
 
 
-OWN = _own()
-"""What ops draw from where no generator is given."""
+PROCESS_GENERATOR = _new_process_generator()
+"""Generator that ops draw from by default."""
 
 
-def _in_the_child() -> None:
-    # Else all children would draw the same numbers.
-    commit([(setitem, OWN._state._array, ..., _own()._state._array)])
+def _reseed_after_fork() -> None:
+    # Otherwise all children would draw the same numbers.
+    commit(
+        [(setitem, PROCESS_GENERATOR._state._array, ..., _new_process_generator()._state._array)]
+    )
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_the_child)
+    os.register_at_fork(after_in_child=_reseed_after_fork)

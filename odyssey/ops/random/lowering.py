@@ -1,4 +1,4 @@
-"""The random numbers of a state in native code: Philox4x64-10, block by block.
+"""Lowering of Philox4x64-10 to the compiler's IR.
 
 J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3. A block is
 four words of 64 bits; ten times, two of them are multiplied, and the halves of the products, of 128
@@ -23,8 +23,8 @@ _FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
-def _higher_half(x: Any, y: Any) -> Any:
-    """The higher 64 bits of a product of 128, of halves of the factors."""
+def _multiply_high(x: Any, y: Any) -> Any:
+    """Return the high 64 bits of a 64 by 64 bit product, from the halves of the factors."""
     x0, x1 = x & T(0xFFFFFFFF), x // T(0x100000000)
     y0, y1 = y & T(0xFFFFFFFF), y // T(0x100000000)
     lower, across, other = x0 * y0, x0 * y1, x1 * y0
@@ -33,43 +33,43 @@ def _higher_half(x: Any, y: Any) -> Any:
     return x1 * y1 + carried
 
 
-def _words(build: Any, state: Any, blocks: int) -> list[Any]:
-    """The four words of each block that comes from a state on."""
+def _philox_words(build: Any, state: Any, blocks: int) -> list[Any]:
+    """Return the four words of each block, starting at a state."""
     word = np.uint64
 
-    def of(scalar: Any, *values: Any) -> Any:
+    def binary_op(scalar: Any, *values: Any) -> Any:
         return build.elementwise(scalar, *values, dtype=word)
 
     key = [build.part(state, 0), build.part(state, 1)]
     number = build.cast(build.index((blocks,), 0), word)
-    counter = of(lambda x, y: x + y, number, build.part(state, 2))
-    carried = of(lambda sum, x: T(sum < x), counter, number)
+    counter = binary_op(lambda x, y: x + y, number, build.part(state, 2))
+    carried = binary_op(lambda sum, x: T(sum < x), counter, number)
     c: list[Any] = [counter, carried, word(0), word(DRAWS)]
     for _ in range(_ROUNDS):
         products = [
-            (of(_higher_half, x, word(m)), of(lambda x, y: x * y, x, word(m)))
+            (binary_op(_multiply_high, x, word(m)), binary_op(lambda x, y: x * y, x, word(m)))
             for x, m in zip(c[::2], _FACTORS, strict=True)
         ]
         (high0, low0), (high1, low1) = products
         mixed = [
-            of(lambda x, y, z: (x ^ y) ^ z, high, other, k)
+            binary_op(lambda x, y, z: (x ^ y) ^ z, high, other, k)
             for high, other, k in zip((high1, high0), c[1::2], key, strict=True)
         ]
         c = [mixed[0], low1, mixed[1], low0]
-        key = [of(lambda x, y: x + y, k, word(w)) for k, w in zip(key, _STEPS, strict=True)]
+        key = [binary_op(lambda x, y: x + y, k, word(w)) for k, w in zip(key, _STEPS, strict=True)]
     return c
 
 
 def uniform_natively(build: Any, state: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """What ``philox_uniform`` gives, for a state that is known when the program runs."""
+    """Lower ``philox_uniform``, for a state that is known at run time."""
     count = math.prod(shape)
     blocks = -(-count // 4)
-    words = [build.broadcast(w, (blocks,)) for w in _words(build, state, blocks)]
+    words = [build.broadcast(w, (blocks,)) for w in _philox_words(build, state, blocks)]
     parts = [(w, (slice(None), k)) for k, w in enumerate(words)]
     line = build.reshape(build.join(parts, (blocks, 4), np.uint64), (4 * blocks,))
     bits = build.reshape(build.part(line, slice(0, count)), shape)
     digits = np.finfo(dtype).nmant + 1
-    # As signed numbers, which they fit, they are converted by one instruction.
+    # They fit signed integers, which one instruction converts.
     cut = build.elementwise(lambda x, y: x // y, bits, np.uint64(1 << 64 - digits), dtype=np.uint64)
     found = build.cast(build.cast(cut, np.int64), dtype)
     return build.elementwise(lambda x, y: x * y, found, dtype.type(2.0**-digits))

@@ -1,4 +1,4 @@
-"""The rows of random numbers: functions of a state, a key and a counter."""
+"""Random bits, uniform and normal numbers and dropout as functions of a generator's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import less, where
 from odyssey.ops.elementwise.elementary import log, sqrt
 from odyssey.ops.elementwise.trigonometry import cos, sin
-from odyssey.ops.random.generator import bits_of
+from odyssey.ops.random.generator import random_bits
 from odyssey.ops.random.lowering import uniform_natively
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
@@ -35,13 +35,13 @@ def _check_state(who: str, state: Any) -> None:
 
 
 def shape_option(who: str, shape: Any) -> Shape:
-    """A shape as a tuple of ints."""
+    """Return a shape as a tuple of ints."""
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     return tuple(whole(who, "shape", n, 0) for n in sizes)
 
 
 def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
-    """A dtype of real floating numbers that random bits are made into."""
+    """Return the real floating dtype of random numbers."""
     try:
         found = np.dtype(dtype)
     except TypeError:
@@ -53,11 +53,11 @@ def dtype_option(who: str, dtype: Any) -> np.dtype[Any]:
     return found.newbyteorder("=")
 
 
-def _options(who: str) -> Any:
+def _check_options(who: str) -> Any:
     return lambda shape, dtype: (shape_option(who, shape), dtype_option(who, dtype))
 
 
-def _spec_of(who: str) -> Any:
+def _draw_infer(who: str) -> Any:
     def infer(state: Spec, shape: Shape, dtype: Any) -> Spec:
         _check_state(who, state)
         return Spec(shape, np.dtype(dtype))
@@ -69,9 +69,9 @@ def _spec_of(who: str) -> Any:
 
 
 def uniform_of(state: Array, shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """As many of the highest bits as the dtype has digits, behind the point."""
+    """Return uniform numbers in [0, 1): the highest bits, as many as the dtype has digits."""
     digits = np.finfo(dtype).nmant + 1
-    bits = bits_of(state, math.prod(shape))
+    bits = random_bits(state, math.prod(shape))
     bits >>= np.uint64(64 - digits)
     out = bits.astype(dtype)
     out *= dtype.type(2.0**-digits)
@@ -93,30 +93,32 @@ _REJECTS = [
 
 @op(
     primitive="random",
-    lowering=uniform_natively,
-    prepare=_options("philox_uniform"),
+    native=uniform_natively,
+    prepare=_check_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
-    infer=_spec_of("philox_uniform"),
+    infer=_draw_infer("philox_uniform"),
     samples=_SAMPLES,
     rejects=_REJECTS,
 )
 def philox_uniform(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
-    """Numbers from 0 up to 1, all multiples of a power of 2 alike, from a generator's state.
+    """Uniform random numbers in [0, 1), from a generator's state.
 
-    A number is the highest bits of 64, 53 for float64: in a shorter dtype it is the same, rounded
-    down. That of the place n is made of the block ``counter + n // 4``.
+    Each number is made of the highest of 64 bits, 53 for float64; a shorter dtype has the number of
+    float64 rounded down. The number at position n comes from block ``counter + n // 4``.
     """
     _check_state("philox_uniform", state)
     return uniform_of(state, shape, dtype)
 
 
-def _pairs(count: int) -> int:
+def _box_muller_pairs(count: int) -> int:
     return count + count % 2
 
 
-def _normal_in_ops(state: Any, shape: Any, dtype: Any) -> Any:
+def _decompose_normal(state: Any, shape: Any, dtype: Any) -> Any:
     count = math.prod(shape)
-    u = reshape(philox_uniform(state, shape=(_pairs(count),)), (-1, 2) if count else (0, 2))
+    u = reshape(
+        philox_uniform(state, shape=(_box_muller_pairs(count),)), (-1, 2) if count else (0, 2)
+    )
     radius = sqrt(mul(-2.0, log(sub(1.0, getitem(u, (slice(None), 0))))))
     angle = mul(2.0 * math.pi, getitem(u, (slice(None), 1)))
     z = reshape(stack([mul(radius, cos(angle)), mul(radius, sin(angle))], -1), (-1,))
@@ -124,21 +126,21 @@ def _normal_in_ops(state: Any, shape: Any, dtype: Any) -> Any:
 
 
 @op(
-    decomposition=_normal_in_ops,
-    prepare=_options("philox_normal"),
+    equals=_decompose_normal,
+    prepare=_check_options("philox_normal"),
     canonical=lambda state, shape, dtype: (shape, dtype),
-    infer=_spec_of("philox_normal"),
+    infer=_draw_infer("philox_normal"),
     samples=_SAMPLES,
     rejects=_REJECTS,
 )
 def philox_normal(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
-    """Numbers of mean 0 and deviation 1, normally distributed, from a generator's state.
+    """Standard normal random numbers, from a generator's state.
 
-    Two of ``philox_uniform`` make two of these (Box and Muller, 1958), in float64.
+    The Box-Muller transform (1958) turns pairs of ``philox_uniform`` into pairs, in float64.
     """
     _check_state("philox_normal", state)
     count = math.prod(shape)
-    u = uniform_of(state, (_pairs(count),), np.dtype(np.float64)).reshape(-1, 2)
+    u = uniform_of(state, (_box_muller_pairs(count),), np.dtype(np.float64)).reshape(-1, 2)
     radius = np.sqrt(-2.0 * np.log(1.0 - u[:, 0]))
     angle = (2.0 * math.pi) * u[:, 1]
     z = np.empty(u.shape, dtype)
@@ -147,10 +149,10 @@ def philox_normal(state: Any, /, *, shape: Any, dtype: Any = np.float64) -> Any:
     return z.reshape(-1)[:count].reshape(shape)
 
 
-# ------------------------------------------------------------------ dropping
+# ------------------------------------------------------------------ dropout
 
 
-def _drop_options(rate: Any, shared: Any) -> tuple[float, int]:
+def _dropout_options(rate: Any, shared: Any) -> tuple[float, int]:
     return (
         number("philox_dropout", "rate", rate, "[0, 1]"),
         whole("philox_dropout", "shared", shared, 0),
@@ -158,7 +160,7 @@ def _drop_options(rate: Any, shared: Any) -> tuple[float, int]:
 
 
 def drawn_shape(shape: Shape, shared: int) -> Shape:
-    """The shape of what is dropped or kept as one: the last ``shared`` axes have length 1."""
+    """Return the shape of a dropout mask: the last ``shared`` axes have length 1."""
     return (*shape[: len(shape) - shared], *[1] * shared)
 
 
@@ -167,36 +169,36 @@ def _check_shared(shape: Shape, shared: int) -> None:
         raise ShapeError(f"philox_dropout: shared={shared} axes of x, which has shape {shape}")
 
 
-def _drop_spec(x: Spec, state: Spec, rate: float, shared: int) -> Spec:
+def _dropout_spec(x: Spec, state: Spec, rate: float, shared: int) -> Spec:
     _check_state("philox_dropout", state)
     _check_shared(x.shape, shared)
     return Spec(x.shape, floating(x.dtype))
 
 
-def _factor(rate: float) -> float:
+def _dropout_scale(rate: float) -> float:
     return 1.0 / (1.0 - rate) if rate < 1.0 else 1.0
 
 
-def _below(state: Array, shape: Shape, rate: float) -> Array:
-    """Where ``philox_uniform`` is below ``rate``, told by its bits."""
+def _dropout_mask(state: Array, shape: Shape, rate: float) -> Array:
+    """Return where ``philox_uniform`` is below ``rate``, by comparing bits."""
     count = math.prod(shape)
     least = math.ceil(rate * 2.0**53) << 11
     if least >= 1 << 64:
         return np.ones(shape, bool)
-    return np.less(bits_of(state, count), np.uint64(least)).reshape(shape)
+    return np.less(random_bits(state, count), np.uint64(least)).reshape(shape)
 
 
-def _drop_in_ops(x: Any, state: Any, rate: float, shared: int) -> Any:
+def _decompose_dropout(x: Any, state: Any, rate: float, shared: int) -> Any:
     u = philox_uniform(state, shape=drawn_shape(x.shape, shared))
-    return where(less(u, rate), 0, mul(x, _factor(rate)))
+    return where(less(u, rate), 0, mul(x, _dropout_scale(rate)))
 
 
 @op(
-    selects=True,
-    decomposition=_drop_in_ops,
-    prepare=_drop_options,
+    masks=True,
+    equals=_decompose_dropout,
+    prepare=_dropout_options,
     canonical=lambda x, state, rate, shared: (rate, shared),
-    infer=_drop_spec,
+    infer=_dropout_spec,
     vjp={
         "x": lambda g, state, rate, shared: philox_dropout(g, state, rate=rate, shared=shared),
     },
@@ -218,17 +220,17 @@ def _drop_in_ops(x: Any, state: Any, rate: float, shared: int) -> Any:
     ],
 )
 def philox_dropout(x: Any, state: Any, /, *, rate: float = 0.5, shared: int = 0) -> Any:
-    """``x`` over ``1 - rate``, with 0 where ``philox_uniform`` from a state is below ``rate``.
+    """Dropout: 0 where ``philox_uniform`` is below ``rate``, elsewhere ``x / (1 - rate)``.
 
-    Of the last ``shared`` axes all is dropped or kept as one. The state is all that is kept for
-    the derivative.
+    Elements along the last ``shared`` axes are dropped or kept together. The state is the only
+    residual of the derivative.
     """
     x = np.asarray(x)
     _check_state("philox_dropout", state)
     _check_shared(x.shape, shared)
     dtype = floating(x.dtype)
-    scaled = x.astype(dtype, copy=False) * dtype.type(_factor(rate))
-    return np.where(_below(state, drawn_shape(x.shape, shared), rate), dtype.type(0), scaled)
+    scaled = x.astype(dtype, copy=False) * dtype.type(_dropout_scale(rate))
+    return np.where(_dropout_mask(state, drawn_shape(x.shape, shared), rate), dtype.type(0), scaled)
 
 
 publish(globals())
