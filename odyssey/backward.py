@@ -32,7 +32,7 @@ from odyssey.checks import STUMBLES, kind_of, shown
 from odyssey.devices.arrays import as_array, plain_result
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops.elementwise import complex_numbers
-from odyssey.ops.structure.fit import fit
+from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
 from odyssey.table.published import row_of
@@ -155,7 +155,7 @@ def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     if not isinstance(g, Symbol):
         g = plain_result(f"backward.{row.name}: the rule of {name}", g)
     if values.get(f"{name}_spec") is not None:
-        g = fit(g, values[f"{name}_spec"])
+        g = unbroadcast(g, values[f"{name}_spec"])
     g = complex_numbers.conj(g) if g.dtype.kind == "c" else g
     return g if isinstance(g, Symbol) else np.array(g)
 

@@ -12,7 +12,7 @@ from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.fft.multidimensional import fftn, ifftn, irfftn, rfftn
 from odyssey.ops.elementwise.arithmetic import mul
-from odyssey.ops.reductions.convolution import smooth
+from odyssey.ops.reductions.convolution import next_fast_length
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import composite, publish
@@ -78,7 +78,7 @@ def fftconvolve(
             "least as long as the other along every axis"
         )
     whole = [n + m - 1 for n, m in pairs]
-    sizes = [smooth(n) for n in whole]
+    sizes = [next_fast_length(n) for n in whole]
     either_complex = "c" in (a.dtype.kind, v.dtype.kind)
     there, back = (fftn, ifftn) if either_complex else (rfftn, irfftn)
     spectra = [there(x, sizes, places, tape=tape) for x in (a, v)]

@@ -21,11 +21,11 @@ from odyssey.ops.elementwise.arithmetic import div, mul
 from odyssey.ops.elementwise.choice import equal, isnan, logical_and, logical_not, not_equal, where
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import power, sqrt
-from odyssey.ops.reductions.broadcast_back import spread
+from odyssey.ops.reductions.broadcast_back import broadcast_back
 from odyssey.ops.reductions.reduce import any as any_of
 from odyssey.ops.reductions.reduce import max, min, sum
 from odyssey.ops.reductions.variance import over_length
-from odyssey.ops.structure.half_precision import halved, in_single, wide
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
 from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
@@ -65,23 +65,25 @@ def _length(x: Any, axis: Any, keepdims: bool) -> Any:
 
 def _way(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     """The vectors divided by their lengths; 0 where both are."""
-    way = over_length(x, spread(out, x_spec, axis, keepdims))
+    way = over_length(x, broadcast_back(out, x_spec, axis, keepdims))
     return conj(way) if x.dtype.kind == "c" else way
 
 
 def _length_pull(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(spread(g, x_spec, axis, keepdims), _way(x, out, x_spec, axis, keepdims))
+    return mul(broadcast_back(g, x_spec, axis, keepdims), _way(x, out, x_spec, axis, keepdims))
 
 
 def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    moved = sum(mul(t, _way(wide(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
+    moved = sum(
+        mul(t, _way(widen_float16(x), out, x_spec, axis, keepdims)), axis, keepdims=keepdims
+    )
+    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
 
 @op(
     infer=_length_spec,
     kernel=_length,
-    decomposition=in_single(
+    equals=compute_in_float32(
         lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims))
     ),
     canonical=folded,

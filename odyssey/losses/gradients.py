@@ -13,7 +13,7 @@ from odyssey.errors import SettingError
 from odyssey.losses.classification import binary_cross_entropy, cross_entropy
 from odyssey.losses.reduction import REDUCTIONS, floating, plain, same_shape
 from odyssey.losses.regression import mean_squared_error
-from odyssey.ops.structure.fit import fit
+from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Array, Spec
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol
@@ -181,5 +181,5 @@ def _scale(who: str, predictions: Any, reduction: str, weights: Any) -> Any:
 def _answer(g: Any, predictions: Any) -> Array:
     """A gradient as an array; of what is traced, as its Symbol."""
     g = g if isinstance(g, Symbol) else np.asarray(g)
-    answer: Array = fit(g, Spec(predictions.shape, predictions.dtype))
+    answer: Array = unbroadcast(g, Spec(predictions.shape, predictions.dtype))
     return answer if isinstance(answer, Symbol) else np.asarray(answer)

@@ -34,10 +34,10 @@ from odyssey.ops.elementwise.arithmetic import div, mul, neg, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.reductions import reduce
-from odyssey.ops.reductions.broadcast_back import spread
-from odyssey.ops.reductions.reduce import mean_of, over, sum
+from odyssey.ops.reductions.broadcast_back import broadcast_back
+from odyssey.ops.reductions.reduce import divide_by_size, mean_loss, sum
 from odyssey.ops.structure.gathering import take_along_axis
-from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -135,7 +135,7 @@ def _entropy_rule(
 ) -> Any:
     options = (axis, label_smoothing, ignore_index, reduction)
     slope = _slope(logits, targets, options, residual)
-    return mul(spread(g, logits_spec, axis, False) if reduction == "none" else g, slope)
+    return mul(broadcast_back(g, logits_spec, axis, False) if reduction == "none" else g, slope)
 
 
 def _entropy_forward(
@@ -220,7 +220,7 @@ def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
         )
     ],
     infer=_entropy_spec,
-    decomposition=in_single(_entropy_in_ops),
+    equals=compute_in_float32(_entropy_in_ops),
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
     **_ENTROPY,
@@ -269,7 +269,7 @@ def _entropy(
     if reduction == "sum":
         return np.add.reduce(losses, None)
     n = _counted(losses.size, targets, ignore_index, by_class)
-    return mean_of(losses, n) if n else losses.dtype.type(np.nan)
+    return mean_loss(losses, n) if n else losses.dtype.type(np.nan)
 
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
@@ -295,7 +295,7 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
-    decomposition=in_single(_slope_in_ops),
+    equals=compute_in_float32(_slope_in_ops),
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
     **_ENTROPY,
@@ -321,7 +321,7 @@ def softmax_cross_entropy_slope(
     p = target_probabilities(logits, targets, axis, label_smoothing, ignore_index)
     s *= np.add.reduce(p, axis, keepdims=True)
     s -= p
-    return over(s, n) if reduction == "mean" and n else s
+    return divide_by_size(s, n) if reduction == "mean" and n else s
 
 
 def _mass_spec(targets: Spec, logits_spec: Spec, axis: int, *options: Any) -> Spec:
@@ -379,7 +379,7 @@ def softmax_cross_entropy_mass(
     p = target_probabilities(logits_spec, targets, axis, label_smoothing, ignore_index)
     mass = np.add.reduce(p, axis, keepdims=True)
     n = _counted(mass.size, targets, ignore_index, by_class)
-    return over(mass, n) if reduction == "mean" and n else mass
+    return divide_by_size(mass, n) if reduction == "mean" and n else mass
 
 
 publish(globals())

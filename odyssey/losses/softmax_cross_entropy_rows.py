@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import word
-from odyssey.ops.reductions.reduce import mean_of, over, row_sums
+from odyssey.ops.reductions.reduce import divide_by_size, mean_loss, row_sums
 from odyssey.spec import Spec
 
 __all__ = [
@@ -107,7 +107,7 @@ def compiled_losses(
 def folded_losses(losses: Any, reduction: str) -> Any:
     """The losses of all rows, summed or averaged where that is meant."""
     if reduction == "mean":
-        return mean_of(losses, len(losses))
+        return mean_loss(losses, len(losses))
     word("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
     return losses if reduction == "none" else np.add.reduce(losses)
 
@@ -116,7 +116,7 @@ def slope_of(exponentials: Any, sums: Any, places: Any, reduction: str) -> Any:
     """Softmax less the target's 1 at flat places, over the number of rows for a mean."""
     n = len(sums) if reduction == "mean" else 1
     if exponentials.dtype.char == "e":  # which may not have so large a number as sums * n
-        slope = over(exponentials / sums.reshape(-1, 1), n).astype(exponentials.dtype)
+        slope = divide_by_size(exponentials / sums.reshape(-1, 1), n).astype(exponentials.dtype)
     else:
         slope = exponentials / (sums * n).reshape(-1, 1)
     flat = slope.ravel()

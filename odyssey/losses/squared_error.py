@@ -8,8 +8,8 @@ import numpy as np
 
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
-from odyssey.ops.reductions.reduce import mean_of, sum
-from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.reductions.reduce import mean_loss, sum
+from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.spec import Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -41,7 +41,7 @@ def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
 
 @op(
     infer=_squared_error_spec,
-    decomposition=in_single(_squared_error_in_ops, 2),
+    equals=compute_in_float32(_squared_error_in_ops, 2),
     vjp={
         "x": _squared_error_rule,
         "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),
@@ -63,7 +63,7 @@ def squared_error_mean(x: Any, y: Any, /) -> Any:
         raise DTypeError(f"mean_squared_error: needs real floating numbers, came {dtype}")
     flat = d.ravel()
     if dtype.char == "e":  # whose squares soon add up to more than its largest number
-        return np.float16(mean_of(np.square(flat, dtype=np.float32), d.size or 1))
+        return np.float16(mean_loss(np.square(flat, dtype=np.float32), d.size or 1))
     return flat.dot(flat) / (d.size or 1)
 
 

@@ -11,7 +11,7 @@ from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
 from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.ops.elementwise.elementary import exp, log
-from odyssey.ops.reductions.broadcast_back import count
+from odyssey.ops.reductions.broadcast_back import reduction_size
 from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.shape import astype, reshape, shape_of
 from odyssey.spec import Spec
@@ -86,7 +86,7 @@ def weighted_logsumexp(
     nothing = equal(b, 0)
     counted = where(nothing, -np.inf, x, tape=tape)
     top: Any = 0.0
-    if count(Spec(shape, x.dtype), axis):
+    if reduction_size(Spec(shape, x.dtype), axis):
         top = max(counted, axis, keepdims=True, tape=tape)
         top = where(isfinite(top), top, 0, tape=tape)
     away = sub(x, top, tape=tape)

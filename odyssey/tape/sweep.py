@@ -15,7 +15,7 @@ from typing import Any
 
 from odyssey.errors import NotDifferentiableError
 from odyssey.ops.elementwise.complex_numbers import conj
-from odyssey.ops.structure.fit import expand, fit
+from odyssey.ops.structure.unbroadcast import broadcast_tangent, unbroadcast
 from odyssey.table.declare import PASS
 from odyssey.table.value import make_value
 from odyssey.tape.gradient_mask import GradientMask, MaskTracker, either, fitted, poles_among, step
@@ -93,7 +93,7 @@ def pull(
                 if specs is not None:
                     own = specs[0]
                     if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
-                        r = fit(r, own)
+                        r = unbroadcast(r, own)
                 cotangents[i] = cotangents[i] + r if i in cotangents else r
             if count == 2:
                 j = inputs[1]
@@ -103,7 +103,7 @@ def pull(
                     if specs is not None:
                         own = specs[1]
                         if own is not None and (r.dtype is not own.dtype or r.shape != own.shape):
-                            r = fit(r, own)
+                            r = unbroadcast(r, own)
                     cotangents[j] = cotangents[j] + r if j in cotangents else r
             continue
         mask = None if guard is None else guard.take(id)
@@ -120,7 +120,7 @@ def pull(
                 r, passed = step((row, kept, specs), row.selection_pullbacks, k, g, r, mask)
                 guard.meet(i, fitted(passed, r, spec), i not in cotangents)
             if spec is not None and (r.dtype is not spec.dtype or r.shape != spec.shape):
-                r = fit(r, spec)
+                r = unbroadcast(r, spec)
             if audit is not None:
                 audit(row, id, name, r)
             cotangents[i] = cotangents[i] + r if i in cotangents else r
@@ -156,7 +156,7 @@ def push(
                 if specs is not None:
                     spec = specs[-1]
                     if total.dtype is not spec.dtype or total.shape != spec.shape:
-                        total = expand(total, spec)
+                        total = broadcast_tangent(total, spec)
                 tangents[id] = total
             continue
         for k, i in enumerate(inputs):
@@ -178,7 +178,7 @@ def push(
         if total is not None:
             if mask is not None:
                 masks[id] = mask
-            tangents[id] = total if specs is None else expand(total, specs[-1])
+            tangents[id] = total if specs is None else broadcast_tangent(total, specs[-1])
 
 
 def _stands_beside(row: Any, inputs: Iterable[int | None], tangents: dict[int, Any]) -> bool:

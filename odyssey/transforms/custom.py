@@ -13,7 +13,7 @@ from odyssey.checks import function, sort_of, stands_by_name
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import is_kept, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
-from odyssey.ops.structure.fit import fit
+from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
 from odyssey.table.repeats import Noted, noting, repetition
 from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
@@ -341,7 +341,7 @@ class _Call:
             raise DTypeError(
                 f"{self.name}: backward returned a gradient of {g.dtype} for {self.paths[place]}"
             )
-        return fit(g, spec)
+        return unbroadcast(g, spec)
 
 
 def _closed(name: str) -> PauseBlock:

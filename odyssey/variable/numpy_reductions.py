@@ -12,7 +12,7 @@ from odyssey.devices.arrays import ARRAYS, as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.reductions import reduce
-from odyssey.ops.reductions.variance import root_of_variance
+from odyssey.ops.reductions.variance import std_from_variance
 from odyssey.ops.structure import joining, shape
 from odyssey.table.shape_rules import folded_axes, reduced_shape
 from odyssey.table.value import Symbol, Value, Weak
@@ -189,4 +189,4 @@ def _moment(
     left = shape.astype(arithmetic.maximum(left, 0), number)
     left = left if keepdims else shape.reshape(left, folded)
     square = arithmetic.divide(reduce.sum(square, axis, keepdims=keepdims), left)
-    return square if func is np.var else root_of_variance(square)
+    return square if func is np.var else std_from_variance(square)

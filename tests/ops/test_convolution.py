@@ -87,7 +87,7 @@ def test_lengths_to_transform_have_no_prime_factor_above_five():
     powers = np.arange(13)
     smooth = np.sort(np.ravel(2 ** powers[:, None, None] * 3 ** powers[:8, None] * 5 ** powers[:6]))
     for n in range(1, 4097):
-        assert convolution.smooth(n) == smooth[np.searchsorted(smooth, n)]
+        assert convolution.next_fast_length(n) == smooth[np.searchsorted(smooth, n)]
 
 
 def test_a_signal_is_recovered_from_its_echoes_by_the_gradient_of_a_convolution():

@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import MutationError, OdysseyError
 from odyssey.ops import OPS
-from odyssey.ops.structure.fit import fit
+from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.call import general
@@ -211,8 +211,8 @@ def test_one_variable_in_every_place_gets_the_sum_of_the_gradients(row, sample):
 def test_fit_sums_and_casts_a_cotangent_to_what_it_belongs_to():
     g = np.arange(24.0).reshape(2, 3, 4)
     wanted = g.sum((0, 2)).reshape(3, 1)
-    assert_same(fit(g, Spec((3, 1), g.dtype)), wanted)
-    assert_same(fit(g + 1j, Spec((3, 1), np.dtype("f4"))), wanted.astype("f4"))
+    assert_same(unbroadcast(g, Spec((3, 1), g.dtype)), wanted)
+    assert_same(unbroadcast(g + 1j, Spec((3, 1), np.dtype("f4"))), wanted.astype("f4"))
 
 
 @pytest.mark.parametrize("name", ["relu", "exp", "sum", "cumsum"])

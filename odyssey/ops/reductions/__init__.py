@@ -1,1 +1,1 @@
-"""Ops along axes: sums and their like, running ones, differences, what is read between points."""
+"""Reductions along axes, cumulative functions, statistics and numerical calculus."""

@@ -1,4 +1,4 @@
-"""Differences of neighbours, and what numerical calculus makes of them."""
+"""Finite differences, numerical integration and numerical derivatives."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.choice import not_equal
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import Axes, astype, broadcast_to, reshape, shape_of
+from odyssey.ops.structure.shape import Axes, as_operand, astype, broadcast_to, reshape, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
 from odyssey.table.value import Symbol, Value
 
 
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
-
-
-def _cut(x: Any, axis: int, start: int | None, stop: int | None, tape: Any) -> Any:
+def _slice_axis(x: Any, axis: int, start: int | None, stop: int | None, tape: Any) -> Any:
     return getitem(x, (slice(None),) * axis + (slice(start, stop),), tape=tape)
 
 
@@ -60,18 +55,18 @@ def diff(
     """Differences of neighbours along an axis, taken ``n`` times.
 
     Args:
-        a: Array of one axis or more; of truth values it tells where neighbours differ.
-        n: How often.
-        axis: Along which axis.
-        prepend: What to put before the array, an array or one number for all lines.
-        append: What to put behind it.
+        a: Array of one axis or more; for booleans the result says where neighbours differ.
+        n: The order of the difference.
+        axis: The axis.
+        prepend: Elements put before the array, an array or one number.
+        append: Elements put after it.
         tape: The tape to record on.
 
     Returns:
-        An array that is shorter by ``n`` along ``axis``.
+        The differences, an array shorter by ``n`` along ``axis``.
 
     Raises:
-        ShapeError: for an axis that ``a`` lacks, or a negative ``n``.
+        ShapeError: if ``a`` lacks the axis, or ``n`` is negative.
 
     >>> diff(np.array([1, 4, 9, 16]))
     array([3, 5, 7])
@@ -81,28 +76,28 @@ def diff(
         raise SettingError(f"diff: n is {n}; how often cannot be negative")
     if n == 0:
         return a
-    a = _array("diff", "a", a)
+    a = as_operand("diff", "a", a)
     k = _one_axis("diff", axis, a)
     ends = [("prepend", prepend), ("append", append)]
-    before, after = (_end(a, name, end, k, tape) for name, end in ends)
+    before, after = (_boundary_operand(a, name, end, k, tape) for name, end in ends)
     if before or after:
         a = concatenate([*before, a, *after], axis=k, tape=tape)
-    for _ in range(min(n, a.shape[k])):  # after that many none are left
+    for _ in range(min(n, a.shape[k])):  # further differences are empty
         apart = not_equal if a.dtype == bool else sub
-        a = apart(_cut(a, k, 1, None, tape), _cut(a, k, None, -1, tape), tape=tape)
+        a = apart(_slice_axis(a, k, 1, None, tape), _slice_axis(a, k, None, -1, tape), tape=tape)
     return a
 
 
-def _end(a: Any, name: str, end: Any, axis: int, tape: Any) -> list[Any]:
+def _boundary_operand(a: Any, name: str, end: Any, axis: int, tape: Any) -> list[Any]:
     if end is None:
         return []
-    end = _array("diff", name, end)
+    end = as_operand("diff", name, end)
     if not end.shape:
         end = broadcast_to(end, (*a.shape[:axis], 1, *a.shape[axis + 1 :]), tape=tape)
     return [end]
 
 
-# ------------------------------------------------------------------ integral
+# ------------------------------------------------------------------ integration
 
 
 @composite(
@@ -118,39 +113,39 @@ def _end(a: Any, name: str, end: Any, axis: int, tape: Any) -> list[Any]:
     rejects=[reject((2, 3), axis=2, match="does not fit")],
 )
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, *, tape: Any = None) -> Any:
-    """The integral along an axis by the trapezoidal rule.
+    """Integral along an axis by the trapezoidal rule.
 
     Args:
         y: The values, an array of one axis or more.
-        x: Where they are, on one axis or in the shape of ``y``; by default ``dx`` apart.
-        dx: How far apart they are where there is no ``x``.
-        axis: Along which axis.
+        x: The sample points, on one axis or in the shape of ``y``; by default ``dx`` apart.
+        dx: The spacing, where no ``x`` is given.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
         The integrals, with gradients in ``y``, ``x`` and ``dx``.
 
     Raises:
-        ShapeError: for an axis that ``y`` lacks, or an ``x`` that does not fit.
+        ShapeError: if ``y`` lacks the axis, or ``x`` does not fit.
 
     >>> float(trapezoid(np.array([1.0, 3.0, 5.0]), dx=0.5))
     3.0
     """
-    y = _array("trapezoid", "y", y)
+    y = as_operand("trapezoid", "y", y)
     k = _one_axis("trapezoid", axis, y)
     if x is None:
         widths = dx
     else:
-        x = _array("trapezoid", "x", x)
+        x = as_operand("trapezoid", "x", x)
         widths = diff(x, axis=-1 if len(x.shape) == 1 else axis, tape=tape)
         if len(x.shape) == 1:
-            widths = reshape(widths, _upright(widths.shape[0], k, len(y.shape)), tape=tape)
-    ends = add(_cut(y, k, 1, None, tape), _cut(y, k, None, -1, tape), tape=tape)
+            widths = reshape(widths, _vector_shape(widths.shape[0], k, len(y.shape)), tape=tape)
+    ends = add(_slice_axis(y, k, 1, None, tape), _slice_axis(y, k, None, -1, tape), tape=tape)
     return sum(div(mul(widths, ends, tape=tape), 2.0, tape=tape), k, tape=tape)
 
 
-def _upright(length: int, axis: int, ndim: int) -> tuple[int, ...]:
-    """The shape of a vector that stands along one of ``ndim`` axes."""
+def _vector_shape(length: int, axis: int, ndim: int) -> tuple[int, ...]:
+    """Return the shape that broadcasts a vector along one of ``ndim`` axes."""
     return (1,) * axis + (length,) + (1,) * (ndim - axis - 1)
 
 
@@ -172,29 +167,29 @@ def _upright(length: int, axis: int, ndim: int) -> tuple[int, ...]:
 def gradient(
     f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1, tape: Any = None
 ) -> Any:
-    """Slopes of sampled values, by central differences inside and one-sided ones at the ends.
+    """Numerical gradient of sampled values: central differences, one-sided at the ends.
 
-    Not the gradient of a function, which is ``od.grad``.
+    For the gradient of a function see ``od.grad``.
 
     Args:
         f: The values, an array of one axis or more.
-        varargs: How far apart they are: nothing for 1, a number for all axes, or for each axis a
-            number or the places along it.
-        axis: Along which axes; by default all.
-        edge_order: Of how many points more the slopes at the ends are made, 1 or 2.
+        varargs: The spacing: nothing for 1, a number for all axes, or for each axis a number
+            or the coordinates along it.
+        axis: One axis or several; by default all.
+        edge_order: Order of accuracy at the ends, 1 or 2.
         tape: The tape to record on.
 
     Returns:
         An array of the shape of ``f``, or for several axes a tuple of them.
 
     Raises:
-        ShapeError: for an axis that ``f`` lacks or is too short, or places that do not fit.
+        ShapeError: if ``f`` lacks an axis or has too few points, or coordinates do not fit.
 
     >>> gradient(np.array([1.0, 2.0, 4.0, 7.0]))
     array([1. , 1.5, 2.5, 3. ])
     """
-    f = _array("gradient", "f", f)
-    axes = _axes_in_order(axis, len(f.shape))
+    f = as_operand("gradient", "f", f)
+    axes = _gradient_axes(axis, len(f.shape))
     if edge_order not in (1, 2):
         raise SettingError(f"gradient: edge_order is {shown(edge_order)}; pass 1 or 2")
     if f.dtype.kind in "biu":
@@ -205,33 +200,33 @@ def gradient(
                 f"gradient: axis {k} of {f.shape} is too short; edge_order={edge_order} needs "
                 f"{edge_order + 1} elements or more"
             )
-    steps = _spacing(f, varargs, axes, tape)
-    slopes = [_slopes(f, k, d, edge_order, tape) for k, d in zip(axes, steps, strict=True)]
+    steps = _grid_spacings(f, varargs, axes, tape)
+    slopes = [_axis_gradient(f, k, d, edge_order, tape) for k, d in zip(axes, steps, strict=True)]
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
-def _axes_in_order(axis: Any, ndim: int) -> list[int]:
+def _gradient_axes(axis: Any, ndim: int) -> list[int]:
     if axis is None:
         return list(range(ndim))
     normalize_axes("gradient", axis, ndim)
     return [k % ndim for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
 
 
-def _spacing(f: Any, given: Any, axes: list[int], tape: Any) -> list[Any]:
-    """For each axis one distance, or the distances between neighbours as a vector."""
+def _grid_spacings(f: Any, given: Any, axes: list[int], tape: Any) -> list[Any]:
+    """Return for each axis one spacing, or a vector of the spacings between neighbours."""
     if not given:
         return [1.0] * len(axes)
     given = [
-        d if isinstance(d, (int, float)) else _array("gradient", "a spacing", d) for d in given
+        d if isinstance(d, (int, float)) else as_operand("gradient", "a spacing", d) for d in given
     ]
     if len(given) == 1 and not shape_of(given[0]):
         given = given * len(axes)
     if len(given) != len(axes):
         raise DTypeError(f"gradient: {len(given)} spacings came for {len(axes)} axes")
-    return [_distances(f, d, k, tape) for d, k in zip(given, axes, strict=True)]
+    return [_axis_spacing(f, d, k, tape) for d, k in zip(given, axes, strict=True)]
 
 
-def _distances(f: Any, given: Any, axis: int, tape: Any) -> Any:
+def _axis_spacing(f: Any, given: Any, axis: int, tape: Any) -> Any:
     shape = shape_of(given)
     if not shape:
         return given
@@ -243,46 +238,46 @@ def _distances(f: Any, given: Any, axis: int, tape: Any) -> Any:
     if given.dtype.kind in "biu":
         given = astype(given, np.float64, tape=tape)
     steps = diff(given, tape=tape)
-    # Where places may have a gradient, all of them matter, though they are evenly spaced.
+    # Coordinates that may have a gradient stay a vector, even if they are evenly spaced.
     if isinstance(steps, (Value, Symbol)) or not (steps == steps[0]).all():
         return steps
     return steps[0]
 
 
-def _slopes(f: Any, axis: int, step: Any, edge_order: int, tape: Any) -> Any:
+def _axis_gradient(f: Any, axis: int, step: Any, edge_order: int, tape: Any) -> Any:
     n = f.shape[axis]
 
-    def part(start: int, length: int) -> Any:
-        return _cut(f, axis, start, start + length, tape)
+    def window(start: int, length: int) -> Any:
+        return _slice_axis(f, axis, start, start + length, tape)
 
-    def combined(start: int, weights: Any, length: int = 1) -> Any:
+    def weighted_sum(start: int, weights: Any, length: int = 1) -> Any:
         total = None
         for k, weight in enumerate(weights):
             if weight is not None:
-                term = mul(weight, part(start + k, length), tape=tape)
+                term = mul(weight, window(start + k, length), tape=tape)
                 total = term if total is None else add(total, term, tape=tape)
         return total
 
     if shape_of(step):
-        inside, first, last = _uneven(step, axis, len(f.shape), edge_order, tape)
-        middle = combined(0, inside, n - 2)
+        inside, first, last = _uneven_weights(step, axis, len(f.shape), edge_order, tape)
+        middle = weighted_sum(0, inside, n - 2)
     else:
-        first, last = _even(step, edge_order, tape)
-        rise = sub(part(2, n - 2), part(0, n - 2), tape=tape)
+        first, last = _even_edge_weights(step, edge_order, tape)
+        rise = sub(window(2, n - 2), window(0, n - 2), tape=tape)
         middle = div(rise, mul(2.0, step, tape=tape), tape=tape)
     if edge_order == 1:
         ends = [
-            div(sub(part(k + 1, 1), part(k, 1), tape=tape), d, tape=tape)
+            div(sub(window(k + 1, 1), window(k, 1), tape=tape), d, tape=tape)
             for k, d in ((0, first), (n - 2, last))
         ]
     else:
-        ends = [combined(0, first), combined(n - 3, last)]
-    joined = concatenate([ends[0], middle, ends[1]], axis=axis, tape=tape)
-    return joined if joined.dtype == f.dtype else astype(joined, f.dtype, tape=tape)
+        ends = [weighted_sum(0, first), weighted_sum(n - 3, last)]
+    slopes = concatenate([ends[0], middle, ends[1]], axis=axis, tape=tape)
+    return slopes if slopes.dtype == f.dtype else astype(slopes, f.dtype, tape=tape)
 
 
-def _even(step: Any, edge_order: int, tape: Any) -> tuple[Any, Any]:
-    """What the slopes at both ends are made with: a distance, or three weights."""
+def _even_edge_weights(step: Any, edge_order: int, tape: Any) -> tuple[Any, Any]:
+    """Return for either end the spacing, or three weights, of an even grid."""
     if edge_order == 1:
         return step, step
     first, last = (
@@ -291,27 +286,29 @@ def _even(step: Any, edge_order: int, tape: Any) -> tuple[Any, Any]:
     return first, last
 
 
-def _uneven(step: Any, axis: int, ndim: int, edge_order: int, tape: Any) -> tuple[Any, Any, Any]:
-    """Weights of three neighbours for the slopes inside, and what those at the ends are made of.
+def _uneven_weights(
+    step: Any, axis: int, ndim: int, edge_order: int, tape: Any
+) -> tuple[Any, Any, Any]:
+    """Return the weights of three neighbours inside and at both ends, for an uneven grid.
 
     They are those of the parabola through three points.
     """
     count = step.shape[0]
 
     def distances(start: int, length: int) -> Any:
-        part = _cut(step, 0, start, start + length, tape)
-        return reshape(part, _upright(length, axis, ndim), tape=tape)
+        window = _slice_axis(step, 0, start, start + length, tape)
+        return reshape(window, _vector_shape(length, axis, ndim), tape=tape)
 
-    inside = _middle(distances(0, count - 1), distances(1, count - 1), tape)
+    inside = _central_weights(distances(0, count - 1), distances(1, count - 1), tape)
     if edge_order == 1:
         return inside, distances(0, 1), distances(count - 1, 1)
-    first = _border(distances(0, 1), distances(1, 1), tape)
-    last = _border(distances(count - 1, 1), distances(count - 2, 1), tape)
+    first = _edge_weights(distances(0, 1), distances(1, 1), tape)
+    last = _edge_weights(distances(count - 1, 1), distances(count - 2, 1), tape)
     return inside, first, [neg(weight, tape=tape) for weight in reversed(last)]
 
 
-def _middle(p: Any, q: Any, tape: Any) -> list[Any]:
-    """Weights for the slope at the middle of three points, ``p`` and ``q`` apart."""
+def _central_weights(p: Any, q: Any, tape: Any) -> list[Any]:
+    """Return the weights of the slope at the middle of three points with spacings p and q."""
     both = add(p, q, tape=tape)
     return [
         neg(div(q, mul(p, both, tape=tape), tape=tape), tape=tape),
@@ -320,8 +317,8 @@ def _middle(p: Any, q: Any, tape: Any) -> list[Any]:
     ]
 
 
-def _border(p: Any, q: Any, tape: Any) -> list[Any]:
-    """Weights for the slope at the first of three points, ``p`` and ``q`` apart."""
+def _edge_weights(p: Any, q: Any, tape: Any) -> list[Any]:
+    """Return the weights of the slope at the first of three points with spacings p and q."""
     both = add(p, q, tape=tape)
     return [
         neg(div(add(p, both, tape=tape), mul(p, both, tape=tape), tape=tape), tape=tape),

@@ -1,4 +1,4 @@
-"""Convolution and correlation of two sequences, directly and by Fourier transforms."""
+"""One-dimensional convolution and correlation, direct or by FFT."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import word
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import reshape, shape_of
+from odyssey.ops.structure.shape import as_operand, reshape, shape_of
 from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.value import Symbol, Value
 
 _MODES = ("full", "same", "valid")
 _METHODS = ("auto", "direct", "fft")
 
-# Of the shorter sequence, and of how many sums are wanted. From 512 to 1000 transforms win 0.8 to
-# 2.5 times, in float64 and complex128 more than in float32; from 1000 on 1.4 times or more, 190
-# times where both have 30,000.
+# Minimum of the shorter length and of the number of results for the FFT. From 512 to 1000 the FFT is
+# 0.8 to 2.5 times as fast, in float64 and complex128 more than in float32; from 1000 on at least 1.4
+# times, and 190 times where both lengths are 30,000.
 _SHORT = 1000
 
 
-def _line(x: Any) -> Any:
-    """A number as a sequence of one."""
+def _as_vector(x: Any) -> Any:
+    """Return an operand as a vector; a scalar has one element."""
     return x if shape_of(x) else reshape(x, (1,))
 
 
-# ------------------------------------------------------------------ the sums
+# ------------------------------------------------------------------ kernels
 
 
 def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
@@ -44,23 +42,23 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
             f"convolve: method='fft' for {dtype}; transforms round: pass floating numbers"
         )
     least = min(a.size, v.size)
-    # Of two long sequences few sums may be wanted, as in the derivative in a short one.
+    # Two long sequences may have few results, as in the derivative in a short operand.
     wanted = abs(a.size - v.size) + 1 if mode == "valid" else least
     short = min(least, wanted) < _SHORT
     if method == "direct" or dtype.kind not in "fc" or (method == "auto" and short):
         return np.convolve(a, v, mode)
-    out = _by_transforms(a.reshape(-1), v.reshape(-1), dtype)
+    out = _convolve_fft(a.reshape(-1), v.reshape(-1), dtype)
     if not np.isfinite(out).all():
-        # Transforms spread what is no number over all of the result, and may overflow on their way.
+        # The FFT spreads NaN and infinity over the result, and may overflow internally.
         return np.convolve(a, v, mode)
     first = {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
     return out[first : out.size - first - (mode == "same" and least % 2 == 0)]
 
 
 @unwarned("over", "invalid")
-def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
+def _convolve_fft(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     n = a.size + v.size - 1
-    m = smooth(n)
+    m = next_fast_length(n)
     out: Array
     if dtype.kind == "c":
         out = np.fft.ifft(np.fft.fft(a, m) * np.fft.fft(v, m))
@@ -69,8 +67,8 @@ def _by_transforms(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     return out[:n].astype(dtype, copy=False)
 
 
-def smooth(n: int) -> int:
-    """The least number from ``n`` up without prime factors above 5, of which transforms are fast.
+def next_fast_length(n: int) -> int:
+    """Return the least length from ``n`` up without prime factors above 5, for fast transforms.
 
     >>> smooth(1), smooth(7), smooth(1021), smooth(65537)
     (1, 8, 1024, 65610)
@@ -90,11 +88,11 @@ def smooth(n: int) -> int:
 # ------------------------------------------------------------------ rules
 
 
-def _options(mode: Any, method: Any) -> tuple[str, str]:
+def _mode_and_method(mode: Any, method: Any) -> tuple[str, str]:
     return word("convolve", "mode", mode, _MODES), word("convolve", "method", method, _METHODS)
 
 
-def _convolved_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
+def _convolve_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
     for name, x in (("a", a), ("v", v)):
         if x.ndim > 1 or not x.size:
             raise ShapeError(
@@ -106,35 +104,35 @@ def _convolved_spec(a: Spec, v: Spec, mode: str, method: str) -> Spec:
     return Spec((lengths[mode],), dtype)
 
 
-def _flipped(x: Any) -> Any:
+def _reverse_vector(x: Any) -> Any:
     return getitem(x, slice(None, None, -1))
 
 
-def _pull(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
-    """The cotangent of one sequence: ``g`` correlated with the other one, without conjugates."""
-    other = _line(other)
+def _convolve_vjp(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
+    """Return the cotangent of one operand: ``g`` correlated with the other, without conjugates."""
+    other = _as_vector(other)
     n, m = own.size, other.shape[0]
     if mode == "valid":
         if n >= m:
-            return convolve(g, _flipped(other), "full", method=method)
-        return convolve(_flipped(other), g, "valid", method=method)
+            return convolve(g, _reverse_vector(other), "full", method=method)
+        return convolve(_reverse_vector(other), g, "valid", method=method)
     if mode == "same":
         before = (min(n, m) - 1) // 2
         after = n + m - 1 - max(n, m) - before
         ends = [np.zeros(k, g.dtype) for k in (before, after)]
         g = concatenate([ends[0], g, ends[1]])
-    return convolve(g, _flipped(other), "valid", method=method)
+    return convolve(g, _reverse_vector(other), "valid", method=method)
 
 
 @op(
     primitive="product",
     kernel=_convolve,
     numpy=[np.convolve],
-    prepare=_options,
-    infer=_convolved_spec,
+    prepare=_mode_and_method,
+    infer=_convolve_spec,
     vjp={
-        "a": lambda g, v, a_spec, mode, method: _pull(g, v, a_spec, mode, method),
-        "v": lambda g, a, v_spec, mode, method: _pull(g, a, v_spec, mode, method),
+        "a": lambda g, v, a_spec, mode, method: _convolve_vjp(g, v, a_spec, mode, method),
+        "v": lambda g, a, v_spec, mode, method: _convolve_vjp(g, a, v_spec, mode, method),
     },
     jvp={
         "a": lambda t, v, mode, method: convolve(t, v, mode, method=method),
@@ -156,10 +154,10 @@ def _pull(g: Any, other: Any, own: Spec, mode: str, method: str) -> Any:
     ],
 )
 def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> Any:
-    """Sums of products of two sequences, one of them in reverse: ``sum(a[k] v[n - k])`` over k.
+    """Convolution of two sequences: ``sum(a[k] v[n - k])`` over k.
 
-    With ``method="fft"``, by itself where both are long and of floating numbers, errors are those
-    of the largest sums: small ones may have fewer digits than of the direct method.
+    With ``method="fft"``, which is chosen for long floating operands, the error is relative to the
+    largest results: small ones may have fewer correct digits than by the direct method.
     """
     return np.convolve(a, v, mode)
 
@@ -186,38 +184,38 @@ def convolve(a: Any, v: Any, /, mode: str = "full", *, method: str = "auto") -> 
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, method: str = "auto", tape: Any = None
 ) -> Any:
-    """Sums of products of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k.
+    """Cross-correlation of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k.
 
     Args:
-        a: Sequence.
-        v: Sequence, which is conjugated.
-        mode: ``"valid"`` where they lie over each other entirely, ``"full"`` where they touch,
-            ``"same"`` for the middle of that, as long as the longer one.
+        a: The first sequence.
+        v: The second sequence, which is conjugated.
+        mode: ``"valid"`` for complete overlap, ``"full"`` for any overlap, ``"same"`` for the
+            middle of that, as long as the longer sequence.
         method: ``"direct"``, ``"fft"`` or, the default, ``"auto"`` for the faster one; see
             ``convolve``.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for what has no element, or more than one axis.
+        ShapeError: if an operand is empty or has more than one axis.
 
     >>> correlate(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.5]), "full")
     array([0.5, 2. , 3.5, 3. , 0. ])
     """
     mode = word("correlate", "mode", mode, _MODES)
-    a, v = _sequence("a", a), _sequence("v", v)
+    a, v = _correlate_operand("a", a), _correlate_operand("v", v)
     if v.dtype.kind == "c":
         v = conj(v, tape=tape)
     turned = getitem(v, slice(None, None, -1), tape=tape)
     n, m = a.shape[0], v.shape[0]
     if mode == "same" and n < m:
-        # NumPy exchanges both, so that the middle of an even number is the other one.
+        # NumPy swaps the operands, which shifts the middle of an even length.
         full = convolve(a, turned, method=method, tape=tape)
         return getitem(full, slice(n // 2, n // 2 + m), tape=tape)
     return convolve(a, turned, mode, method=method, tape=tape)
 
 
-def _sequence(name: str, x: Any) -> Any:
-    x = x if isinstance(x, (Value, Symbol)) else as_array("correlate", name, x)
+def _correlate_operand(name: str, x: Any) -> Any:
+    x = as_operand("correlate", name, x)
     if len(x.shape) != 1 or not x.shape[0]:
         raise ShapeError(
             f"correlate: {name} has shape {x.shape}; wanted is one axis with an element or more"

@@ -1,4 +1,4 @@
-"""Running extremes, and the running logarithm of a sum of exponentials."""
+"""Cumulative maximum, minimum and log-sum-exp."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
-from odyssey.kernels.extreme import latest
+from odyssey.kernels.extreme import running_argextreme
 from odyssey.ops.elementwise.arithmetic import mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_or, not_equal, where
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.reductions.cumulative import linear_recurrence
 from odyssey.ops.structure.gathering import take_along_axis
-from odyssey.ops.structure.half_precision import halved, wide
+from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.placing import operand
+from odyssey.ops.structure.shape import as_operand
 from odyssey.spec import Spec
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
@@ -35,11 +35,11 @@ _LINES = (
     sample((1,)),
 )
 
-# ------------------------------------------------------------------ running extremes
+# ------------------------------------------------------------------ cumulative extremes
 
 
 class Running(NamedTuple):
-    """Running extremes, and where they stand."""
+    """Cumulative extremes and their indices."""
 
     values: Any
     indices: Any
@@ -50,7 +50,7 @@ def _check_order(x: Any) -> None:
         raise DTypeError(f"cummax, cummin: x is {x.dtype}; complex numbers have no order")
 
 
-def _latest_spec(who: str) -> Callable[..., Spec]:
+def _running_argextreme_spec(who: str) -> Callable[..., Spec]:
     infer = along(who, lambda dtype: np.dtype(np.intp))
 
     def with_order(x: Spec, axis: int) -> Spec:
@@ -60,8 +60,8 @@ def _latest_spec(who: str) -> Callable[..., Spec]:
     return with_order
 
 
-def _latest(who: str, extreme: np.ufunc) -> Callable[..., Any]:
-    """Where the extreme of the elements so far stands, the latest of equal ones; the first NaNs."""
+def _running_argextreme(who: str, extreme: np.ufunc) -> Callable[..., Any]:
+    """Return a kernel for the index of the extreme so far: the last of equal ones, the last NaN."""
 
     def run(x: Any, axis: int) -> Any:
         x = np.asarray(x)
@@ -74,179 +74,179 @@ def _latest(who: str, extreme: np.ufunc) -> Callable[..., Any]:
     return run
 
 
-_latest_largest = _latest("running_argmax", np.maximum)
-_latest_smallest = _latest("running_argmin", np.minimum)
+_running_argmax = _running_argextreme("running_argmax", np.maximum)
+_running_argmin = _running_argextreme("running_argmin", np.minimum)
 
 
-def _latest_natively(largest: bool) -> Callable[..., Any]:
-    def native(build: Any, x: Any, axis: int) -> Any:
-        extreme = _larger if largest else _smaller
+def _running_argextreme_lowering(largest: bool) -> Callable[..., Any]:
+    def lower_argextreme_scan(build: Any, x: Any, axis: int) -> Any:
+        extreme = _propagate_max if largest else _propagate_min
         found = equal(x, build.scan(extreme, x, axis=axis))
         if x.dtype.kind == "f":
             found = logical_or(found, not_equal(x, x))
         places = where(found, build.index(x.shape, axis), 0)
-        return build.scan(_larger, places, axis=axis)
+        return build.scan(_propagate_max, places, axis=axis)
 
-    return native
+    return lower_argextreme_scan
 
 
-def _larger(x: Any, y: Any) -> Any:
-    """The larger of two numbers, NaN if one is."""
+def _propagate_max(x: Any, y: Any) -> Any:
+    """Return the larger of two numbers, NaN if either is."""
     return select((x >= y) | (x != x), x, y)
 
 
-def _smaller(x: Any, y: Any) -> Any:
+def _propagate_min(x: Any, y: Any) -> Any:
     return select((x <= y) | (x != x), x, y)
 
 
-def _loop(who: str, largest: bool) -> Kernel:
+def _argextreme_kernel(who: str, largest: bool) -> Kernel:
     def run(x: Any, axis: int) -> Any:
         (k,) = normalize_axes(who, axis, x.ndim)
-        return latest(x, k, largest)
+        return running_argextreme(x, k, largest)
 
     return Kernel("one pass", run, when=lambda x, axis: x.dtype.char in "fd" and x.ndim > 0)
 
 
-def _place(x: Any, axis: Any) -> tuple[Any]:
+def _canonical_axis(x: Any, axis: Any) -> tuple[Any]:
     return (one_axis(axis, x.ndim),)
 
 
 @op(
     primitive="scan",
-    lowering=_latest_natively(largest=True),
-    kernel=_latest_largest,
-    kernels=[_loop("running_argmax", largest=True)],
-    canonical=_place,
-    infer=_latest_spec("running_argmax"),
+    native=_running_argextreme_lowering(largest=True),
+    kernel=_running_argmax,
+    kernels=[_argextreme_kernel("running_argmax", largest=True)],
+    canonical=_canonical_axis,
+    infer=_running_argextreme_spec("running_argmax"),
     samples=[*_LINES, sample(np.array([1.0, 3.0, np.nan, 2.0, 3.0]))],
     rejects=[_NO_AXIS],
 )
 def running_argmax(x: Any, /, axis: int = -1) -> Any:
-    """Where the largest element so far stands, the latest of equal ones; a constant."""
-    return _latest_largest(x, axis)
+    """Index of the largest element so far, the last of equal ones; a constant."""
+    return _running_argmax(x, axis)
 
 
 @op(
     primitive="scan",
-    lowering=_latest_natively(largest=False),
-    kernel=_latest_smallest,
-    kernels=[_loop("running_argmin", largest=False)],
-    canonical=_place,
-    infer=_latest_spec("running_argmin"),
+    native=_running_argextreme_lowering(largest=False),
+    kernel=_running_argmin,
+    kernels=[_argextreme_kernel("running_argmin", largest=False)],
+    canonical=_canonical_axis,
+    infer=_running_argextreme_spec("running_argmin"),
     samples=[*_LINES, sample(np.array([3.0, 1.0, np.nan, 2.0, 1.0]))],
     rejects=[_NO_AXIS],
 )
 def running_argmin(x: Any, /, axis: int = -1) -> Any:
-    """Where the smallest element so far stands, the latest of equal ones; a constant."""
-    return _latest_smallest(x, axis)
+    """Index of the smallest element so far, the last of equal ones; a constant."""
+    return _running_argmin(x, axis)
 
 
 @composite(samples=_LINES, rejects=[_NO_AXIS])
 def cummax(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
-    """The largest element so far along an axis, and where it stands, as ``torch.cummax``.
+    """Cumulative maximum along an axis, and its indices, as ``torch.cummax``.
 
     Args:
         x: Array of real numbers.
-        axis: Along which.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
-        ``values`` and ``indices``. Of equal elements the latest counts, which has the gradient;
-        from a NaN on, all is NaN.
+        ``values`` and ``indices``. Of equal elements the last is chosen, and has the gradient;
+        from a NaN on, all values are NaN.
 
     Raises:
-        ShapeError: where there is no such axis. DTypeError: for complex numbers.
+        ShapeError: if ``x`` lacks the axis. DTypeError: for complex numbers.
 
     >>> cummax(np.array([1.0, 3.0, 2.0])).values
     array([1., 3., 3.])
     """
-    x = operand("cummax", "x", x)
+    x = as_operand("cummax", "x", x)
     indices = running_argmax(x, axis, tape=tape)
     return Running(take_along_axis(x, indices, axis, tape=tape), indices)
 
 
 @composite(samples=_LINES, rejects=[_NO_AXIS])
 def cummin(x: Any, axis: int = -1, *, tape: Any = None) -> Any:
-    """The smallest element so far along an axis, and where it stands, as ``torch.cummin``.
+    """Cumulative minimum along an axis, and its indices, as ``torch.cummin``.
 
     Args:
         x: Array of real numbers.
-        axis: Along which.
+        axis: The axis.
         tape: The tape to record on.
 
     Returns:
-        ``values`` and ``indices``. Of equal elements the latest counts, which has the gradient;
-        from a NaN on, all is NaN.
+        ``values`` and ``indices``. Of equal elements the last is chosen, and has the gradient;
+        from a NaN on, all values are NaN.
 
     Raises:
-        ShapeError: where there is no such axis. DTypeError: for complex numbers.
+        ShapeError: if ``x`` lacks the axis. DTypeError: for complex numbers.
 
     >>> cummin(np.array([2.0, 3.0, 1.0])).indices
     array([0, 0, 2])
     """
-    x = operand("cummin", "x", x)
+    x = as_operand("cummin", "x", x)
     indices = running_argmin(x, axis, tape=tape)
     return Running(take_along_axis(x, indices, axis, tape=tape), indices)
 
 
-# ------------------------------------------------------------------ running logsumexp
+# ------------------------------------------------------------------ cumulative log-sum-exp
 
 
-def _log_sums(x: Any, axis: int) -> Any:
+def _logcumsumexp(x: Any, axis: int) -> Any:
     x = np.asarray(x)
     normalize_axes("logcumsumexp", axis, x.ndim)
     if x.dtype.kind in "biu":
         x = x.astype(floating(x.dtype))
-    if x.dtype == np.float16:  # in which a sum of many does not grow by one of them
+    if x.dtype == np.float16:  # where a large sum no longer grows by one element
         return np.logaddexp.accumulate(x.astype(np.float32), axis).astype(np.float16)
     return np.logaddexp.accumulate(x, axis)
 
 
-def _native_log_sums(build: Any, x: Any, axis: int) -> Any:
+def _lower_logcumsumexp(build: Any, x: Any, axis: int) -> Any:
     dtype = floating(x.dtype)
     single = np.dtype(np.float32) if dtype == np.float16 else dtype
-    sums = build.scan(_log_of_two, build.cast(x, single), axis=axis)
+    sums = build.scan(_logaddexp_scalar, build.cast(x, single), axis=axis)
     return sums if single == dtype else build.cast(sums, dtype)
 
 
-def _log_of_two(x: Any, y: Any) -> Any:
-    """What ``logaddexp`` gives."""
+def _logaddexp_scalar(x: Any, y: Any) -> Any:
+    """Return ``logaddexp(x, y)``, for scalar kernels."""
     far = select(x > y, x, y) + math.log1p(math.exp(-abs(x - y)))
     return select(x == y, x + T(0.6931471805599453), far)
 
 
-def _cut(x: Any, axis: int, part: slice) -> Any:
+def _axis_slice(x: Any, axis: int, part: slice) -> Any:
     return getitem(x, (slice(None),) * (axis % len(x.shape)) + (part,))
 
 
-def _weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
-    """The share of an element in the sum that it ends, and that of each sum in the next.
+def _logcumsumexp_weights(x: Any, out: Any, axis: int) -> tuple[Any, Any]:
+    """Return the share of each element in its own sum, and of each sum in the next one.
 
-    No sum is smaller than the one before it: nothing overflows, and there is no division.
+    Sums never decrease: nothing overflows, and there is no division.
     """
     finite = where(equal(out, -np.inf), 0, out)  # -inf - -inf would be NaN
     own = exp(sub(x, finite))
     if not x.shape[axis]:
         return own, own
-    before = _cut(out, axis, slice(0, -1))
+    before = _axis_slice(out, axis, slice(0, -1))
     lengths = list(x.shape)
     lengths[axis] = 1
-    kept = exp(sub(before, _cut(finite, axis, slice(1, None))))
+    kept = exp(sub(before, _axis_slice(finite, axis, slice(1, None))))
     return own, concatenate([np.zeros(lengths, out.dtype), kept], axis)
 
 
-def _pull(g: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _weights(wide(x), wide(out), axis)
-    slope = mul(own, linear_recurrence(wide(g), kept, axis=axis, reverse=True))
-    return halved(slope, out.dtype)
+def _logcumsumexp_vjp(g: Any, x: Any, out: Any, axis: int) -> Any:
+    own, kept = _logcumsumexp_weights(widen_float16(x), widen_float16(out), axis)
+    slope = mul(own, linear_recurrence(widen_float16(g), kept, axis=axis, reverse=True))
+    return narrow_float16(slope, out.dtype)
 
 
-def _push(t: Any, x: Any, out: Any, axis: int) -> Any:
-    own, kept = _weights(wide(x), wide(out), axis)
-    return halved(linear_recurrence(mul(t, own), kept, axis=axis), out.dtype)
+def _logcumsumexp_jvp(t: Any, x: Any, out: Any, axis: int) -> Any:
+    own, kept = _logcumsumexp_weights(widen_float16(x), widen_float16(out), axis)
+    return narrow_float16(linear_recurrence(mul(t, own), kept, axis=axis), out.dtype)
 
 
-def _log_sums_spec(x: Spec, axis: int) -> Spec:
+def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:
     normalize_axes("logcumsumexp", axis, x.ndim)
     return Spec(x.shape, floating(x.dtype))
 
@@ -254,12 +254,12 @@ def _log_sums_spec(x: Spec, axis: int) -> Spec:
 @op(
     real=True,
     primitive="scan",
-    lowering=_native_log_sums,
-    kernel=_log_sums,
-    canonical=_place,
-    infer=_log_sums_spec,
-    vjp={"x": _pull},
-    jvp={"x": _push},
+    native=_lower_logcumsumexp,
+    kernel=_logcumsumexp,
+    canonical=_canonical_axis,
+    infer=_logcumsumexp_spec,
+    vjp={"x": _logcumsumexp_vjp},
+    jvp={"x": _logcumsumexp_jvp},
     kinks="0 where all elements so far are -inf; NaN where one is inf",
     samples=[
         sample((2, 4)),
@@ -271,8 +271,8 @@ def _log_sums_spec(x: Spec, axis: int) -> Spec:
     rejects=[_NO_AXIS, reject((), match="does not fit")],
 )
 def logcumsumexp(x: Any, /, axis: int = -1) -> Any:
-    """Logarithm of the sum of the exponentials so far along ``axis``, without overflow."""
-    return _log_sums(x, axis)
+    """Logarithm of the cumulative sum of exponentials along ``axis``, without overflow."""
+    return _logcumsumexp(x, axis)
 
 
 publish(globals())

@@ -16,8 +16,7 @@ from odyssey.ops.reductions.reduce import all, sum
 from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import add_taken, check_indices
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, reshape
+from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -90,7 +89,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = Non
     length = max(least, int(places.max()) + 1 if places.size else 0)
     if weights is None:
         return _counts(x, places, length)
-    weights = operand("bincount", "weights", weights)
+    weights = as_operand("bincount", "weights", weights)
     if weights.shape != places.shape:
         raise ShapeError(
             f"bincount: weights {weights.shape} for x {places.shape}; pass as many weights"
@@ -176,7 +175,7 @@ def histogram(
     _check_real(numbers, bins)
     plain = None
     if weights is not None:
-        weighing = operand("histogram", "weights", weights)
+        weighing = as_operand("histogram", "weights", weights)
         if weighing.shape != numbers.shape:
             raise ShapeError(
                 f"histogram: weights {weighing.shape} for a {numbers.shape}; pass as many weights"

@@ -13,9 +13,9 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
 from odyssey.ops.elementwise.complex_numbers import real
 from odyssey.ops.elementwise.elementary import exp, log
-from odyssey.ops.reductions.broadcast_back import count, spread
+from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import max, sum
-from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
@@ -40,14 +40,14 @@ def _weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
         x, out = astype(x, np.float32), astype(out, np.float32)
     # -inf - -inf is NaN; where the result is -inf any finite one in its place gives 0.
     finite = where(equal(out, -np.inf), 0, out)
-    shares = exp(sub(x, spread(finite, x_spec, axis, keepdims)))
+    shares = exp(sub(x, broadcast_back(finite, x_spec, axis, keepdims)))
     # A large result is rounded by more than the digits of a share; their sum tells by how much.
     total = sum(shares, axis, keepdims=True)
     return div(shares, where(equal(total, 0), 1, total))
 
 
 def _logsumexp_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(spread(g, x_spec, axis, keepdims), _weights(x, out, x_spec, axis, keepdims))
+    return mul(broadcast_back(g, x_spec, axis, keepdims), _weights(x, out, x_spec, axis, keepdims))
 
 
 def _logsumexp_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
@@ -76,7 +76,7 @@ def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
     if x.dtype.kind in "biu":
         x = astype(x, np.float64)
     top: Any = 0.0
-    if count(x, axis):
+    if reduction_size(x, axis):
         top = max(real(x) if x.dtype.kind == "c" else x, axis, keepdims=True)
         top = where(isfinite(top), top, 0)
     out = add(log(sum(exp(sub(x, top)), axis, keepdims=True)), top)
@@ -131,7 +131,7 @@ def _or_weighted(plain: Any) -> Any:
 @op(
     kernel=_logsumexp,
     canonical=folded,
-    decomposition=in_single(_logsumexp_in_ops),
+    equals=compute_in_float32(_logsumexp_in_ops),
     infer=reduced(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,

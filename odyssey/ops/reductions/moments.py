@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import whole
-from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import not_equal
@@ -16,6 +15,7 @@ from odyssey.ops.reductions.reduce import max, mean, min, sum
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import (
     Axes,
+    as_operand,
     astype,
     broadcast_to,
     reshape,
@@ -24,12 +24,6 @@ from odyssey.ops.structure.shape import (
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import folded_axes, normalize_axes
-from odyssey.table.value import Symbol, Value
-
-
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
-
 
 _FOLDS = (
     sample((2, 3)),
@@ -64,7 +58,7 @@ def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) 
     >>> ptp(np.array([[1.0, 4.0], [2.0, 2.0]]), axis=1)
     array([3., 0.])
     """
-    a = _array("ptp", "a", a)
+    a = as_operand("ptp", "a", a)
     axes = folded_axes("ptp", axis, len(a.shape))
     if not all(a.shape[k] for k in axes):
         raise ShapeError(f"ptp: no elements over axis {axis} of shape {a.shape}")
@@ -123,14 +117,14 @@ def average(
     >>> average(np.array([1.0, 2.0, 6.0]), weights=np.array([1.0, 1.0, 0.5])).item()
     2.4
     """
-    a = _array("average", "a", a)
+    a = as_operand("average", "a", a)
     if weights is None:
         found = mean(a, axis, keepdims=keepdims, tape=tape)
         if not returned:
             return found
         size = math.prod(a.shape) / np.maximum(math.prod(found.shape), 1)
         return found, np.full(found.shape, size, found.dtype)
-    w = _weights(a, axis, _array("average", "weights", weights), tape)
+    w = _weights(a, axis, as_operand("average", "weights", weights), tape)
     dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
     single = np.dtype(np.float32) if dtype == np.float16 else dtype  # sums of halves stop at 2048
     if w.dtype != single:

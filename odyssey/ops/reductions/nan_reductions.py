@@ -14,13 +14,12 @@ from odyssey.ops.elementwise.complex_numbers import conj, real
 from odyssey.ops.elementwise.rounding import floor, floor_divide
 from odyssey.ops.reductions.cumulative import cumprod, cumsum
 from odyssey.ops.reductions.product import prod
-from odyssey.ops.reductions.quantiles import as_lines, asked
+from odyssey.ops.reductions.quantiles import flatten_reduced_axes, static_quantiles
 from odyssey.ops.reductions.reduce import any, max, min, sum
-from odyssey.ops.reductions.variance import root_of_variance
+from odyssey.ops.reductions.variance import std_from_variance
 from odyssey.ops.structure.gathering import take_along_axis
 from odyssey.ops.structure.joining import stack
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, reshape
+from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.ops.structure.sorting import sort
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
@@ -36,7 +35,7 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 def _replaced(who: str, a: Any, number: float, tape: Any) -> Any:
     """Another number in the place of NaN."""
-    a = operand(who, "a", a)
+    a = as_operand(who, "a", a)
     if a.dtype.kind not in "fc":
         return a
     return where(isnan(a, tape=tape), number, a, tape=tape)
@@ -133,7 +132,7 @@ def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = Non
     >>> float(nanmean(np.array([1.0, np.nan, 2.0])))
     1.5
     """
-    a = operand("nanmean", "a", a)
+    a = as_operand("nanmean", "a", a)
     wide = astype(a, np.float32, tape=tape) if a.dtype == np.float16 else a
     total = sum(_replaced("nanmean", wide, 0, tape), axis, keepdims=keepdims, tape=tape)
     mean = div(total, _numbers(a, axis, keepdims, tape), tape=tape)
@@ -164,7 +163,7 @@ def nanvar(
 
 
 def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any) -> Any:
-    a = operand(who, "a", a)
+    a = as_operand(who, "a", a)
     kind = a.dtype
     if kind.kind in "biu" or kind == np.float16:
         a = astype(a, np.float32 if kind == np.float16 else np.float64, tape=tape)
@@ -203,7 +202,7 @@ def nanstd(
     >>> float(nanstd(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return root_of_variance(_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
+    return std_from_variance(_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
 
 
 # ------------------------------------------------------------------ extremes
@@ -212,7 +211,7 @@ def nanstd(
 def _extreme(
     who: str, fold: Any, a: Any, number: float, axis: Any, keepdims: bool, tape: Any
 ) -> Any:
-    a = operand(who, "a", a)
+    a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
     if a.dtype.kind != "f":
@@ -263,12 +262,12 @@ def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None
 
 def _ordered(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
     """The elements in rising order on a last axis, NaN last; and the place of the last number."""
-    a = operand(who, "a", a)
+    a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
     if a.dtype.kind != "f":
         a = astype(a, np.float64, tape=tape)
-    lines = as_lines(a, axis, tape)
+    lines = flatten_reduced_axes(a, axis, tape)
     if not lines.shape[-1]:
         raise ShapeError(f"{who}: a {a.shape} has no elements over axis {axis!r}")
     line = sort(lines, -1, tape=tape)
@@ -360,7 +359,9 @@ def nanquantile(
     >>> float(nanquantile(np.array([1.0, np.nan, 2.0, 4.0]), 0.75))
     3.0
     """
-    return _quantile("nanquantile", a, asked("nanquantile", q, 1), axis, method, keepdims, tape)
+    return _quantile(
+        "nanquantile", a, static_quantiles("nanquantile", q, 1), axis, method, keepdims, tape
+    )
 
 
 @composite(
@@ -390,7 +391,7 @@ def nanpercentile(
     >>> float(nanpercentile(np.array([1.0, np.nan, 2.0, 4.0]), 75))
     3.0
     """
-    shares = asked("nanpercentile", q, 100) / 100
+    shares = static_quantiles("nanpercentile", q, 100) / 100
     return _quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
 
 

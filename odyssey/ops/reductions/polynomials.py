@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import whole
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_and, where
@@ -20,15 +19,10 @@ from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, ravel
+from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, expand_dims, ravel
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
-from odyssey.table.value import Symbol, Value
-
-
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
 
 
 @composite(
@@ -57,7 +51,7 @@ def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
     >>> polyval(np.array([1.0, 0.0, -2.0]), np.array([1.0, 3.0]))
     array([-1.,  7.])
     """
-    p, x = _array("polyval", "p", p), _array("polyval", "x", x)
+    p, x = as_operand("polyval", "p", p), as_operand("polyval", "x", x)
     if len(p.shape) != 1:
         raise ShapeError(f"polyval: p has shape {p.shape}; pass its coefficients on one axis")
     out = zeros_like(x, tape=tape)
@@ -93,7 +87,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
     array([[4., 2., 1.],
            [9., 3., 1.]])
     """
-    x = _array("vander", "x", x)
+    x = as_operand("vander", "x", x)
     if len(x.shape) != 1:
         raise ShapeError(f"vander: x has shape {x.shape}; pass numbers on one axis")
     n = x.shape[0] if N is None else whole("vander", "N", N)
@@ -133,12 +127,12 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None, *, tape: Any = N
     >>> ediff1d(np.array([1, 4, 9]), to_begin=np.array([0]))
     array([0, 3, 5])
     """
-    flat = ravel(_array("ediff1d", "ary", ary), tape=tape)
+    flat = ravel(as_operand("ediff1d", "ary", ary), tape=tape)
     parts = [sub(getitem(flat, slice(1, None), tape=tape), getitem(flat, slice(0, -1), tape=tape))]
     for place, end in ((0, to_begin), (2, to_end)):
         if end is None:
             continue
-        end = ravel(_array("ediff1d", "an end", end), tape=tape)
+        end = ravel(as_operand("ediff1d", "an end", end), tape=tape)
         if not np.can_cast(end.dtype, flat.dtype, "same_kind"):
             raise DTypeError(f"ediff1d: an end of {end.dtype} for differences of {flat.dtype}")
         parts.insert(place, astype(end, flat.dtype, tape=tape))
@@ -180,7 +174,7 @@ def unwrap(
     >>> unwrap(np.array([0.0, 2.0, 4.0, 0.0, 2.0]), period=5.0)
     array([0., 2., 4., 5., 7.])
     """
-    p = _array("unwrap", "p", p)
+    p = as_operand("unwrap", "p", p)
     (k,) = normalize_axes("unwrap", axis, len(p.shape))
     steps = diff(p, axis=k, tape=tape)
     dtype = np.result_type(steps.dtype, period)

@@ -13,7 +13,7 @@ from odyssey.kernels.product import others, products
 from odyssey.kernels.sizes import SIZES
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import keep_where
-from odyssey.ops.reductions.broadcast_back import count, spread
+from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
@@ -75,7 +75,7 @@ def _others_over(x: Any, axis: Any) -> Any:
     kept = tuple(k for k in range(len(x.shape)) if k not in folded)
     order = (*folded, *kept)
     shape = tuple(x.shape[k] for k in order)
-    flat = reshape(transpose(x, order), (count(x, folded), *shape[len(folded) :]))
+    flat = reshape(transpose(x, order), (reduction_size(x, folded), *shape[len(folded) :]))
     back = tuple(order.index(k) for k in range(len(order)))
     return transpose(reshape(_others(flat), shape), back)
 
@@ -86,7 +86,7 @@ _MANY = 64
 
 
 def _others_natively(build: Any, x: Any, axis: Any) -> Any:
-    length = count(x, axis)
+    length = reduction_size(x, axis)
     large = min(length, x.size // max(length, 1)) >= _MANY and x.size >= SIZES["prod_others"]
     return NotImplemented if large and are_kernels_compiled() else _others_over(x, axis)
 
@@ -111,7 +111,7 @@ def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
 
 def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
     shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
-    rows = x.reshape(math.prod(shape), count(spec_of(x), axis))
+    rows = x.reshape(math.prod(shape), reduction_size(spec_of(x), axis))
     out = products(rows)
     # Partial products, which are others than NumPy's, may leave the range and come back as NaN.
     lost = ~np.isfinite(out) | (out == 0)
@@ -124,7 +124,7 @@ def _others_in_loops(x: Any, axis: Any) -> Any:
     axes = folded_axes("prod_others", axis, x.ndim)
     tail = math.prod(x.shape[axes[-1] + 1 :])
     heads = math.prod(x.shape[: axes[0]])
-    parts = x.reshape(heads, count(spec_of(x), axis), tail)
+    parts = x.reshape(heads, reduction_size(spec_of(x), axis), tail)
     out, inside = others(parts)
     if not inside:  # or there are zeros
         _mend_others(parts, out)
@@ -185,7 +185,7 @@ def _prod_dtype(dtype: Any) -> Any:
     infer=reduced("prod", _prod_dtype),
     vjp={
         "x": lambda g, x, x_spec, axis, keepdims: mul(
-            spread(g, x_spec, axis, keepdims), prod_others(x, axis)
+            broadcast_back(g, x_spec, axis, keepdims), prod_others(x, axis)
         )
     },
     jvp={

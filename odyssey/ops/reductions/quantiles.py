@@ -23,7 +23,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.half_precision import halved, wide
+from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, transpose
 from odyssey.ops.structure.sorting import sort
@@ -37,7 +37,7 @@ from odyssey.table.store import numbers_of
 from odyssey.table.value import Symbol, Value, is_tracked
 
 
-class Between(NamedTuple):
+class QuantilePosition(NamedTuple):
     """Where a quantile lies: ``share`` of the way from one place to the next."""
 
     low: int
@@ -48,16 +48,16 @@ class Between(NamedTuple):
 # ------------------------------------------------------------------ lines of elements
 
 
-def as_lines(x: Any, axis: Any, tape: Any = None) -> Any:
+def flatten_reduced_axes(x: Any, axis: Any, tape: Any = None) -> Any:
     """The elements that are folded into one along the last axis, the other axes before it."""
     folded = folded_axes("median", axis, len(x.shape), lone=False)
     kept = [k for k in range(len(x.shape)) if k not in folded]
     order = (*kept, *folded)
     moved = x if order == tuple(range(len(order))) else transpose(x, order, tape=tape)
-    return reshape(moved, (*(x.shape[k] for k in kept), count_of(x.shape, folded)), tape=tape)
+    return reshape(moved, (*(x.shape[k] for k in kept), axes_size(x.shape, folded)), tape=tape)
 
 
-def count_of(shape: Shape, axes: tuple[int, ...]) -> int:
+def axes_size(shape: Shape, axes: tuple[int, ...]) -> int:
     """How many elements some axes hold."""
     count = 1
     for k in axes:
@@ -73,7 +73,7 @@ def _from_lines(line: Any, x_spec: Spec, axis: Any) -> Any:
     return transpose(reshape(line, tuple(x_spec.shape[k] for k in order)), back)
 
 
-def standing_at(line: Any, places: list[int]) -> list[Any]:
+def elements_at_ranks(line: Any, places: list[int]) -> list[Any]:
     """What stands at each of some places in order; NaN at all in a line that has one."""
     n = line.shape[-1]
     if type(line) is np.ndarray:
@@ -98,11 +98,11 @@ def _hits(line: Any, value: Any) -> tuple[Any, Any]:
 
 
 def _shares(
-    line: Any, spots: list[Between], values: Any = None
+    line: Any, spots: list[QuantilePosition], values: Any = None
 ) -> Iterator[list[tuple[Any, Any, float]]]:
     """For each spot: which elements are at its places, how many those are, and the weight."""
     places = sorted({place for spot in spots for place in spot[:2]})
-    found = dict(zip(places, values or standing_at(line, places), strict=True))
+    found = dict(zip(places, values or elements_at_ranks(line, places), strict=True))
     hits = {place: _hits(line, value) for place, value in found.items()}
     for low, high, share in spots:
         if low == high or share == 0:
@@ -111,30 +111,36 @@ def _shares(
             yield [(*hits[low], 1.0 - share), (*hits[high], share)]
 
 
-def pulled(
-    g: Any, x: Any, x_spec: Spec, axis: Any, spots: list[Between], values: Any = None
+def quantile_vjp(
+    g: Any, x: Any, x_spec: Spec, axis: Any, spots: list[QuantilePosition], values: Any = None
 ) -> Any:
     """The gradient, of the cotangents of all spots on a last axis."""
-    line, total = as_lines(x, axis), None
+    line, total = flatten_reduced_axes(x, axis), None
     for k, shares in enumerate(_shares(line, spots, values)):
         part = take(g, np.array([k]), -1)
         for hits, count, weight in shares:
             own = keep_where(div(part if weight == 1 else mul(part, weight), count), hits)
             total = own if total is None else add(total, own)
-    total = mul(line, 0) if total is None else halved(total, line.dtype)
+    total = mul(line, 0) if total is None else narrow_float16(total, line.dtype)
     return _from_lines(total, x_spec, axis)
 
 
-def pushed(t: Any, x: Any, axis: Any, spots: list[Between], values: Any = None) -> Any:
+def quantile_jvp(
+    t: Any, x: Any, axis: Any, spots: list[QuantilePosition], values: Any = None
+) -> Any:
     """The tangents at all spots, on a first axis."""
-    line, moving, parts = as_lines(x, axis), as_lines(wide(t), axis), []
+    line, moving, parts = (
+        flatten_reduced_axes(x, axis),
+        flatten_reduced_axes(widen_float16(t), axis),
+        [],
+    )
     for shares in _shares(line, spots, values):
         total = None
         for hits, count, weight in shares:
             own = div(sum(keep_where(moving, hits), -1, keepdims=True), count)
             own = own if weight == 1 else mul(own, weight)
             total = own if total is None else add(total, own)
-        parts.append(reshape(halved(total, t.dtype), line.shape[:-1]))
+        parts.append(reshape(narrow_float16(total, t.dtype), line.shape[:-1]))
     return stack(parts) if parts else np.zeros((0, *line.shape[:-1]), t.dtype)
 
 
@@ -145,20 +151,20 @@ MEAN = made_by(np.mean)
 
 
 def _median_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
-    return folded_spec("median", x, axis, keepdims)
+    return order_statistic_spec("median", x, axis, keepdims)
 
 
-def folded_spec(who: str, x: Spec, axis: Any, keepdims: bool, first: Shape = ()) -> Spec:
+def order_statistic_spec(who: str, x: Spec, axis: Any, keepdims: bool, first: Shape = ()) -> Spec:
     """What an order statistic gives: in the dtype of a mean, with axes before the others."""
     shape = reduced_shape(who, x.shape, axis, keepdims)
-    if not count_of(x.shape, folded_axes(who, axis, x.ndim, lone=False)):
+    if not axes_size(x.shape, folded_axes(who, axis, x.ndim, lone=False)):
         raise ShapeError(f"{who}: x {x.shape} has no elements over axis {axis!r} and so no {who}")
     return Spec((*first, *shape), MEAN(x.dtype))
 
 
-def _middle(x: Any, axis: Any) -> list[Between]:
-    n = count_of(x.shape, folded_axes("median", axis, len(x.shape), lone=False))
-    return [Between((n - 1) // 2, n // 2, 0.0 if n % 2 else 0.5)]
+def _middle(x: Any, axis: Any) -> list[QuantilePosition]:
+    n = axes_size(x.shape, folded_axes("median", axis, len(x.shape), lone=False))
+    return [QuantilePosition((n - 1) // 2, n // 2, 0.0 if n % 2 else 0.5)]
 
 
 def _median(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -173,14 +179,16 @@ def _median_with_middle(x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any] | 
         return None
     shape = _median_spec(Spec(x.shape, x.dtype), axis, keepdims).shape
     low, high, share = _middle(x, axis)[0]
-    values = standing_at(as_lines(x, axis), sorted({low, high}))
+    values = elements_at_ranks(flatten_reduced_axes(x, axis), sorted({low, high}))
     middle = (values[0] + values[1]) / 2 if share else values[0]
     return middle.reshape(shape)[()], values
 
 
 def _median_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
     (low, high, _), dtype = _middle(x, axis)[0], MEAN(x.dtype)
-    ends = [astype(end, dtype) for end in standing_at(as_lines(x, axis), [low, high])]
+    ends = [
+        astype(end, dtype) for end in elements_at_ranks(flatten_reduced_axes(x, axis), [low, high])
+    ]
     middle = div(add(*ends), 2)
     return reshape(middle, reduced_shape("median", x.shape, axis, keepdims))
 
@@ -189,11 +197,11 @@ def _median_rule(
     g: Any, x: Any, x_spec: Spec, axis: Any, keepdims: bool, residual: Any = None
 ) -> Any:
     kept = reduced_shape("median", x_spec.shape, axis, False)
-    return pulled(reshape(g, (*kept, 1)), x, x_spec, axis, _middle(x, axis), residual)
+    return quantile_vjp(reshape(g, (*kept, 1)), x, x_spec, axis, _middle(x, axis), residual)
 
 
 def _median_forward(t: Any, x: Any, axis: Any, keepdims: bool, residual: Any = None) -> Any:
-    moved = pushed(t, x, axis, _middle(x, axis), residual)
+    moved = quantile_jvp(t, x, axis, _middle(x, axis), residual)
     return reshape(moved, reduced_shape("median", x.shape, axis, keepdims))
 
 
@@ -245,7 +253,7 @@ def _dtype(x: Any, method: str) -> np.dtype[Any]:
 
 
 def _spec(who: str, x: Spec, q: Any, axis: Any, method: str, keepdims: bool) -> Spec:
-    return Spec(folded_spec(who, x, axis, keepdims, np.shape(q)).shape, _dtype(x, method))
+    return Spec(order_statistic_spec(who, x, axis, keepdims, np.shape(q)).shape, _dtype(x, method))
 
 
 def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
@@ -254,12 +262,12 @@ def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
     def prepare(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
         if method not in METHODS:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
-        return _nested(asked(who, q, most).tolist()), axis, method, keepdims
+        return _nested(static_quantiles(who, q, most).tolist()), axis, method, keepdims
 
     return prepare
 
 
-def asked(who: str, q: Any, most: float) -> Any:
+def static_quantiles(who: str, q: Any, most: float) -> Any:
     """Which quantiles are asked for, as an array of float64 from 0 to ``most``."""
     if isinstance(q, Symbol) or is_tracked(q):
         raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
@@ -280,10 +288,10 @@ def _quantile_infer(who: str) -> Callable[..., Spec]:
 
 
 @lru_cache(maxsize=64)
-def _spots(n: int, q: Any, method: str) -> list[Between]:
+def _spots(n: int, q: Any, method: str) -> list[QuantilePosition]:
     """Where quantiles of ``n`` elements lie, as NumPy says of elements that are their places."""
     found = np.quantile(np.arange(n, dtype=np.float64), np.ravel(q), method=method)
-    return [Between(int(v), min(int(v) + 1, n - 1), v % 1.0) for v in found.tolist()]
+    return [QuantilePosition(int(v), min(int(v) + 1, n - 1), v % 1.0) for v in found.tolist()]
 
 
 @unwarned("invalid")
@@ -312,10 +320,10 @@ def _between(low: Any, high: Any, share: float) -> Any:
 
 
 def _quantile_in_ops(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
-    line = as_lines(astype(x, _dtype(x, method)), axis)
+    line = flatten_reduced_axes(astype(x, _dtype(x, method)), axis)
     spots = _spots(line.shape[-1], q, method)
     places = sorted({place for spot in spots for place in spot[:2]})
-    values = dict(zip(places, standing_at(line, places), strict=True))
+    values = dict(zip(places, elements_at_ranks(line, places), strict=True))
     parts = [_between(values[spot.low], values[spot.high], spot.share) for spot in spots]
     kept = reduced_shape("quantile", x.shape, axis, keepdims)
     if not parts:
@@ -328,22 +336,22 @@ def _quantile_rule(scale: float) -> Callable[..., Any]:
         spots = _spots_of(x, q, axis, method, scale)
         kept = reduced_shape("quantile", x_spec.shape, axis, False)
         lines = moveaxis(reshape(g, (len(spots), *kept)), 0, -1)
-        return pulled(lines, x, x_spec, axis, spots)
+        return quantile_vjp(lines, x, x_spec, axis, spots)
 
     return rule
 
 
 def _quantile_forward(scale: float) -> Callable[..., Any]:
     def rule(t: Any, x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
-        moved = pushed(t, x, axis, _spots_of(x, q, axis, method, scale))
+        moved = quantile_jvp(t, x, axis, _spots_of(x, q, axis, method, scale))
         kept = reduced_shape("quantile", x.shape, axis, keepdims)
         return reshape(moved, (*np.shape(q), *kept))
 
     return rule
 
 
-def _spots_of(x: Any, q: Any, axis: Any, method: str, scale: float) -> list[Between]:
-    n = count_of(x.shape, folded_axes("quantile", axis, len(x.shape), lone=False))
+def _spots_of(x: Any, q: Any, axis: Any, method: str, scale: float) -> list[QuantilePosition]:
+    n = axes_size(x.shape, folded_axes("quantile", axis, len(x.shape), lone=False))
     return _spots(n, _scaled(q, scale), method)
 
 

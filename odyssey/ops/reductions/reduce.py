@@ -18,8 +18,8 @@ from odyssey.ops.elementwise.choice import (
     not_equal,
     where,
 )
-from odyssey.ops.reductions.broadcast_back import count, spread
-from odyssey.ops.structure.half_precision import halved, in_single, wide
+from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
 from odyssey.table.canonical import folded, one_axis
@@ -27,7 +27,7 @@ from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import made_by, reduced, reduced_shape
 
-__all__ = ["place_natively"]
+__all__ = ["lower_argextreme"]
 
 
 # Lines of so many elements NumPy reads once, where a program reads them twice: of 1024 it takes
@@ -35,7 +35,7 @@ __all__ = ["place_natively"]
 _LONG = 256
 
 
-def place_natively(how: str) -> Any:
+def lower_argextreme(how: str) -> Any:
     """What ``argmax`` and its like are to a program.
 
     Args:
@@ -83,7 +83,7 @@ _SUMMED = made_by(np.add.reduce)
     numpy=[np.sum],
     canonical=folded,
     infer=reduced("sum", _SUMMED),
-    vjp={"x": lambda g, x_spec, axis, keepdims: spread(g, x_spec, axis, keepdims)},
+    vjp={"x": lambda g, x_spec, axis, keepdims: broadcast_back(g, x_spec, axis, keepdims)},
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
 )
@@ -113,17 +113,17 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 @op(
     linear=True,
     kernel=_mean,
-    decomposition=in_single(
+    equals=compute_in_float32(
         lambda x, axis, keepdims: div(
-            sum(x, axis, keepdims=keepdims), count(Spec(x.shape, x.dtype), axis)
+            sum(x, axis, keepdims=keepdims), reduction_size(Spec(x.shape, x.dtype), axis)
         )
     ),
     numpy=[np.mean],
     canonical=folded,
     infer=reduced("mean", made_by(np.mean), lone=False),
     vjp={
-        "x": lambda g, x_spec, axis, keepdims: spread(
-            over(g, max_one(count(x_spec, axis))), x_spec, axis, keepdims
+        "x": lambda g, x_spec, axis, keepdims: broadcast_back(
+            divide_by_size(g, at_least_one(reduction_size(x_spec, axis))), x_spec, axis, keepdims
         )
     },
     samples=_FOLDS,
@@ -134,12 +134,12 @@ def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return np.mean(x, axis, keepdims=keepdims)
 
 
-def over(g: Any, n: int) -> Any:
+def divide_by_size(g: Any, n: int) -> Any:
     """``g / n``, also where ``n`` is larger than any number of float16."""
     return div(g, n) if n <= 65504 else mul(g, 1 / n)
 
 
-def mean_of(losses: Any, n: int) -> Any:
+def mean_loss(losses: Any, n: int) -> Any:
     """The sum of an array over ``n``, for kernels; float16 is summed in float32."""
     kind = losses.dtype.char
     if kind == "e":
@@ -149,35 +149,35 @@ def mean_of(losses: Any, n: int) -> Any:
     return np.add.reduce(losses, None) / n
 
 
-def max_one(n: int) -> int:
+def at_least_one(n: int) -> int:
     """``n``, but 1 for 0: the gradient of a mean of nothing is empty, not a division by zero."""
     return n or 1
 
 
 def _hits(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[Any, Any]:
     """Which elements are the extremum, a NaN if there is one; and how many share it."""
-    peak = spread(out, x_spec, axis, keepdims)
+    peak = broadcast_back(out, x_spec, axis, keepdims)
     both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
     hits = logical_or(equal(x, peak), both_nan)
-    return hits, sum(wide(astype(hits, x_spec.dtype)), axis, keepdims=keepdims)
+    return hits, sum(widen_float16(astype(hits, x_spec.dtype)), axis, keepdims=keepdims)
 
 
 def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _hits(x, out, x_spec, axis, keepdims)
-    share = halved(div(g, sharing), x_spec.dtype)
-    return keep_where(spread(share, x_spec, axis, keepdims), hits)
+    share = narrow_float16(div(g, sharing), x_spec.dtype)
+    return keep_where(broadcast_back(share, x_spec, axis, keepdims), hits)
 
 
 def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
     hits, sharing = _hits(x, out, x_spec, axis, keepdims)
-    total = sum(wide(keep_where(t, hits)), axis, keepdims=keepdims)
-    return halved(div(total, sharing), x_spec.dtype)
+    total = sum(widen_float16(keep_where(t, hits)), axis, keepdims=keepdims)
+    return narrow_float16(div(total, sharing), x_spec.dtype)
 
 
 def _extremum_infer(name: str) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
         shape = reduced_shape(name, x.shape, axis, keepdims, lone=True)
-        if count(x, axis) == 0:
+        if reduction_size(x, axis) == 0:
             raise ShapeError(
                 f"{name}: x {x.shape} has no elements over axis {axis!r} and so no {name}"
             )
@@ -260,7 +260,7 @@ _PLACES = (
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=place_natively("max"),
+    native=lower_argextreme("max"),
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -279,7 +279,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
-    lowering=place_natively("min"),
+    native=lower_argextreme("min"),
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),

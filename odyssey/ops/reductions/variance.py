@@ -15,9 +15,9 @@ from odyssey.ops.elementwise.clipping import clip
 from odyssey.ops.elementwise.complex_numbers import absolute, conj, real
 from odyssey.ops.elementwise.elementary import exp2, log2, sqrt
 from odyssey.ops.elementwise.rounding import floor
-from odyssey.ops.reductions.broadcast_back import count, spread
+from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import mean, sum
-from odyssey.ops.structure.half_precision import halved, in_single, wide
+from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import reshape
 from odyssey.quiet import unwarned
 from odyssey.spec import Spec
@@ -40,7 +40,7 @@ NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j
 # ------------------------------------------------------------------ variance and deviation
 
 
-def freedom(who: str) -> Any:
+def ddof_option(who: str) -> Any:
     """A ``prepare``: ``correction`` is NumPy's second name of ``ddof``."""
 
     def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
@@ -54,7 +54,7 @@ def freedom(who: str) -> Any:
     return prepare
 
 
-def spelled_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
+def canonical_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
     """One spelling for the axes, and for a whole number of ``ddof``."""
     ddof = int(ddof) if float(ddof).is_integer() else ddof
     return *folded(x, axis), ddof, keepdims, None
@@ -72,7 +72,7 @@ def moment_infer(name: str) -> Any:
 
 def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
     """The derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
-    return mul(_away(x, axis), 2.0 * share_of(x, axis, ddof))
+    return mul(_away(x, axis), 2.0 * reciprocal_freedom(x, axis, ddof))
 
 
 def _away(x: Any, axis: Any) -> Any:
@@ -80,19 +80,19 @@ def _away(x: Any, axis: Any) -> Any:
     return conj(away) if x.dtype.kind == "c" else away
 
 
-def share_of(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
+def reciprocal_freedom(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
     """One over the count less ``ddof``; ``without`` a degree of freedom there is no derivative."""
-    left = count(x, axis) - ddof
+    left = reduction_size(x, axis) - ddof
     return 1.0 / left if left > 0 else without
 
 
 def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
-    return mul(spread(g, x_spec, axis, keepdims), _pull_of_var(x, axis, ddof))
+    return mul(broadcast_back(g, x_spec, axis, keepdims), _pull_of_var(x, axis, ddof))
 
 
 def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    moved = sum(mul(t, _pull_of_var(wide(x), axis, ddof)), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
+    moved = sum(mul(t, _pull_of_var(widen_float16(x), axis, ddof)), axis, keepdims=keepdims)
+    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
 
 MOMENTS = (
@@ -102,7 +102,7 @@ MOMENTS = (
 )
 
 
-def var_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+def decompose_var(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     """The variance, in other ops."""
     return mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
 
@@ -111,7 +111,7 @@ def mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     """The sum of squares over the count less ``ddof``."""
     squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
     # NumPy divides by 0 then, which gives NaN for a sum of 0 alone.
-    share = share_of(away, axis, ddof, np.inf)
+    share = reciprocal_freedom(away, axis, ddof, np.inf)
     return mul(sum(squares, axis, keepdims=keepdims), share)
 
 
@@ -123,12 +123,12 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 @op(
     kernel=_var,
-    decomposition=in_single(
-        lambda x, axis, ddof, keepdims, correction: var_in_ops(x, axis, ddof, keepdims)
+    equals=compute_in_float32(
+        lambda x, axis, ddof, keepdims, correction: decompose_var(x, axis, ddof, keepdims)
     ),
     numpy=[np.var],
-    prepare=freedom("var"),
-    canonical=spelled_moment,
+    prepare=ddof_option("var"),
+    canonical=canonical_moment,
     infer=moment_infer("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
@@ -148,7 +148,7 @@ def var(
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
 
-def root_of_variance(variance: Any, tape: Any = None) -> Any:
+def std_from_variance(variance: Any, tape: Any = None) -> Any:
     """The deviation that belongs to a variance; its slope is 0 at 0, as in the row."""
     none = equal(variance, 0, tape=tape)
     return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
@@ -202,31 +202,31 @@ def _all_known(x: Any, holds: Any) -> bool:
 
 def _pull_of_std(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
     """The derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
-    length, middle = spread(out, x_spec, axis, keepdims), _middle(x, axis)
+    length, middle = broadcast_back(out, x_spec, axis, keepdims), _middle(x, axis)
     # No number is farther from the mean than the root of their count allows.
-    most = np.finfo(x.dtype).max / 4.0 / max(count(x, axis), 1) ** 0.5
+    most = np.finfo(x.dtype).max / 4.0 / max(reduction_size(x, axis), 1) ** 0.5
     if not _all_known(out, lambda known: known <= most):
         dtype = out.dtype
         part = where(greater(length, float(most)), np.array(0.25, dtype), np.array(1, dtype))
         x, middle, length = mul(x, part), mul(middle, part), mul(length, part)
     away = sub(x, middle)
     away = conj(away) if x.dtype.kind == "c" else away
-    return mul(over_length(away, length), share_of(x, axis, ddof))
+    return mul(over_length(away, length), reciprocal_freedom(x, axis, ddof))
 
 
 def _std_rule(
     g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
     slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
-    return mul(spread(g, x_spec, axis, keepdims), slope)
+    return mul(broadcast_back(g, x_spec, axis, keepdims), slope)
 
 
 def _std_forward(
     t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    slope = _pull_of_std(wide(x), out, x_spec, axis, ddof, keepdims)
+    slope = _pull_of_std(widen_float16(x), out, x_spec, axis, ddof, keepdims)
     moved = sum(mul(t, slope), axis, keepdims=keepdims)
-    return real(moved) if x.dtype.kind == "c" else halved(moved, x.dtype)
+    return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
 
 def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
@@ -236,7 +236,11 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     limits = np.finfo(out.dtype)
     low = (limits.tiny / limits.eps) ** 0.5
     # Without a degree of freedom it is infinite or NaN.
-    if not out.size or count(x, axis) <= ddof or (out.min() > low and out.max() <= limits.max):
+    if (
+        not out.size
+        or reduction_size(x, axis) <= ddof
+        or (out.min() > low and out.max() <= limits.max)
+    ):
         return out
     # The squares of numbers so small or so large are 0 or infinite.
     size = np.abs(x)
@@ -247,8 +251,8 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 
 def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    if x.dtype.kind in "biu" or not count(x, axis):
-        return sqrt(var_in_ops(x, axis, ddof, keepdims))
+    if x.dtype.kind in "biu" or not reduction_size(x, axis):
+        return sqrt(decompose_var(x, axis, ddof, keepdims))
     # A power of two changes no digit, and then squares are neither 0 nor infinite.
     middle = _middle(x, axis)
     size = sum(absolute(x), axis, keepdims=True)  # in the pass that finds the mean
@@ -268,12 +272,12 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    decomposition=in_single(
+    equals=compute_in_float32(
         lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
     ),
     numpy=[np.std],
-    prepare=freedom("std"),
-    canonical=spelled_moment,
+    prepare=ddof_option("std"),
+    canonical=canonical_moment,
     infer=moment_infer("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},

@@ -14,8 +14,8 @@ from odyssey.ops.structure.creation import check_parts, zeros_like
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import plain_key
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.placing import operand
 from odyssey.ops.structure.shape import (
+    as_operand,
     astype,
     broadcast_to,
     identity,
@@ -32,7 +32,7 @@ from odyssey.table.shape_rules import normalize_axes
 
 def _line(who: str, x: Any, axis: Any, tape: Any) -> tuple[Any, int]:
     """What is changed, and along which axis."""
-    x = operand(who, "arr", x)
+    x = as_operand(who, "arr", x)
     if axis is None:
         return reshape(x, -1, tape=tape), 0
     (k,) = normalize_axes(who, axis, len(x.shape))
@@ -116,7 +116,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None, *, tape: An
     array([1, 9, 2, 3])
     """
     line, k = _line("insert", arr, axis, tape)
-    values = operand("insert", "values", values)
+    values = as_operand("insert", "values", values)
     check_parts("insert", "values are", values.dtype, line.dtype)
     places = plain_key(obj)
     n, ndim = line.shape[k], len(line.shape)
@@ -164,7 +164,7 @@ def resize(a: Any, new_shape: Any, *, tape: Any = None) -> Any:
     array([[1, 2],
            [3, 1]])
     """
-    a = operand("resize", "a", a)
+    a = as_operand("resize", "a", a)
     lengths = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
     shape, size, count = tuple(map(operator.index, lengths)), 1, 1
     for n in shape:
@@ -204,7 +204,7 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
     >>> broadcast_arrays(np.array([1, 2]), np.array([[3]]))
     (array([[1, 2]]), array([[3, 3]]))
     """
-    arrays = [operand("broadcast_arrays", "an array", x) for x in args]
+    arrays = [as_operand("broadcast_arrays", "an array", x) for x in args]
     shapes = [x.shape for x in arrays]
     try:
         shape = np.broadcast_shapes(*shapes)
@@ -251,7 +251,7 @@ def meshgrid(
     """
     flag("meshgrid", "copy", copy)
     word("meshgrid", "indexing", indexing, ("xy", "ij"))
-    lines = [operand("meshgrid", "the numbers along an axis", x) for x in xi]
+    lines = [as_operand("meshgrid", "the numbers along an axis", x) for x in xi]
     if any(len(x.shape) > 1 for x in lines):
         came = [x.shape for x in lines]
         raise ShapeError(f"meshgrid: came {came}; pass the numbers along each axis on one axis")
@@ -322,7 +322,7 @@ def _most_axes(arrays: Any) -> int:
 def _joined(arrays: Any, axis: int, ndim: int, tape: Any) -> Any:
     if isinstance(arrays, list):
         return concatenate([_joined(p, axis + 1, ndim, tape) for p in arrays], axis, tape=tape)
-    x = operand("block", "an array", arrays)
+    x = as_operand("block", "an array", arrays)
     missing = ndim - len(x.shape)
     return reshape(x, (1,) * missing + x.shape, tape=tape) if missing else x
 

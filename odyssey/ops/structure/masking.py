@@ -13,8 +13,7 @@ from odyssey.ops.elementwise.choice import where
 from odyssey.ops.structure.gathering import check_indices, take, take_along_axis
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import stack
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
+from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, expand_dims, reshape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.store import numbers_of
@@ -68,10 +67,10 @@ def masked_fill(x: Any, mask: Any, value: Any, *, tape: Any = None) -> Any:
     >>> masked_fill(np.array([1.0, 2.0]), np.array([True, False]), -np.inf)
     array([-inf,   2.])
     """
-    x, mask = operand("masked_fill", "x", x), operand("masked_fill", "mask", mask)
+    x, mask = as_operand("masked_fill", "x", x), as_operand("masked_fill", "mask", mask)
     _check_mask("masked_fill", mask)
     if type(value) not in NUMBERS:
-        value = operand("masked_fill", "value", value)
+        value = as_operand("masked_fill", "value", value)
         if value.shape:
             raise ShapeError(f"masked_fill: value has shape {value.shape}; pass one number")
     return where(mask, astype(value, x.dtype, tape=tape), x, tape=tape)
@@ -108,7 +107,7 @@ def masked_select(x: Any, mask: Any, *, tape: Any = None) -> Any:
     >>> masked_select(np.array([[1, 2], [3, 4]]), np.array([True, False]))
     array([1, 3])
     """
-    x, mask = operand("masked_select", "x", x), _known("masked_select", "mask", mask)
+    x, mask = as_operand("masked_select", "x", x), _known("masked_select", "mask", mask)
     _check_mask("masked_select", mask)
     try:
         shape = np.broadcast_shapes(x.shape, mask.shape)
@@ -215,13 +214,13 @@ def choose(a: Any, choices: Any, mode: str = "raise", *, tape: Any = None) -> An
     >>> choose(np.array([1, 0]), [np.array([1, 2]), np.array([10, 20])])
     array([10,  2])
     """
-    a = operand("choose", "a", a)
+    a = as_operand("choose", "a", a)
     check_indices("choose", a)
     if a.dtype.kind == "b":
         a = astype(a, np.intp, tape=tape)
     word("choose", "mode", mode, ("raise", "wrap", "clip"))
     given = list(choices)
-    parts = [operand("choose", "a choice", part) for part in given]
+    parts = [as_operand("choose", "a choice", part) for part in given]
     shape = _common_shape("choose", a, *parts)
     count = np.arange(len(parts))
     places = _checked(a, len(parts)) if mode == "raise" else take(count, a, mode=mode, tape=tape)
@@ -283,15 +282,15 @@ def select(condlist: Any, choicelist: Any, default: Any = 0, *, tape: Any = None
     >>> select([x < 0, x < 1], [-x, x * x], default=9)
     array([1.  , 0.25, 9.  ])
     """
-    conditions = [operand("select", "a condition", c) for c in condlist]
-    choices = [c if type(c) in NUMBERS else operand("select", "a choice", c) for c in choicelist]
+    conditions = [as_operand("select", "a condition", c) for c in condlist]
+    choices = [c if type(c) in NUMBERS else as_operand("select", "a choice", c) for c in choicelist]
     if len(conditions) != len(choices):
         raise ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices")
     if not conditions:
         raise ShapeError("select: no conditions came; pass at least one")
     for condition in conditions:
         _check_mask("select", condition)
-    out = default if type(default) in NUMBERS else operand("select", "default", default)
+    out = default if type(default) in NUMBERS else as_operand("select", "default", default)
     with_shape = [v for v in (*conditions, *choices, out) if hasattr(v, "shape")]
     shape = _common_shape("select", *with_shape)
     dtype = np.result_type(*[v if type(v) in NUMBERS else v.dtype for v in (*choices, out)])

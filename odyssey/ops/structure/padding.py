@@ -18,8 +18,7 @@ from odyssey.ops.structure.arrangement import flip
 from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.indexing import getitem, setitem
 from odyssey.ops.structure.joining import concatenate
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, broadcast_to
+from odyssey.ops.structure.shape import as_operand, astype, broadcast_to
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
@@ -106,7 +105,7 @@ def pad(
     >>> pad(np.array([1, 2, 3]), (1, 2), mode="edge")
     array([1, 1, 2, 3, 3, 3])
     """
-    array = operand("pad", "array", array)
+    array = as_operand("pad", "array", array)
     shape = array.shape
     widths = _widths(pad_width, len(shape))
     word("pad", "mode", mode, _MODES)

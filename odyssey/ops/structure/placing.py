@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import word
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import equal, keep_where
@@ -27,13 +26,13 @@ from odyssey.ops.structure.gathering import (
 )
 from odyssey.ops.structure.indexing import getitem, setitem
 from odyssey.ops.structure.scatter import zeros
-from odyssey.ops.structure.shape import astype, broadcast_to, reshape
+from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
-from odyssey.table.value import NUMBERS, Symbol, Value
+from odyssey.table.value import NUMBERS
 
 # ------------------------------------------------------------------ writing along an axis
 
@@ -134,14 +133,9 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None = -1) 
 # ------------------------------------------------------------------ one index for each number
 
 
-def operand(who: str, name: str, x: Any) -> Any:
-    """An operand with a shape and a dtype."""
-    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
-
-
 def indices_of(who: str, indices: Any) -> Any:
     """Indices with a shape, of a dtype of integers."""
-    indices = operand(who, "indices", indices)
+    indices = as_operand(who, "indices", indices)
     check_indices(who, indices)
     return indices
 
@@ -193,7 +187,7 @@ def gather(x: Any, indices: Any, *, axis: int, tape: Any = None) -> Any:
     >>> gather(np.array([[1, 2], [3, 4]]), np.array([[1, 0, 1]]), axis=1)
     array([[2, 1, 2]])
     """
-    x, indices = operand("gather", "x", x), indices_of("gather", indices)
+    x, indices = as_operand("gather", "x", x), indices_of("gather", indices)
     (k,) = normalize_axes("gather", axis, len(x.shape))
     corner = _corner("gather", "x", x.shape, indices.shape, k)
     return take_along_axis(_part(x, corner, tape), indices, k, tape=tape)
@@ -215,11 +209,11 @@ _UNSCATTERED = (
 
 def _scattering(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
     """The operands of a scatter, the axis from the front, and the part of ``x`` it writes to."""
-    x, indices = operand(who, "x", x), indices_of(who, indices)
+    x, indices = as_operand(who, "x", x), indices_of(who, indices)
     (k,) = normalize_axes(who, axis, len(x.shape))
     corner = _corner(who, "x", x.shape, indices.shape, k)
     if type(source) not in NUMBERS:
-        source = operand(who, "source", source)
+        source = as_operand(who, "source", source)
         source = _part(source, _corner(who, "source", source.shape, indices.shape), tape)
     return x, indices, source, k, corner
 
@@ -326,10 +320,10 @@ def _line(who: str, indices: Any, tape: Any) -> Any:
 
 def _slices(who: str, x: Any, indices: Any, source: Any, axis: Any, tape: Any) -> Any:
     """The operands of an op that writes slices, and the axis from the front."""
-    x, indices = operand(who, "x", x), _line(who, indices, tape)
+    x, indices = as_operand(who, "x", x), _line(who, indices, tape)
     (k,) = normalize_axes(who, axis, len(x.shape))
     if type(source) not in NUMBERS:
-        source = operand(who, "source", source)
+        source = as_operand(who, "source", source)
     places = (*x.shape[:k], *indices.shape, *x.shape[k + 1 :])
     check_fit(who, "source", getattr(source, "shape", ()), places)
     return x, indices, source, k, places
@@ -461,10 +455,10 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise", *, tape: Any = None) -> A
     array([[1., 0.],
            [0., 2.]])
     """
-    a, ind = operand("put", "a", a), indices_of("put", ind)
+    a, ind = as_operand("put", "a", a), indices_of("put", ind)
     word("put", "mode", mode, ("raise", "wrap", "clip"))
     if type(v) not in NUMBERS:
-        v = operand("put", "v", v)
+        v = as_operand("put", "v", v)
         check_fit("put", "v", v.shape, ind.shape)
         v = reshape(broadcast_to(v, ind.shape, tape=tape), -1, tape=tape)
     if mode != "raise":

@@ -21,10 +21,9 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.structure.gathering import add_taken, check_indices, take
-from odyssey.ops.structure.half_precision import halved, wide
+from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.indexing import getitem
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import astype, reshape
+from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -39,7 +38,7 @@ _SPARE = np.array([1, -1, 1, 7, 3])
 
 def _checked(who: str, data: Any, ids: Any, count: Any) -> tuple[Any, Any, int]:
     """Data, ids and how many segments there are."""
-    data, ids = operand(who, "data", data), operand(who, "segment_ids", ids)
+    data, ids = as_operand(who, "data", data), as_operand(who, "segment_ids", ids)
     _check_ids(who, data, ids)
     if count is None:
         known = numbers_of(who, ids)
@@ -233,7 +232,7 @@ def _hits(data: Any, out: Any, ids: Any) -> tuple[Any, Any]:
     peaks = take(out, kept, 0, mode="clip")
     both_nan = logical_and(not_equal(data, data), not_equal(peaks, peaks))
     hits = logical_and(own, logical_or(equal(data, peaks), both_nan))
-    return hits, maximum(_sums(wide(astype(hits, data.dtype)), ids, count), 1)
+    return hits, maximum(_sums(widen_float16(astype(hits, data.dtype)), ids, count), 1)
 
 
 def _pull(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
@@ -241,7 +240,10 @@ def _pull(g: Any, data: Any, segment_ids: Any, out: Any) -> Any:
         return np.zeros(data.shape, g.dtype)
     hits, sharing = _hits(data, out, segment_ids)
     spread = take(
-        halved(div(g, sharing), data.dtype), _kept(segment_ids, out.shape[0]), 0, mode="clip"
+        narrow_float16(div(g, sharing), data.dtype),
+        _kept(segment_ids, out.shape[0]),
+        0,
+        mode="clip",
     )
     return keep_where(spread, hits)
 
@@ -250,8 +252,8 @@ def _push(t: Any, data: Any, segment_ids: Any, out: Any) -> Any:
     if not out.shape[0]:
         return np.zeros(out.shape, t.dtype)
     hits, sharing = _hits(data, out, segment_ids)
-    total = _sums(wide(keep_where(t, hits)), segment_ids, out.shape[0])
-    return halved(div(total, sharing), data.dtype)
+    total = _sums(widen_float16(keep_where(t, hits)), segment_ids, out.shape[0])
+    return narrow_float16(div(total, sharing), data.dtype)
 
 
 _ROW: dict[str, Any] = {

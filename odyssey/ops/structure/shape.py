@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import native_dtype
+from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import like, normalize_axes
+from odyssey.table.value import Symbol, Value
 
 Axes = int | tuple[int, ...] | None
+
+
+def as_operand(who: str, name: str, x: Any) -> Any:
+    """Return an operand as something with a shape and a dtype: an array unless it is traced."""
+    return x if isinstance(x, (Value, Symbol)) else as_array(who, name, x)
 
 
 def shape_of(x: Any) -> Shape:

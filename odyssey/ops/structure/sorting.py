@@ -10,8 +10,7 @@ import numpy as np
 from odyssey.checks import flag, shown, whole, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.gathering import add_along_axis, take, take_along_axis
-from odyssey.ops.structure.placing import operand
-from odyssey.ops.structure.shape import reshape, squeeze
+from odyssey.ops.structure.shape import as_operand, reshape, squeeze
 from odyssey.spec import Spec, spec_of
 from odyssey.table.canonical import one_axis
 from odyssey.table.declare import composite, op, publish
@@ -179,7 +178,7 @@ class Ranked(NamedTuple):
 
 
 def _real(who: str, x: Any) -> Any:
-    x = operand(who, "x", x)
+    x = as_operand(who, "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is {x.dtype}; which complex number is larger is not defined")
     return x
@@ -352,7 +351,7 @@ def kthvalue(x: Any, k: int, axis: int = -1, *, keepdims: bool = False, tape: An
 
 
 def _check_partition(who: str, a: Any, kth: Any, axis: Any, kind: Any, order: Any) -> Any:
-    a = operand(who, "a", a)
+    a = as_operand(who, "a", a)
     word(who, "kind", kind, ("introselect",))
     if order is not None:
         raise DTypeError(f"{who}: order={shown(order)} names fields, which arrays of numbers lack")
@@ -497,7 +496,7 @@ def unique(
     >>> unique(np.array([2, 1, 2]), return_counts=True)
     (array([1, 2]), array([1, 2]))
     """
-    ar = operand("unique", "ar", ar)
+    ar = as_operand("unique", "ar", ar)
     if isinstance(ar, Symbol):
         raise DTypeError(
             "unique: ar has no values while a graph is traced, but the shape of the result hangs "

@@ -13,12 +13,12 @@ from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Spec
 from odyssey.table.declare import OPS
 
-__all__ = ["expand", "fit"]
+__all__ = ["broadcast_tangent", "unbroadcast"]
 
 _sum_to = OPS["sum_to"]
 
 
-def fit(g: Any, spec: Spec) -> Any:
+def unbroadcast(g: Any, spec: Spec) -> Any:
     """Sum ``g`` over the axes that broadcasting gave it, and cast it to the dtype of ``spec``."""
     shape = g.shape
     if shape != spec.shape:
@@ -39,7 +39,7 @@ def fit(g: Any, spec: Spec) -> Any:
     return g
 
 
-def expand(t: Any, spec: Spec) -> Any:
+def broadcast_tangent(t: Any, spec: Spec) -> Any:
     """Repeat and cast a tangent to the shape and dtype of the result that it belongs to."""
     if t.shape != spec.shape:
         t = broadcast_to(t, spec.shape)
