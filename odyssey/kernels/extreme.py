@@ -1,4 +1,4 @@
-"""Where the largest, or the smallest, element so far stands, along one axis."""
+"""Indices of the running maximum or minimum along one axis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from odyssey.kernels.loops import loop
 from odyssey.spec import Array
 
-__all__ = ["latest"]
+__all__ = ["running_argextreme"]
 
 
 @loop
-def _largest(x: Any, out: Any) -> None:
+def _running_argmax_loop(x: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
@@ -27,7 +27,7 @@ def _largest(x: Any, out: Any) -> None:
 
 
 @loop
-def _smallest(x: Any, out: Any) -> None:
+def _running_argmin_loop(x: Any, out: Any) -> None:
     heads, n, tail = x.shape
     for h in range(heads):
         for t in range(tail):
@@ -40,13 +40,15 @@ def _smallest(x: Any, out: Any) -> None:
                 out[h, k, t] = found
 
 
-def latest(x: Array, axis: int, largest: bool) -> Array:
-    """The place of the latest of equal extremes so far; of a NaN, from the first one on."""
+def running_argextreme(x: Array, axis: int, largest: bool) -> Array:
+    """Return the index of the extreme so far: the last of equal ones, or the last NaN."""
     out = np.empty(x.shape, np.intp)
     if not out.size:
         return out
     k = axis % x.ndim
     n, tail = x.shape[k], out[(0,) * (k + 1)].size
-    parts = (x.size // (n * tail), n, tail)
-    (_largest if largest else _smallest)(x.reshape(parts), out.reshape(parts))
+    lines = (x.size // (n * tail), n, tail)
+    (_running_argmax_loop if largest else _running_argmin_loop)(
+        x.reshape(lines), out.reshape(lines)
+    )
     return out

@@ -83,7 +83,7 @@ def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bo
 @op(
     infer=_length_spec,
     kernel=_length,
-    equals=compute_in_float32(
+    decomposition=compute_in_float32(
         lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims))
     ),
     canonical=folded,

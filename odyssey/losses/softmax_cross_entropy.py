@@ -220,7 +220,7 @@ def _compiled(logits: Any, targets: Any, *options: Any) -> Any:
         )
     ],
     infer=_entropy_spec,
-    equals=compute_in_float32(_entropy_in_ops),
+    decomposition=compute_in_float32(_entropy_in_ops),
     vjp={"logits": _entropy_rule},
     jvp={"logits": _entropy_forward},
     **_ENTROPY,
@@ -295,7 +295,7 @@ def _slope_rule(
 
 @op(
     infer=_slope_spec,
-    equals=compute_in_float32(_slope_in_ops),
+    decomposition=compute_in_float32(_slope_in_ops),
     vjp={"logits": _slope_rule},
     jvp={"logits": _slope_rule},
     **_ENTROPY,

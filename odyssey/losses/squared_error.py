@@ -41,7 +41,7 @@ def _squared_error_forward(t: Any, x: Any, y: Any) -> Any:
 
 @op(
     infer=_squared_error_spec,
-    equals=compute_in_float32(_squared_error_in_ops, 2),
+    decomposition=compute_in_float32(_squared_error_in_ops, 2),
     vjp={
         "x": _squared_error_rule,
         "y": lambda g, x, y: neg(_squared_error_rule(g, x, y)),

@@ -33,7 +33,7 @@ def test_every_pair_of_lengths_and_mode_gives_numpys_sums(name, kind, method):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_derivatives_by_transforms_agree_with_differences_in_both_modes(mode):
+def test_derivatives_convolve_fft_agree_with_differences_in_both_modes(mode):
     rng = np.random.default_rng(0)
     for n, m in ((6, 3), (3, 6), (4, 4)):
         od.testing.check_gradients(
@@ -70,7 +70,7 @@ def test_the_derivative_in_a_short_sequence_is_not_made_by_long_transforms(monke
     def refuse(*given):
         raise AssertionError("transformed")
 
-    monkeypatch.setattr(convolution, "_by_transforms", refuse)
+    monkeypatch.setattr(convolution, "_convolve_fft", refuse)
     rng = np.random.default_rng(0)
     a, v, c = rng.normal(size=5000), rng.normal(size=3), rng.normal(size=5002)
     _, pull = od.vjp(lambda v: ops.convolve(a, v), v)

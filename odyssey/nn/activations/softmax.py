@@ -116,7 +116,7 @@ def log_softmax_of(x: Any, axis: int) -> Any:
     real=True,
     canonical=folded,
     infer=along("softmax", floating),
-    equals=compute_in_float32(_softmax_in_ops),
+    decomposition=compute_in_float32(_softmax_in_ops),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_rows"), when=_in_rows),
         Kernel("a block for each row", _cuda_softmax, "cuda", when=_in_rows),
@@ -137,7 +137,7 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
     real=True,
     canonical=folded,
     infer=along("log_softmax", floating),
-    equals=compute_in_float32(_log_softmax_in_ops),
+    decomposition=compute_in_float32(_log_softmax_in_ops),
     kernels=[Kernel("a compiled loop over rows", _by_rows("log_softmax_rows"), when=_in_rows)],
     vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
     jvp={"x": lambda t, out, axis: sub(t, sum(mul(t, exp(out)), axis, keepdims=True))},
@@ -168,7 +168,7 @@ _PULLBACK: dict[str, Any] = {
 @op(
     **_PULLBACK,
     **derived(_softmax_pullback_in_ops),
-    equals=compute_in_float32(_softmax_pullback_in_ops, 2),
+    decomposition=compute_in_float32(_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_pullback_rows"), when=_pair_in_rows)
     ],
@@ -183,7 +183,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 @op(
     **_PULLBACK,
     **derived(_log_softmax_pullback_in_ops),
-    equals=compute_in_float32(_log_softmax_pullback_in_ops, 2),
+    decomposition=compute_in_float32(_log_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel(
             "a compiled loop over rows", _by_rows("log_softmax_pullback_rows"), when=_pair_in_rows

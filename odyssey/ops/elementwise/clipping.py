@@ -194,7 +194,7 @@ def _with_dynamic_bounds(plain: Any) -> Any:
     canonical=_canonical_bounds,
     infer=_clip_spec,
     scalar=_clip_scalar,
-    equals=_decompose_clip,
+    decomposition=_decompose_clip,
     vjp={"x": _clip_rule},
     kinks="1 inside and at the bounds, 0 outside, where a bound that has a gradient has 1",
     samples=[

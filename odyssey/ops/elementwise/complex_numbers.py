@@ -105,7 +105,7 @@ def _rotation_over_radius(turn: Any, x: Any) -> Any:
 @op(
     elementwise=True,
     # A step function of real numbers: it selects no operand.
-    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     ufunc=np.sign,
     kernel=_sign,
     scalar=lambda x: _complex_sign(x) if T.kind == "c" else _real_sign(x),
@@ -178,9 +178,9 @@ def _degrees_option(deg: bool) -> float:
 
 @op(
     elementwise=True,
-    closed=False,
+    keeps_dtype=False,
     # A step function of real numbers: it selects no operand.
-    masks={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
+    selects={"x": lambda c, x: c if x.dtype.kind == "c" else zeros_like(c)},
     numpy=[np.angle],
     scalar=lambda x, deg: _angle_array(x, deg),
     vjp={

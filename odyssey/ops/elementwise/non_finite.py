@@ -66,10 +66,10 @@ def _nan_to_num_scalar(x: Any, copy: bool, nan: Any, posinf: Any, neginf: Any) -
 
 @op(
     elementwise=True,
-    masks={"x": _finite_mask},
+    selects={"x": _finite_mask},
     numpy=[np.nan_to_num],
     scalar=_nan_to_num_scalar,
-    equals=_decompose_nan_to_num,
+    decomposition=_decompose_nan_to_num,
     prepare=_replacement_options,
     vjp={"x": _zero_at_non_finite},
     kinks="0 where a number was put in the place of NaN or infinity",

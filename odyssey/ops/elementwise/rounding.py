@@ -75,7 +75,7 @@ def _round_scalar(x: Any, round_size: Any) -> Any:
 @op(
     elementwise=True,
     ufunc=np.floor,
-    masks=True,
+    selects=True,
     scalar=lambda x: _floor_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -89,7 +89,7 @@ def floor(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.ceil,
-    masks=True,
+    selects=True,
     scalar=lambda x: _ceil_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -103,7 +103,7 @@ def ceil(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.rint,
-    masks=True,
+    selects=True,
     scalar=lambda x: _round_half_even(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -117,7 +117,7 @@ def rint(x: Any, /) -> Any:
 @op(
     elementwise=True,
     ufunc=np.trunc,
-    masks=True,
+    selects=True,
     scalar=lambda x: _trunc_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -131,8 +131,8 @@ def trunc(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.fix],
-    masks=True,
-    equals=lambda x: trunc(x),
+    selects=True,
+    decomposition=lambda x: trunc(x),
     scalar=lambda x: _trunc_scalar(x),
     vjp=_FLAT,
     kinks=_STEPS,
@@ -146,7 +146,7 @@ def fix(x: Any, /) -> Any:
 @op(
     elementwise=True,
     numpy=[np.round, np.around],
-    masks=True,
+    selects=True,
     scalar=lambda x, decimals: _round_array(x, decimals),
     vjp=_FLAT,
     kinks=_STEPS,

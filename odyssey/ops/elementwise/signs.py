@@ -20,7 +20,7 @@ from odyssey.table.samples import APART, PAIRS
     real=True,
     elementwise=True,
     # A step function of the second operand: it selects nothing.
-    masks={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
+    selects={"x1": lambda c: c, "x2": lambda c: zeros_like(c)},
     ufunc=np.copysign,
     scalar=lambda x1, x2: math.copysign(x1, x2),
     vjp={

@@ -93,7 +93,7 @@ _REJECTS = [
 
 @op(
     primitive="random",
-    native=uniform_natively,
+    lowering=uniform_natively,
     prepare=_check_options("philox_uniform"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_draw_infer("philox_uniform"),
@@ -126,7 +126,7 @@ def _decompose_normal(state: Any, shape: Any, dtype: Any) -> Any:
 
 
 @op(
-    equals=_decompose_normal,
+    decomposition=_decompose_normal,
     prepare=_check_options("philox_normal"),
     canonical=lambda state, shape, dtype: (shape, dtype),
     infer=_draw_infer("philox_normal"),
@@ -194,8 +194,8 @@ def _decompose_dropout(x: Any, state: Any, rate: float, shared: int) -> Any:
 
 
 @op(
-    masks=True,
-    equals=_decompose_dropout,
+    selects=True,
+    decomposition=_decompose_dropout,
     prepare=_dropout_options,
     canonical=lambda x, state, rate, shared: (rate, shared),
     infer=_dropout_spec,

@@ -17,7 +17,7 @@ _COPY_LIMIT = 2048
 
 
 def reduction_size(spec: Spec, axis: Any) -> int:
-    """Return the number of elements that a reduction of ``spec`` over ``axis`` combines into one."""
+    """Return the number of elements that a reduction over ``axis`` combines into one."""
     length = 1
     for k in folded_axes("mean", axis, spec.ndim):
         length *= spec.shape[k]

@@ -20,9 +20,9 @@ from odyssey.table.samples import reject, sample
 _MODES = ("full", "same", "valid")
 _METHODS = ("auto", "direct", "fft")
 
-# Minimum of the shorter length and of the number of results for the FFT. From 512 to 1000 the FFT is
-# 0.8 to 2.5 times as fast, in float64 and complex128 more than in float32; from 1000 on at least 1.4
-# times, and 190 times where both lengths are 30,000.
+# Least shorter length, and least number of results, for the FFT. From 512 to 1000 the FFT is 0.8 to
+# 2.5 times as fast, in float64 and complex128 more than in float32; from 1000 on 1.4 times or more,
+# and 190 times where both lengths are 30,000.
 _SHORT = 1000
 
 

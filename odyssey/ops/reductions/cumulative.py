@@ -122,7 +122,7 @@ def _lower_recurrence(build: Any, x: Any, factors: Any, axis: int, reverse: bool
 
 @op(
     primitive="scan",
-    native=_lower_recurrence,
+    lowering=_lower_recurrence,
     kernel=_recurrence,
     kernels=[Kernel("lines side by side", _recurrence_loop, when=scan.fits_recurrence)],
     prepare=_axis_option,
@@ -211,7 +211,7 @@ def _lower_cumprod(build: Any, x: Any, axis: int | None) -> Any:
 
 @op(
     primitive="scan",
-    native=_lower_cumprod,
+    lowering=_lower_cumprod,
     kernels=[Kernel("lines side by side", _cumprod_loop, when=scan.fits)],
     numpy=[np.cumprod],
     canonical=lambda x, axis: (one_axis(axis, x.ndim),),
@@ -293,7 +293,7 @@ _RUNS = [
 
 @op(
     primitive="scan",
-    native=_cumsum_lowering(back=False),
+    lowering=_cumsum_lowering(back=False),
     linear=True,
     kernels=[Kernel("lines side by side", _cumsum_loop, when=scan.fits)],
     numpy=[np.cumsum],
@@ -310,7 +310,7 @@ def cumsum(x: Any, /, axis: int | None = None) -> Any:
 
 @op(
     primitive="scan",
-    native=_cumsum_lowering(back=True),
+    lowering=_cumsum_lowering(back=True),
     linear=True,
     kernel=_reverse_cumsum,
     kernels=[Kernel("lines side by side", _reverse_cumsum_loop, when=scan.fits)],

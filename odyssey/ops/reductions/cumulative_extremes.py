@@ -113,7 +113,7 @@ def _canonical_axis(x: Any, axis: Any) -> tuple[Any]:
 
 @op(
     primitive="scan",
-    native=_running_argextreme_lowering(largest=True),
+    lowering=_running_argextreme_lowering(largest=True),
     kernel=_running_argmax,
     kernels=[_argextreme_kernel("running_argmax", largest=True)],
     canonical=_canonical_axis,
@@ -128,7 +128,7 @@ def running_argmax(x: Any, /, axis: int = -1) -> Any:
 
 @op(
     primitive="scan",
-    native=_running_argextreme_lowering(largest=False),
+    lowering=_running_argextreme_lowering(largest=False),
     kernel=_running_argmin,
     kernels=[_argextreme_kernel("running_argmin", largest=False)],
     canonical=_canonical_axis,
@@ -254,7 +254,7 @@ def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:
 @op(
     real=True,
     primitive="scan",
-    native=_lower_logcumsumexp,
+    lowering=_lower_logcumsumexp,
     kernel=_logcumsumexp,
     canonical=_canonical_axis,
     infer=_logcumsumexp_spec,

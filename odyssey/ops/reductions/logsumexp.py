@@ -131,7 +131,7 @@ def _or_weighted(plain: Any) -> Any:
 @op(
     kernel=_logsumexp,
     canonical=folded,
-    equals=compute_in_float32(_logsumexp_in_ops),
+    decomposition=compute_in_float32(_logsumexp_in_ops),
     infer=reduced(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,

@@ -113,7 +113,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
 @op(
     linear=True,
     kernel=_mean,
-    equals=compute_in_float32(
+    decomposition=compute_in_float32(
         lambda x, axis, keepdims: div(
             sum(x, axis, keepdims=keepdims), reduction_size(Spec(x.shape, x.dtype), axis)
         )
@@ -260,7 +260,7 @@ _PLACES = (
 @op(
     kernel=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lower_argextreme("max"),
+    lowering=lower_argextreme("max"),
     numpy=[np.argmax],
     canonical=_one,
     infer=_index_spec("argmax"),
@@ -279,7 +279,7 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
 @op(
     kernel=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims),
     primitive="reduce",
-    native=lower_argextreme("min"),
+    lowering=lower_argextreme("min"),
     numpy=[np.argmin],
     canonical=_one,
     infer=_index_spec("argmin"),

@@ -123,7 +123,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
 
 @op(
     kernel=_var,
-    equals=compute_in_float32(
+    decomposition=compute_in_float32(
         lambda x, axis, ddof, keepdims, correction: decompose_var(x, axis, ddof, keepdims)
     ),
     numpy=[np.var],
@@ -272,7 +272,7 @@ def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
 
 @op(
     kernel=_std,
-    equals=compute_in_float32(
+    decomposition=compute_in_float32(
         lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
     ),
     numpy=[np.std],

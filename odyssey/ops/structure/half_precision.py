@@ -1,4 +1,4 @@
-"""Half precision in single: sums of halves stop growing at 2048, and end at 65,504."""
+"""Float16 computed in float32: sums in float16 stop growing at 2048 and overflow at 65,504."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ __all__ = ["narrow_float16", "compute_in_float32", "widen_float16"]
 
 
 def widen_float16(x: Any) -> Any:
-    """``x`` in a precision that sums can be taken in: half in single, all else as it is."""
+    """Cast float16 to float32, in which sums can be taken; return all else as it is."""
     return astype(x, np.float32) if getattr(x, "dtype", None) == np.float16 else x
 
 
 def narrow_float16(out: Any, dtype: Any) -> Any:
-    """What was computed of ``wide`` operands, in half precision where that is ``dtype``."""
+    """Cast a result of ``widen_float16`` operands back to float16, if ``dtype`` is float16."""
     return astype(out, dtype) if dtype == np.float16 else out
 
 
-def compute_in_float32(equals: Callable[..., Any], operands: int = 1) -> Callable[..., Any]:
-    """What a row equals, computed in single precision where it is one of halves.
+def compute_in_float32(decomposition: Callable[..., Any], operands: int = 1) -> Callable[..., Any]:
+    """Return a decomposition that computes in float32 for float16 operands.
 
     Args:
-        equals: What it equals, in ops.
-        operands: How many of its first operands decide its dtype.
+        decomposition: The decomposition of a row.
+        operands: How many of its first operands determine its dtype.
     """
 
-    @wraps(equals)
-    def run(*given: Any) -> Any:
-        first = given[:operands]
+    @wraps(decomposition)
+    def run(*args: Any) -> Any:
+        first = args[:operands]
         halves = [v for v in first if getattr(v, "dtype", None) == np.float16]
         if not halves or any(type(v) not in NUMBERS and v.dtype != np.float16 for v in first):
-            return equals(*given)
-        return astype(equals(*map(widen_float16, first), *given[operands:]), np.float16)
+            return decomposition(*args)
+        return astype(decomposition(*map(widen_float16, first), *args[operands:]), np.float16)
 
     return run
