@@ -2626,7 +2626,7 @@ def random_normal(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Random numbers, normally distributed around ``mean`` with deviation ``std``."""
+    """Random numbers normally distributed with a mean and a standard deviation."""
 @overload
 def random_normal(
     shape: int | Sequence[int],
@@ -2658,7 +2658,7 @@ def random_uniform(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Random numbers, evenly distributed from ``low`` up to ``high``, without it."""
+    """Random numbers uniformly distributed in the interval ``[low, high)``."""
 @overload
 def random_uniform(
     shape: int | Sequence[int],

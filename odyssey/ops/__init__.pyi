@@ -446,7 +446,7 @@ conj: Unary
 def convolve(
     a: V, v: Operand, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> V:
-    """Sums of products of two sequences, one of them in reverse: ``sum(a[k] v[n - k])`` over k."""
+    """Convolution of two sequences: ``sum(a[k] v[n - k])`` over k."""
 @overload
 def convolve(
     a: Plain, v: V, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
@@ -456,13 +456,13 @@ def convolve(
     a: Plain, v: Plain, /, mode: str = "full", *, method: str = "auto", tape: Tape | None = None
 ) -> Array: ...
 copysign: Binary
-"""Elementwise ``|x1|`` with the sign of ``x2``, that of zeros too."""
+"""Elementwise ``|x1|`` with the sign of ``x2``, signed zeros included."""
 
 @overload
 def correlate(
     a: V, v: Operand, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
 ) -> V:
-    """Sums of products of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k."""
+    """Cross-correlation of two sequences: ``sum(a[n + k] conj(v[n]))`` over n, for each k."""
 @overload
 def correlate(
     a: Plain, v: V, mode: str = "valid", *, method: str = "auto", tape: Tape | None = None
@@ -478,29 +478,29 @@ cosh: Unary
 
 @overload
 def cummax(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """The largest element so far along an axis, and where it stands, as ``torch.cummax``."""
+    """Cumulative maximum along an axis, and its indices, as ``torch.cummax``."""
 @overload
 def cummax(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def cummin(x: V, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """The smallest element so far along an axis, and where it stands, as ``torch.cummin``."""
+    """Cumulative minimum along an axis, and its indices, as ``torch.cummin``."""
 @overload
 def cummin(x: Plain, axis: int = -1, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def cumprod(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Running product along ``axis``, by default of all elements in row-major order."""
+    """Cumulative product along ``axis``, by default of all elements in row-major order."""
 @overload
 def cumprod(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def cumsum(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Running sum along ``axis``, by default of all elements in row-major order."""
+    """Cumulative sum along ``axis``, by default of all elements in row-major order."""
 @overload
 def cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
 deg2rad: Unary
-"""Elementwise angle in radians, of one in degrees."""
+"""Convert degrees to radians, elementwise."""
 radians = deg2rad
 
 @overload
@@ -670,9 +670,9 @@ floor: Unary
 floor_divide: Binary
 """Elementwise quotient rounded down, ``x // y``."""
 fmax: Binary
-"""Elementwise larger of two, which passes over NaN: beside one, the other."""
+"""Elementwise larger of two, ignoring NaN: beside a NaN, the other operand."""
 fmin: Binary
-"""Elementwise smaller of two, which passes over NaN: beside one, the other."""
+"""Elementwise smaller of two, ignoring NaN: beside a NaN, the other operand."""
 
 @overload
 def full_like(
@@ -725,7 +725,7 @@ def gradient(
     edge_order: int = 1,
     tape: Tape | None = None,
 ) -> V:
-    """Slopes of sampled values, by central differences inside and one-sided ones at the ends."""
+    """Numerical gradient of sampled values: central differences, one-sided at the ends."""
 @overload
 def gradient(
     f: Plain,
@@ -915,7 +915,7 @@ less_equal: Binary
 def linear_recurrence(
     x: V, factors: Operand, /, *, axis: int = -1, reverse: bool = False, tape: Tape | None = None
 ) -> V:
-    """Each number plus a factor times the result before it: ``out[k] = x[k] + f[k] out[k - 1]``."""
+    """Linear recurrence along an axis: ``out[k] = x[k] + f[k] out[k - 1]``."""
 @overload
 def linear_recurrence(
     x: Plain, factors: V, /, *, axis: int = -1, reverse: bool = False, tape: Tape | None = None
@@ -977,7 +977,7 @@ logaddexp2: Binary
 
 @overload
 def logcumsumexp(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """Logarithm of the sum of the exponentials so far along ``axis``, without overflow."""
+    """Logarithm of the cumulative sum of exponentials along ``axis``, without overflow."""
 @overload
 def logcumsumexp(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 logical_and: Binary
@@ -987,7 +987,7 @@ logical_not: Unary
 logical_or: Binary
 """Elementwise logical or; a constant."""
 logical_xor: Binary
-"""Elementwise exclusive or: whether just one of two holds; a constant."""
+"""Elementwise logical exclusive or; a constant."""
 
 @overload
 def logsumexp(
@@ -1100,7 +1100,7 @@ def nan_to_num(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Elementwise ``x``, but numbers for NaN and infinity: by default 0 and the largest."""
+    """Elementwise ``x`` with NaN and infinity replaced, by default by 0 and the largest number."""
 @overload
 def nan_to_num(
     x: Scalar,
@@ -1469,7 +1469,7 @@ def percentile(
 def philox_dropout(
     x: V, state: Operand, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
 ) -> V:
-    """``x`` over ``1 - rate``, with 0 where ``philox_uniform`` from a state is below ``rate``."""
+    """Dropout: 0 where ``philox_uniform`` is below ``rate``, elsewhere ``x / (1 - rate)``."""
 @overload
 def philox_dropout(
     x: Plain, state: V, /, *, rate: float = 0.5, shared: int = 0, tape: Tape | None = None
@@ -1483,7 +1483,7 @@ def philox_dropout(
 def philox_normal(
     state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> V:
-    """Numbers of mean 0 and deviation 1, normally distributed, from a generator's state."""
+    """Standard normal random numbers, from a generator's state."""
 @overload
 def philox_normal(
     state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
@@ -1493,7 +1493,7 @@ def philox_normal(
 def philox_uniform(
     state: V, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
 ) -> V:
-    """Numbers from 0 up to 1, all multiples of a power of 2 alike, from a generator's state."""
+    """Uniform random numbers in [0, 1), from a generator's state."""
 @overload
 def philox_uniform(
     state: Plain, /, *, shape: int | Sequence[int], dtype: DTypeLike = ..., tape: Tape | None = None
@@ -1662,7 +1662,7 @@ def quantile(
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 rad2deg: Unary
-"""Elementwise angle in degrees, of one in radians."""
+"""Convert radians to degrees, elementwise."""
 degrees = rad2deg
 
 @overload
@@ -1675,7 +1675,7 @@ def random_normal(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Random numbers, normally distributed around ``mean`` with deviation ``std``."""
+    """Random numbers normally distributed with a mean and a standard deviation."""
 @overload
 def random_normal(
     shape: int | Sequence[int],
@@ -1707,7 +1707,7 @@ def random_uniform(
     rng: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Random numbers, evenly distributed from ``low`` up to ``high``, without it."""
+    """Random numbers uniformly distributed in the interval ``[low, high)``."""
 @overload
 def random_uniform(
     shape: int | Sequence[int],
@@ -1737,7 +1737,7 @@ def ravel(a: Plain, order: str = "C", *, tape: Tape | None = None) -> ArrayOrSca
 real: Unary
 """Elementwise real part."""
 reciprocal: Unary
-"""Elementwise ``1 / x``; of integers cut to an integer, as NumPy does."""
+"""Elementwise ``1 / x``; truncated to an integer for integers, as in NumPy."""
 
 @overload
 def repeat(a: V, repeats: Any, axis: int | None = None, *, tape: Tape | None = None) -> V:
@@ -1765,7 +1765,7 @@ def resize(a: Plain, new_shape: Any, *, tape: Tape | None = None) -> ArrayOrScal
 
 @overload
 def reverse_cumsum(x: V, /, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Running sum along ``axis`` from its end to its begin, by default of all elements."""
+    """Cumulative sum along ``axis`` from its end to its start, by default of all elements."""
 @overload
 def reverse_cumsum(x: Plain, /, axis: int | None = None, *, tape: Tape | None = None) -> Array: ...
 rint: Unary
@@ -1807,13 +1807,13 @@ rsqrt: Unary
 
 @overload
 def running_argmax(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """Where the largest element so far stands, the latest of equal ones; a constant."""
+    """Index of the largest element so far, the last of equal ones; a constant."""
 @overload
 def running_argmax(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 
 @overload
 def running_argmin(x: V, /, axis: int = -1, *, tape: Tape | None = None) -> V:
-    """Where the smallest element so far stands, the latest of equal ones; a constant."""
+    """Index of the smallest element so far, the last of equal ones; a constant."""
 @overload
 def running_argmin(x: Plain, /, axis: int = -1, *, tape: Tape | None = None) -> Array: ...
 
@@ -2264,7 +2264,7 @@ def transpose(
 def trapezoid(
     y: V, x: Operand | None = None, dx: Any = 1.0, axis: int = -1, *, tape: Tape | None = None
 ) -> V:
-    """The integral along an axis by the trapezoidal rule."""
+    """Integral along an axis by the trapezoidal rule."""
 @overload
 def trapezoid(y: Plain, x: V, dx: Any = 1.0, axis: int = -1, *, tape: Tape | None = None) -> V: ...
 @overload

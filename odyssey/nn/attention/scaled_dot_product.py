@@ -23,7 +23,7 @@ from odyssey.ops.elementwise.elementary import exp
 from odyssey.ops.reductions.reduce import max as largest
 from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.gathering import take
-from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
@@ -684,7 +684,7 @@ _REJECTS = (
     real=True,
     prepare=_options,
     infer=_out_spec,
-    decomposition=in_single(in_ops, 3),
+    decomposition=compute_in_float32(in_ops, 3),
     canonical=lambda q, k, v, mask, causal, scale: (causal, scale_of(q, scale)),
     with_residual=lambda *given: _leaving(PASSES, *given),
     kernels=[_KERNEL],
@@ -775,7 +775,7 @@ def _pullback_spec(
     real=True,
     prepare=_operand,
     infer=_pullback_spec,
-    decomposition=in_single(pullback_in_ops, 4),
+    decomposition=compute_in_float32(pullback_in_ops, 4),
     canonical=lambda cotangent, q, k, v, mask, causal, scale, operand: (
         causal,
         scale_of(q, scale),

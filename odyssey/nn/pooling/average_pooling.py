@@ -19,10 +19,10 @@ from odyssey.nn.pooling.window_plan import (
 )
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.elementwise.choice import where
-from odyssey.ops.reductions.broadcast_back import spread
-from odyssey.ops.reductions.reduce import mean, over, sum
+from odyssey.ops.reductions.broadcast_back import broadcast_back
+from odyssey.ops.reductions.reduce import divide_by_size, mean, sum
 from odyssey.ops.structure.gathering import add_taken, take
-from odyssey.ops.structure.half_precision import in_single
+from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
@@ -155,7 +155,9 @@ def _added_back(share: Any, plan: Plan) -> Any:
         places, known = _along(step)
         axis = len(share.shape) + step.axis
         before, behind = share.shape[:axis], share.shape[axis:]
-        parts = spread(share, Spec((*before, len(places), *behind), share.dtype), (axis,), False)
+        parts = broadcast_back(
+            share, Spec((*before, len(places), *behind), share.dtype), (axis,), False
+        )
         kept = parts if known.all() else where(known, parts, 0)
         spec = Spec(tuple(step.spread(share.shape)), share.dtype)
         share = add_taken(kept, places, axis=axis, spec=spec)
@@ -268,7 +270,9 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
 
 @op(
     linear=True,
-    decomposition=in_single(lambda cotangent, *options: spread_in_ops(cotangent, *options)),
+    decomposition=compute_in_float32(
+        lambda cotangent, *options: spread_in_ops(cotangent, *options)
+    ),
     kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
     infer=_spread_spec,
     vjp={
@@ -394,7 +398,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         "linear": True,
         "prepare": prepare,
         "kernel": lambda x, *options: averages(who, x, *options),
-        "decomposition": in_single(averages_in_ops),
+        "decomposition": compute_in_float32(averages_in_ops),
         "infer": infer,
         "vjp": {
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
@@ -540,8 +544,8 @@ def _global(x: Any) -> Any:
     decomposition=lambda x: mean(x, (-2, -1), keepdims=True),
     infer=_global_spec,
     vjp={
-        "x": lambda g, x_spec: spread(
-            over(g, x_spec.shape[-2] * x_spec.shape[-1] or 1), x_spec, (-2, -1), True
+        "x": lambda g, x_spec: broadcast_back(
+            divide_by_size(g, x_spec.shape[-2] * x_spec.shape[-1] or 1), x_spec, (-2, -1), True
         )
     },
     samples=[sample((2, 3, 4, 2)), sample((3, 2)), sample((0, 2, 2)), sample((1, 2, 1, 1))],
