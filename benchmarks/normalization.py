@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 
 import odyssey as od  # noqa: E402
 from odyssey import ops  # noqa: E402
-from odyssey.table.choosing import FACTOR  # noqa: E402
+from odyssey.table.kernel_selection import SIZE_FACTOR  # noqa: E402
 
 try:
     import torch
@@ -94,13 +94,13 @@ def ours(case: Case, g: Any, compiled: bool) -> Callable[[], None]:
     leaves = [od.Variable(x, requires_grad=True) for x in case.operands]
 
     def step() -> None:
-        before, FACTOR[0] = FACTOR[0], 1.0 if compiled else math.inf
+        before, SIZE_FACTOR[0] = SIZE_FACTOR[0], 1.0 if compiled else math.inf
         with od.GradientTape() as tape:
             y = case.ours(*leaves)
         tape.backward(y, g)
         for leaf in leaves:
             leaf.zero_grad()
-        FACTOR[0] = before
+        SIZE_FACTOR[0] = before
 
     return step
 

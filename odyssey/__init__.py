@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from odyssey import backward, errors, fft, linalg, losses, nn, ops, special
 from odyssey.devices.heap import keep_freed_memory
 from odyssey.ops import no_grad, op
-from odyssey.table import published
+from odyssey.table import registry
 from odyssey.tape import Gradients, GradientTape
 from odyssey.variable import Variable
 
@@ -105,13 +105,13 @@ _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()
 def __getattr__(name: str) -> Any:
     """Load what a name stands for when it is first asked for."""
     if name in _ROOMS:
-        return published.load(f"odyssey.{name}")  # Python binds it
+        return registry.load_module(f"odyssey.{name}")  # Python binds it
     if name in _HOMES:
-        home: Any = published.load(f"odyssey.{_HOMES[name]}")
+        home: Any = registry.load_module(f"odyssey.{_HOMES[name]}")
     elif name in losses.__all__:
         home = losses
     else:
-        raise published.no_attribute(__name__, name)
+        raise registry.missing_attribute_error(__name__, name)
     value = globals()[name] = getattr(home, name)
     return value
 

@@ -35,10 +35,10 @@ from odyssey.ops.elementwise import complex_numbers
 from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
 from odyssey.table.declare import FOREIGN, OPS, PASS, REQUIRED, Row
-from odyssey.table.published import row_of
+from odyssey.table.multi_output import MultiOutput, MultiOutputSpec
+from odyssey.table.registry import row_of
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import Symbol, Value
-from odyssey.table.wires import Wire, WireSpec
 
 __all__ = ["TABLE"]
 
@@ -115,8 +115,8 @@ def _array(who: str, name: str, value: Any) -> Any:
     return value if isinstance(value, Symbol) else as_array(who, name, value)
 
 
-def _wire(row: Row, seeds: list[Any]) -> Wire:
-    return Wire({j: g for j, g in enumerate(seeds) if g is not None})
+def _wire(row: Row, seeds: list[Any]) -> MultiOutput:
+    return MultiOutput({j: g for j, g in enumerate(seeds) if g is not None})
 
 
 def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
@@ -127,7 +127,7 @@ def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
     known: list[Any] = [values.get(f"{name}_spec") for name in row.results]
     if None in known and None not in specs:
         known = list(row.infer(*specs, *[values[name] for name in row.options]))
-    return [*specs, WireSpec(tuple(known))]
+    return [*specs, MultiOutputSpec(tuple(known))]
 
 
 def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from odyssey.errors import (
     SettingError,
     ShapeError,
 )
-from odyssey.quiet import apart
+from odyssey.floating_point_errors import isolate_errstate
 
 __all__ = [
     "STUMBLES",
@@ -47,7 +47,7 @@ STUMBLES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
 """
 
 _WIDTH = 80
-_repr = apart(repr)  # of arrays, which NumPy prints within an np.errstate
+_repr = isolate_errstate(repr)  # of arrays, which NumPy prints within an np.errstate
 
 # Of a number that is shown digit by digit, and of a list that is shown element by element.
 _LENGTH = 8

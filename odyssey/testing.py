@@ -10,8 +10,8 @@ import numpy as np
 from odyssey.checks import flag, function, number, shown, whole, word
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.quiet import apart
-from odyssey.table.kernels import count_kernels
+from odyssey.floating_point_errors import isolate_errstate
+from odyssey.table.kernel_overrides import count_kernels
 from odyssey.table.value import array_of
 from odyssey.tape import GradientTape
 from odyssey.tree import leaves, map_tree, unflatten
@@ -60,7 +60,7 @@ def check_gradients(
     order, modes, tolerance, step, complex_step, seed = _settings(
         fn, order, modes, tolerance, step, complex_step, seed
     )
-    rng = apart(np.random.default_rng)(seed)
+    rng = isolate_errstate(np.random.default_rng)(seed)
     point = [map_tree(_double, arg) for arg in args]
     worst = 0.0
     for k in range(1, order + 1):

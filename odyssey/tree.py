@@ -11,7 +11,13 @@ import numpy as np
 
 from odyssey.checks import sort_of
 from odyssey.errors import OdysseyError, ShapeError
-from odyssey.refilled import attributes, extras, field_names, fields_of_tuple, rebuild
+from odyssey.tree_rebuild import (
+    attributes,
+    extra_attributes,
+    field_names,
+    namedtuple_fields,
+    rebuild_container,
+)
 
 __all__ = [
     "children_of",
@@ -63,7 +69,7 @@ def _keys(node: Any) -> list[Any]:
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, (list, tuple)):
-        return list(fields_of_tuple(node) or range(len(node)))
+        return list(namedtuple_fields(node) or range(len(node)))
     return field_names(node)
 
 
@@ -71,7 +77,7 @@ def _steps(node: Any) -> list[str]:
     """The ways to the children, as Python writes them."""
     if isinstance(node, dict):
         return [f"[{key!r}]" for key in node]
-    if isinstance(node, (list, tuple)) and not fields_of_tuple(node):
+    if isinstance(node, (list, tuple)) and not namedtuple_fields(node):
         return [f"[{i}]" for i in range(len(node))]
     return [f".{name}" for name in _keys(node)]
 
@@ -79,7 +85,7 @@ def _steps(node: Any) -> list[str]:
 def _is_record(node: Any) -> bool:
     """Whether the children of a container are its attributes."""
     if isinstance(node, tuple):
-        return bool(fields_of_tuple(node))
+        return bool(namedtuple_fields(node))
     return not isinstance(node, (dict, list))
 
 
@@ -108,7 +114,7 @@ def extras_in(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if children is None:
         return
     if type(tree) not in _PLAIN:
-        for name, value in extras(tree):
+        for name, value in extra_attributes(tree):
             yield f"{prefix}.{name}", value
     if _LEAVES.issuperset(map(type, children)):
         return
@@ -221,7 +227,7 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
         return dict(zip(tree, values, strict=True))
     children = _values(tree)
     if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
-        return rebuild(tree, list(values))
+        return rebuild_container(tree, list(values))
     supply = iter(values)
     try:
         result = _build(tree, supply, _DEEPEST)
@@ -245,7 +251,7 @@ def _build(node: Any, supply: Iterator[Any], left: int) -> Any:
     if children is not None:
         if not left:
             raise _endless(node)
-        return rebuild(node, [_build(child, supply, left - 1) for child in children])
+        return rebuild_container(node, [_build(child, supply, left - 1) for child in children])
     value = next(supply, _MISSING)
     if value is _MISSING:
         raise _TooFewError

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.cli.arguments import import_extra, path_in_folder, positive_int
+from odyssey.floating_point_errors import isolate_errstate
 from odyssey.optim import SGD
-from odyssey.quiet import apart
 
 __all__ = ["Digits", "add_command", "fit", "init_mlp", "load_digits", "mlp", "predict"]
 
@@ -121,7 +121,7 @@ def _train(arguments: argparse.Namespace) -> int:
     tqdm = import_extra("tqdm", "tqdm").tqdm
     if not arguments.no_plot:
         import_extra("matplotlib.figure", "matplotlib")  # missing? say so before the training
-    rng = apart(np.random.default_rng)(arguments.seed)
+    rng = isolate_errstate(np.random.default_rng)(arguments.seed)
     data = load_digits(rng)
     params = init_mlp(rng, data.train_x.shape[1], arguments.hidden, classes=10)
     steps_per_epoch = -(-len(data.train_x) // arguments.batch_size)

@@ -78,9 +78,9 @@ def _call(row: Any, dtype: str) -> None:
 
     from odyssey import GradientTape, Variable
     from odyssey.errors import OdysseyError
-    from odyssey.quiet import apart
+    from odyssey.floating_point_errors import isolate_errstate
 
-    rng = apart(np.random.default_rng)(0)
+    rng = isolate_errstate(np.random.default_rng)(0)
     for sample in row.samples:
         operands = [
             Variable(x, requires_grad=True) if getattr(x, "dtype", None) == dtype else x

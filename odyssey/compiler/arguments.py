@@ -12,9 +12,9 @@ from odyssey.checks import sort_of
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.errors import DTypeError
 from odyssey.graph.graph import Graph
-from odyssey.refilled import extras
 from odyssey.table.value import Mark, Symbol, Value, array_of, is_trainable
 from odyssey.tree import children_of, extras_in, leaves, paths
+from odyssey.tree_rebuild import extra_attributes
 from odyssey.variable import Variable
 
 __all__ = [
@@ -86,7 +86,7 @@ def _sign_of_own(value: Any) -> Any:
     """What tells a container of a class of its own; what else it holds is among what is fixed."""
     keys, parts = children_of(value)
     names = tuple(map(_told, keys)) if isinstance(value, dict) else len(parts)
-    more = tuple([name for name, _ in extras(value)])
+    more = tuple([name for name, _ in extra_attributes(value)])
     return (type(value), names, more, *map(sign, parts))
 
 

@@ -31,8 +31,8 @@ from odyssey.compiler.machine.jit import why_not
 from odyssey.compiler.machine.thread_count import number_of_threads
 from odyssey.compiler.runtime.memory_limit import refuse_larger
 from odyssey.compiler.tracing.attempt import Trial, told, tried
-from odyssey.table.choosing import briefly
-from odyssey.table.row import is_profiled, noted
+from odyssey.table.kernel_selection import without_numba
+from odyssey.table.row import is_profiled, profiled
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
 
@@ -225,7 +225,7 @@ class Compiled(Inspected):
 
             name = f"compiled {name_of(self._fn)}"
             run = program.run if executable is None else with_kernels(name, program.run, executable)
-            program.run, program.direct = noted(name, run, MISSED), None
+            program.run, program.direct = profiled(name, run, MISSED), None
         self._made += 1
 
     def _ran(self, case: Case, program: Any, result: Any, names: tuple[str, ...]) -> Any:
@@ -262,7 +262,7 @@ class Compiled(Inspected):
         alone = scopes()[0] is None
         self._written += 1
         brief = alone and case.why is None and len(self._known) <= _TRIES
-        result = briefly(self._fn, *args, **named) if brief else self._fn(*args, **named)
+        result = without_numba(self._fn, *args, **named) if brief else self._fn(*args, **named)
         if alone:
             case.seen = True
             if case.why is None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.quiet import apart, unwarned
+from odyssey.floating_point_errors import ignore_fp_errors, isolate_errstate
+from odyssey.suggestions import MISSING_OPS
 from odyssey.table.declare import COMPOSITES, OPS, REQUIRED, Row
-from odyssey.table.signature import call_text
+from odyssey.table.signature import format_call
 from odyssey.variable import numpy_calls
-from odyssey.vocabulary import MISSING_OPS
 
 __all__ = [
     "Entry",
@@ -72,7 +72,7 @@ class Entry:
     @property
     def signature(self) -> str:
         """The call, with ``tape=``, without annotations."""
-        return call_text(self.name, signature_of(self))
+        return format_call(self.name, signature_of(self))
 
 
 def public_name(function: Any) -> str:
@@ -154,9 +154,9 @@ def dtypes_of(row: Row) -> dict[str, str]:
     return found
 
 
-@unwarned()
+@ignore_fp_errors()
 def _result_dtype(row: Row, sample: Any, dtype: str) -> str | None:
-    operands = sample.arrays(apart(np.random.default_rng)(0), np.dtype(dtype))
+    operands = sample.arrays(isolate_errstate(np.random.default_rng)(0), np.dtype(dtype))
     try:
         made = row.call(*operands, **sample.options)
         results = (made,) if row.pack_results is None else made

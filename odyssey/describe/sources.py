@@ -11,9 +11,9 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
+from odyssey.table.array_rules import OP_MODULES
 from odyssey.table.declare import PASS
-from odyssey.table.derived import DERIVED
-from odyssey.table.twins import FAMILIES
+from odyssey.table.derived_rules import DERIVED
 
 __all__ = ["helpers_of", "rule_text"]
 
@@ -54,7 +54,7 @@ def helpers_of(rule: Callable[..., Any]) -> list[str]:
 
 
 def _is_no_op(function: Any) -> bool:
-    ours = function.__module__ in FAMILIES and function is not PASS
+    ours = function.__module__ in OP_MODULES and function is not PASS
     return ours and not (hasattr(function, "row") or hasattr(function, "aliases"))
 
 

@@ -24,14 +24,14 @@ __all__ = [
     "ForeignContainerError",
     "aligned_zeros",
     "as_array",
-    "comes_first",
-    "complaint",
-    "gives_array",
-    "leads",
-    "native",
+    "conversion_error",
+    "has_own_arithmetic",
+    "is_array_like",
     "native_dtype",
     "plain_result",
-    "refuse",
+    "refuse_non_array",
+    "takes_precedence",
+    "to_native_order",
 ]
 
 ARRAYS = (np.ndarray,)
@@ -92,7 +92,7 @@ x.filled(value), or x.data with where(x.mask, ...)
     """
     if type(value) is np.ndarray and value.dtype in NATIVE:
         return value
-    refuse(who, what, value)
+    refuse_non_array(who, what, value)
     try:
         array = np.asarray(value)
     except (OdysseyError, MemoryError):
@@ -102,22 +102,22 @@ x.filled(value), or x.data with where(x.mask, ...)
     if array.dtype in NATIVE:
         return array
     if array.dtype.kind in "biufc":
-        return native(array)
+        return to_native_order(array)
     raise DTypeError(f"{who}: {what} {_no_numbers(value, array.dtype)}")
 
 
-def refuse(who: str, what: str, value: Any) -> None:
+def refuse_non_array(who: str, what: str, value: Any) -> None:
     """Raise where taking ``value`` for an array would lose what it means."""
     try:
-        why = why_not(value)
+        why = rejection_reason(value)
     except RecursionError:
         raise DTypeError(f"{who}: {what} is a nest that contains itself, or is too deep") from None
     if why is not None:
-        kind = ForeignContainerError if leads(value) else DTypeError
+        kind = ForeignContainerError if has_own_arithmetic(value) else DTypeError
         raise kind(f"{who}: {what} {why}")
 
 
-def complaint(who: str, what: str, value: Any) -> DTypeError | None:
+def conversion_error(who: str, what: str, value: Any) -> DTypeError | None:
     """The error that says why ``value`` is not an array of numbers; None where it is."""
     if value is None or getattr(value, "dtype", None) in NATIVE:
         return None
@@ -128,7 +128,7 @@ def complaint(who: str, what: str, value: Any) -> DTypeError | None:
     return None
 
 
-def gives_array(value: Any) -> bool:
+def is_array_like(value: Any) -> bool:
     """Whether a value is an array, NumPy's or of a library whose arrays become NumPy's.
 
     >>> gives_array(np.float32(1.0)), gives_array([1.0])
@@ -137,7 +137,7 @@ def gives_array(value: Any) -> bool:
     return isinstance(value, ARRAY_LIKE) or any(hasattr(type(value), name) for name in _GIVING)
 
 
-def native(array: Array) -> Array:
+def to_native_order(array: Array) -> Array:
     """The array in the byte order of this machine."""
     return array if array.dtype.isnative else array.astype(array.dtype.char)
 
@@ -172,7 +172,7 @@ def plain_result(who: str, out: Any) -> Any:
 # ------------------------------------------------------------------ what is more than an array
 
 
-def why_not(value: Any) -> str | None:
+def rejection_reason(value: Any) -> str | None:
     """What is said of a value that is more than an array, or of a nest that holds one.
 
     Tables of pandas pass: where a function asks for numbers, their labels name rows, no more.
@@ -189,7 +189,7 @@ def why_not(value: Any) -> str | None:
         return f"is sparse ({kind.__name__}); pass its .toarray()"
     if hasattr(kind, "_recording") or package == "odyssey":  # ours say themselves what they lose
         return None
-    if leads(value) and package != "pandas":
+    if has_own_arithmetic(value) and package != "pandas":
         return (
             f"is {_full_name(kind)}, whose labels or units would be lost; pass the plain array "
             "in it, its .values or .magnitude for example"
@@ -205,7 +205,7 @@ def why_not(value: Any) -> str | None:
 def _inside(nest: Any) -> str | None:
     if _NUMBERS.issuperset(map(type, nest)):
         return None
-    why = next((why for part in nest if (why := why_not(part)) is not None), None)
+    why = next((why for part in nest if (why := rejection_reason(part)) is not None), None)
     return why and f"holds what {why}"
 
 
@@ -226,7 +226,7 @@ def _of_subclass(kind: type) -> str | None:
     return None
 
 
-def leads(value: Any) -> bool:
+def has_own_arithmetic(value: Any) -> bool:
     """Whether a container has arithmetic of its own, which NumPy's functions would ask for."""
     kind = type(value)
     theirs = getattr(kind, "__array_ufunc__", None)
@@ -235,15 +235,15 @@ def leads(value: Any) -> bool:
     return not issubclass(kind, np.generic)
 
 
-def comes_first(value: Any) -> bool:
+def takes_precedence(value: Any) -> bool:
     """Whether Python's operators leave the answer to a value, as NumPy's arrays would in our place.
 
     That has arithmetic of its own, or asks by ``__array_ufunc__ = None`` to be left alone, or says
     nothing of that and has a higher ``__array_priority__``.
     """
     kind = type(value)
-    if leads(value) or issubclass(kind, ARRAY_LIKE):
-        return leads(value)
+    if has_own_arithmetic(value) or issubclass(kind, ARRAY_LIKE):
+        return has_own_arithmetic(value)
     if hasattr(kind, "__array_ufunc__"):
         return True  # it is None
     above: bool = getattr(kind, "__array_priority__", PRIORITY) > PRIORITY

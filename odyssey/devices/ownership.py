@@ -14,20 +14,20 @@ from odyssey.spec import Array
 __all__ = [
     "LARGE",
     "SMALL",
-    "address",
-    "apart",
+    "copy_if_shared",
+    "copy_with_layout",
     "digest",
-    "duplicate",
-    "folded",
-    "frozen",
-    "is_kept",
+    "has_overlapping_elements",
+    "is_referenced_elsewhere",
     "is_shared",
     "is_uniform",
     "is_writable",
     "owner_of",
     "owns_memory",
+    "read_only_view",
     "same_bits",
-    "spot",
+    "sample_bytes",
+    "view_key",
 ]
 
 # Copying an array of this size costs less than locking and unlocking it.
@@ -56,7 +56,7 @@ _WEIGHTS = _scattered(1024)
 _INTEGERS: dict[int, np.dtype[Any]] = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
-def duplicate(array: Array) -> Array:
+def copy_with_layout(array: Array) -> Array:
     """Copy an array, laid out in memory as it is: matrix products and sums round by the layout.
 
     >>> duplicate(np.arange(3.0)[::-1]).strides
@@ -75,7 +75,7 @@ def is_shared(out: Any, others: Sequence[Any] = ()) -> bool:
     return out.base is not None or any(out is other for other in others)
 
 
-def apart(out: Any, others: Sequence[Any] = ()) -> Any:
+def copy_if_shared(out: Any, others: Sequence[Any] = ()) -> Any:
     """Return ``out``, or a copy of it where it ``is_shared``."""
     return out.copy() if is_shared(out, others) else out
 
@@ -84,7 +84,7 @@ def apart(out: Any, others: Sequence[Any] = ()) -> Any:
 _references: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
 
 
-def is_kept(box: list[Any], k: int = 0, places: int = 0) -> bool:
+def is_referenced_elsewhere(box: list[Any], k: int = 0, places: int = 0) -> bool:
     """Whether somebody else has an array, or what it is a view of, and may write to it.
 
     Asked of what functions of users return: a workspace is written to by the next call.
@@ -134,14 +134,14 @@ def owner_of(value: Any) -> Any:
     return value
 
 
-def frozen(array: Array) -> Array:
+def read_only_view(array: Array) -> Array:
     """A view of ``array`` that cannot be written to."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def folded(array: Array) -> bool:
+def has_overlapping_elements(array: Array) -> bool:
     """Whether elements of an array lie on one another, so that not all can be written to.
 
     >>> x = np.zeros(3)
@@ -164,7 +164,7 @@ def folded(array: Array) -> bool:
     return bool((np.diff(np.sort(places)) < array.itemsize).any())
 
 
-def spot(array: Array) -> bytes:
+def sample_bytes(array: Array) -> bytes:
     """A few dozen elements of an array, by which it is known whether it was written to as a whole.
 
     It takes less than half a microsecond, whatever the size.
@@ -173,7 +173,7 @@ def spot(array: Array) -> bytes:
     return array.ravel("K")[:: array.size // 32 | 1].tobytes()
 
 
-def address(array: Array) -> tuple[Any, ...]:
+def view_key(array: Array) -> tuple[Any, ...]:
     """What two views have in common that show the same elements in the same way."""
     # (``__array_interface__`` makes Python's table of strings grow by and by.)
     return array.ctypes.data, array.shape, array.strides, array.dtype

@@ -22,7 +22,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.spec import Array, Spec
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

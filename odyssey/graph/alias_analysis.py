@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from odyssey.devices.ownership import duplicate, is_kept
+from odyssey.devices.ownership import copy_with_layout, is_referenced_elsewhere
 from odyssey.graph.traced_array import TracedArray
 from odyssey.table.value import Symbol
 
@@ -41,7 +41,7 @@ class Showing:
         """The same value, which nothing says to lie in the Variable's array."""
         data, trace = self.read(variable), cast(Any, self)
         symbol = isinstance(data, Symbol)
-        return TracedArray(data.spec, trace, data.id) if symbol else duplicate(data)
+        return TracedArray(data.spec, trace, data.id) if symbol else copy_with_layout(data)
 
     def _hold(self, leaf: Any, value: Any, label: str) -> None:
         """Note that a value shows what a leaf holds, if nothing is known of it."""
@@ -65,7 +65,7 @@ class Showing:
         box = [self._current.get(leaf._id, leaf._array)]
         # Known numbers: who has them, or a view of them, is not asked again.
         known = sum(one is box[0] for one, _ in self._constants.values())
-        if is_kept(box, 0, 1 + known):
+        if is_referenced_elsewhere(box, 0, 1 + known):
             self.only_eagerly("it writes to an array that it has, or has a view of")
 
     def _show_too(self, operands: Iterable[Any], result: Any) -> None:

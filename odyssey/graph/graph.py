@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odyssey.devices.ownership import frozen
+from odyssey.devices.ownership import read_only_view
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Row
 from odyssey.variable import Variable
@@ -184,7 +184,7 @@ class Graph(_Sealable):
 
     def seal(self) -> None:
         """Likewise: lists become tuples."""
-        self.constants = {id: frozen(array) for id, array in self.constants.items()}
+        self.constants = {id: read_only_view(array) for id, array in self.constants.items()}
         for name in Graph.__slots__:
             value = getattr(self, name)
             kinds: dict[type, Callable[[Any], Any]] = {list: tuple, dict: MappingProxyType}

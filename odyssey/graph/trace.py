@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from odyssey.devices.arrays import ARRAY_LIKE, as_array
-from odyssey.devices.ownership import address, duplicate, is_uniform, same_bits
+from odyssey.devices.ownership import copy_with_layout, is_uniform, same_bits, view_key
 from odyssey.errors import ShapeError, TapeError
 from odyssey.graph.alias_analysis import VIEWS, Showing
 from odyssey.graph.captured_names import names_of
@@ -32,8 +32,8 @@ from odyssey.graph.weak_types import (
 from odyssey.ops.structure.shape import astype, broadcast_to
 from odyssey.spec import Array, spec_of
 from odyssey.table.call import run
-from odyssey.table.canonical import plain_options
-from odyssey.table.scope import Boundary, enter
+from odyssey.table.canonical_options import plain_options
+from odyssey.table.scope import Boundary, enter_scope
 from odyssey.table.store import MEMORY, set_store, store
 from odyssey.table.value import (
     CONSTANT,
@@ -48,7 +48,7 @@ from odyssey.table.value import (
     is_trainable,
     is_untracked,
     make_value,
-    place_of,
+    recording_attribute,
 )
 from odyssey.tree import containers, leaves, map_tree
 from odyssey.variable import Variable
@@ -159,13 +159,13 @@ class Trace(Refusals, Parts, Showing, Behind):
         if is_uniform(array):
             first = array[(0,) * array.ndim] if array.size else 0  # ``flat`` has up to 32 axes
             return Filled(array.dtype.type(first), array.shape)
-        place = address(array)
+        place = view_key(array)
         known = self._constants.get(place)
         # The function may have written to it since.
         if known is not None and same_bits(self.graph.constants[known[1].id], array):
             return known[1]
         ref = Ref(self._number())
-        self.graph.constants[ref.id] = duplicate(array)
+        self.graph.constants[ref.id] = copy_with_layout(array)
         self._constants[place] = (array, ref)  # which keeps the array, and so its place
         return ref
 
@@ -212,7 +212,7 @@ class Trace(Refusals, Parts, Showing, Behind):
         """Whether the traced function made this Variable."""
         if variable.is_leaf:
             return bool(variable._id > self._first_own_id)
-        return bool(place_of(variable).traced)
+        return bool(recording_attribute(variable).traced)
 
     def read(self, variable: Any) -> Any:
         """The Symbol of a captured Variable's data; an array for one that the function made."""
@@ -292,7 +292,7 @@ class Trace(Refusals, Parts, Showing, Behind):
     def _put(self, variable: Any, value: Any) -> None:
         """Let a Variable have a value, which lies in an array of its own."""
         symbol = isinstance(value, Symbol)
-        value = TracedArray(value.spec, self, value.id) if symbol else duplicate(value)
+        value = TracedArray(value.spec, self, value.id) if symbol else copy_with_layout(value)
         if variable._id in self._current:
             self._hold(variable, value, self._labels[variable._id])
             self._current[variable._id] = value
@@ -325,7 +325,7 @@ class Trace(Refusals, Parts, Showing, Behind):
 
     def _run(self, fn: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         set_store(self)
-        enter(Boundary())
+        enter_scope(Boundary())
         np.seterr(all="ignore")  # the run will warn
         self._names = names_of(fn)
         args, named = map_tree(self.argument, (args, named))

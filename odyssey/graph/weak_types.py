@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.refilled import extras
 from odyssey.spec import spec_of
 from odyssey.table.value import Symbol, Weak
 from odyssey.tree import containers
+from odyssey.tree_rebuild import extra_attributes
 
 __all__ = [
     "is_weak",
@@ -46,7 +46,7 @@ def settle_result(result: Any, numbers: Iterable[Any]) -> None:
     """
     for one, held in containers(result):
         settled(held, "it is returned")
-        if extras(one):
+        if extra_attributes(one):
             settled(list(numbers), "an attribute of what is returned may hold it")
 
 

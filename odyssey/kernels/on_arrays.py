@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.scalars import Program, Term, program
-from odyssey.quiet import unwarned
 from odyssey.spec import Array
 
 __all__ = ["on_arrays"]
@@ -48,7 +48,7 @@ _FUNCTIONS = {
 _IN_PLACE = {"add", "sub", "mul", "truediv", "neg", "abs"}
 
 
-@unwarned()
+@ignore_fp_errors()
 def on_arrays(scalar: Callable[..., Any], *operands: Any, options: tuple[Any, ...] = ()) -> Array:
     """A scalar of real numbers on arrays that broadcast, in the floating dtype of the result.
 

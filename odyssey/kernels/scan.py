@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.loops import Loop, loop
-from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 
 __all__ = [
@@ -182,7 +182,7 @@ def running_products(x: Array, axis: int | None) -> Array:
     return _run(_products, _products_of_lines, (x,), axis)
 
 
-@unwarned("over")  # loops raise nothing
+@ignore_fp_errors("over")  # loops raise nothing
 def _single(x: Array) -> Array:
     return x.astype(np.float32)
 

@@ -1,5 +1,5 @@
 """Linear algebra: products of vectors and matrices, eigenvalues."""
 
-from odyssey.table.published import handed_on
+from odyssey.table.registry import lazy_module_interface
 
-__all__, __getattr__, __dir__ = handed_on(__name__)
+__all__, __getattr__, __dir__ = lazy_module_interface(__name__)

@@ -9,6 +9,7 @@ import numpy as np
 from odyssey.checks import shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg.matrix_products import matmul
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, greater, less, logical_not, where
@@ -22,7 +23,6 @@ from odyssey.ops.structure.diagonals import diag
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.runtime_assert import demanded
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, squeeze
-from odyssey.quiet import unwarned
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.value import Symbol, Value, array_of
@@ -160,7 +160,7 @@ def cov(
     return squeeze(_products(x, w, left, tape), tape=tape)
 
 
-@unwarned("divide", "invalid")
+@ignore_fp_errors("divide", "invalid")
 def _products(x: Any, w: Any, left: Any, tape: Any) -> Any:
     turned = matrix_transpose(x if w is None else mul(x, w, tape=tape), tape=tape)
     if x.dtype.kind == "c":

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from odyssey.quiet import apart
+from odyssey.floating_point_errors import isolate_errstate
 
-cholesky = apart(np.linalg.cholesky)
-det = apart(np.linalg.det)
-eig = apart(np.linalg.eig)
-eigh = apart(np.linalg.eigh)
-eigvals = apart(np.linalg.eigvals)
-eigvalsh = apart(np.linalg.eigvalsh)
-inv = apart(np.linalg.inv)
-lstsq = apart(np.linalg.lstsq)
-matrix_rank = apart(np.linalg.matrix_rank)
-pinv = apart(np.linalg.pinv)
-qr = apart(np.linalg.qr)
-slogdet = apart(np.linalg.slogdet)
-solve = apart(np.linalg.solve)
-svd = apart(np.linalg.svd)
+cholesky = isolate_errstate(np.linalg.cholesky)
+det = isolate_errstate(np.linalg.det)
+eig = isolate_errstate(np.linalg.eig)
+eigh = isolate_errstate(np.linalg.eigh)
+eigvals = isolate_errstate(np.linalg.eigvals)
+eigvalsh = isolate_errstate(np.linalg.eigvalsh)
+inv = isolate_errstate(np.linalg.inv)
+lstsq = isolate_errstate(np.linalg.lstsq)
+matrix_rank = isolate_errstate(np.linalg.matrix_rank)
+pinv = isolate_errstate(np.linalg.pinv)
+qr = isolate_errstate(np.linalg.qr)
+slogdet = isolate_errstate(np.linalg.slogdet)
+solve = isolate_errstate(np.linalg.solve)
+svd = isolate_errstate(np.linalg.svd)

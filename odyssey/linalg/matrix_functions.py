@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg import lapack
 from odyssey.linalg.matrix_shapes import definite, square
 from odyssey.ops.elementwise.arithmetic import div, mul
@@ -25,7 +26,6 @@ from odyssey.ops.structure.creation import zeros_like
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import matrix_transpose
-from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
@@ -73,7 +73,7 @@ _REACH_OF_POWERS = 4.25
 _LEFT_OUT = 2.0**53 / 113250775606021113483283660800000000.0
 
 
-@unwarned("over", "invalid")
+@ignore_fp_errors("over", "invalid")
 def _expm(a: Any) -> Any:
     """Scaling and squaring, after N. J. Higham, SIAM J. Matrix Anal. Appl. 26 (2005)."""
     dtype = square("expm", a)
@@ -172,7 +172,7 @@ def _sqrtm(a: Any) -> Any:
     return np.asarray(np.stack(roots).reshape(a.shape), dtype)
 
 
-@unwarned()
+@ignore_fp_errors()
 def _root_of_one(a: Array) -> Array:
     if np.array_equal(a, np.conj(a.T)):
         w, v = lapack.eigh(a)

@@ -14,6 +14,7 @@ import numpy as np
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import LinAlgError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.linalg.linear_systems import solve_or_nan
 from odyssey.linalg.matrix_shapes import definite, real_part, regular, square
 from odyssey.linalg.singular_values import svdvals
@@ -27,9 +28,8 @@ from odyssey.ops.reductions.reduce import max, min, sum
 from odyssey.ops.reductions.variance import over_length
 from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, shape_of
-from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
-from odyssey.table.canonical import folded
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes, reduced_shape
@@ -86,7 +86,7 @@ def _length_push(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bo
     decomposition=compute_in_float32(
         lambda x, axis, keepdims: sqrt(sum(real(mul(x, conj(x))), axis, keepdims=keepdims))
     ),
-    canonical=folded,
+    canonical=canonical_axes,
     vjp={"x": _length_pull},
     jvp={"x": _length_push},
     kinks="0 at 0, where the second derivative is NaN",
@@ -356,7 +356,7 @@ def cond(x: Any, p: Any = None, *, tape: Any = None) -> Any:
     return where(logical_and(isnan(found), numbers), np.inf, found, tape=tape)
 
 
-@unwarned("divide", "invalid", "over")
+@ignore_fp_errors("divide", "invalid", "over")
 def _condition(x: Any, p: Any, tape: Any) -> Any:
     if p is None or (not isinstance(p, str) and p in (2, -2)):
         s = svdvals(x, tape=tape)

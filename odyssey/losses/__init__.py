@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from odyssey.table.index import LOSSES
-from odyssey.table.published import load, no_attribute
+from odyssey.table.registry import load_module, missing_attribute_error
 
 __all__: list[str] = []
 
@@ -21,8 +21,8 @@ __all__ += _HOMES
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise no_attribute(__name__, name)
-    load(_HOMES[name])
+        raise missing_attribute_error(__name__, name)
+    load_module(_HOMES[name])
     value = globals()[name] = getattr(sys.modules[_HOMES[name]], name)
     return value
 

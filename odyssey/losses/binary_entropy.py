@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.nn.activations.smooth import sigmoid, softplus
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, neg, sub
 from odyssey.ops.elementwise.elementary import log
 from odyssey.ops.structure.shape import astype
-from odyssey.quiet import unwarned
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import sample
 
@@ -51,7 +51,7 @@ def _binary_in_ops(p: Any, y: Any) -> Any:
     return neg(add(mul(y, yes), mul(sub(1, y), no)))
 
 
-_log = unwarned("divide")(np.log)
+_log = ignore_fp_errors("divide")(np.log)
 
 
 def _clipped(logarithm: Any) -> Any:

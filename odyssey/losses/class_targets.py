@@ -22,7 +22,7 @@ from odyssey.ops.elementwise.choice import (
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Spec
-from odyssey.table.shape_rules import floating, normalize_axes, reduced_shape
+from odyssey.table.shape_rules import floating_dtype, normalize_axes, reduced_shape
 
 __all__ = [
     "checked_classes",
@@ -62,7 +62,7 @@ def target_probabilities(
     """The distribution that the softmax is to match; zero where the target is ignored."""
     smoothing = number("cross_entropy", "label_smoothing", smoothing, "[0, 1]")
     k = class_axis(logits, axis)
-    classes, dtype = logits.shape[k], floating(logits.dtype)
+    classes, dtype = logits.shape[k], floating_dtype(logits.dtype)
     if not target_spec(logits, targets, axis):
         p = targets.astype(dtype)
         return p * (1 - smoothing) + smoothing / classes if smoothing else p
@@ -111,7 +111,7 @@ def distribution(
 ) -> Any:
     """What the softmax is to match, by ops; zero where the target is ignored."""
     k = class_axis(logits, axis)
-    classes, dtype = logits.shape[k], floating(logits.dtype)
+    classes, dtype = logits.shape[k], floating_dtype(logits.dtype)
     if not target_spec(logits, targets, axis):
         p = astype(targets, dtype)
         return _smoothed(p, smoothing, classes)
@@ -130,7 +130,7 @@ def _smoothed(p: Any, smoothing: float, classes: int) -> Any:
 def counted(targets: Any, logits: Spec, axis: int, ignore_index: int | None, least: int = 1) -> Any:
     """How many samples a mean counts, by ops: those whose class is not ignored."""
     if ignore_index is not None and target_spec(logits, targets, axis):
-        dtype = floating(logits.dtype)
+        dtype = floating_dtype(logits.dtype)
         return maximum(sum(astype(not_equal(targets, ignore_index), dtype)), least)
     folded = reduced_shape("cross_entropy", logits.shape, axis, False)
     return max(math.prod(folded), least)

@@ -42,7 +42,7 @@ from odyssey.ops.structure.shape import expand_dims, reshape
 from odyssey.spec import Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating, reduced_shape
+from odyssey.table.shape_rules import floating_dtype, reduced_shape
 
 
 def _spelled(
@@ -63,7 +63,7 @@ def _entropy_spec(
 ) -> Spec:
     target_spec(logits, targets, axis)
     shape = reduced_shape("cross_entropy", logits.shape, axis, False)
-    return Spec(shape if reduction == "none" else (), floating(logits.dtype))
+    return Spec(shape if reduction == "none" else (), floating_dtype(logits.dtype))
 
 
 # Of so many classes that of the target is looked up; of fewer, all are compared with it, in the
@@ -274,7 +274,7 @@ def _entropy(
 
 def _slope_spec(logits: Spec, targets: Spec, *options: Any) -> Spec:
     target_spec(logits, targets, options[0])
-    return Spec(logits.shape, floating(logits.dtype))
+    return Spec(logits.shape, floating_dtype(logits.dtype))
 
 
 def _slope_rule(

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 __all__ = ["Shared", "as_floating"]
 
@@ -19,7 +19,7 @@ def as_floating(x: Any, tape: Any) -> Any:
     if x is None:
         return None
     x = x if hasattr(x, "dtype") else np.asarray(x)
-    return x if x.dtype.kind in "fc" else astype(x, floating(x.dtype), tape=tape)
+    return x if x.dtype.kind in "fc" else astype(x, floating_dtype(x.dtype), tape=tape)
 
 
 class Shared:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odyssey.table import published as _published
+from odyssey.table import registry as _registry
 from odyssey.table.declare import COMPOSITES, OPS, PASS, Kernel, Row, op
-from odyssey.table.kernels import use_kernels
+from odyssey.table.kernel_overrides import use_kernels
 from odyssey.table.scope import no_grad
 from odyssey.table.value import Symbol
 
@@ -16,21 +16,21 @@ __all__ = ["COMPOSITES", "OPS", "PASS", "Kernel", "Row", "Symbol", "no_grad", "o
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """Every op is an attribute of this module, whatever room it lives in; its family loads here."""
-    found = _published.function_of(name)
+    found = _registry.function_of(name)
     if found is not None:
         globals()[name] = found
         return found
-    if f"{__name__}.{name}" in _published.FAMILIES:  # whoever imports a family looks for it here
+    if f"{__name__}.{name}" in _registry.OP_MODULES:  # whoever imports a family looks for it here
         raise AttributeError(name)
     import difflib
 
-    from odyssey.vocabulary import MISSING_OPS
+    from odyssey.suggestions import MISSING_OPS
 
-    near = difflib.get_close_matches(name, _published.listed())
+    near = difflib.get_close_matches(name, _registry.op_names())
     guess = f"; did you mean {' or '.join(near)}?" if near else ""
     hint = f"; {MISSING_OPS[name]}" if name in MISSING_OPS else guess
     raise AttributeError(f"odyssey.ops has no op {name!r}{hint}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_published.listed(others=True)})
+    return sorted({*globals(), *_registry.op_names(others=True)})

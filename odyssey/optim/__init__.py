@@ -25,7 +25,7 @@ from odyssey.optim.schedules import (
     WarmupLR,
 )
 from odyssey.table.index import OPTIMIZERS
-from odyssey.table.published import load, no_attribute
+from odyssey.table.registry import load_module, missing_attribute_error
 
 __all__ = [
     "CosineAnnealingLR",
@@ -54,8 +54,8 @@ __all__ += [*_HOMES, "scipy_objective"]
 def __getattr__(name: str) -> Any:
     """``scipy_objective`` stands above the tape, which optimizers do without."""
     if name != "scipy_objective":
-        raise no_attribute(__name__, name)
-    value = globals()[name] = load("odyssey.objective").scipy_objective
+        raise missing_attribute_error(__name__, name)
+    value = globals()[name] = load_module("odyssey.objective").scipy_objective
     return value
 
 

@@ -11,9 +11,9 @@ from odyssey.checks import STUMBLES, flag, number, shown, sort_of
 from odyssey.devices.arrays import ARRAYS
 from odyssey.errors import DTypeError, SettingError
 from odyssey.optim.rule import Rule
+from odyssey.suggestions import keyword_hint
 from odyssey.table.signature import REQUIRED, parameters_of
 from odyssey.table.value import Symbol
-from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Settings", "rule_of"]
 

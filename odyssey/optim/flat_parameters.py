@@ -11,15 +11,15 @@ from numpy import ndarray
 
 from odyssey.devices.arrays import aligned_zeros
 from odyssey.devices.commit import Plan
-from odyssey.devices.ownership import apart
+from odyssey.devices.ownership import copy_if_shared
 from odyssey.optim.fused_step import CompiledUpdate, compiled_update
 from odyssey.optim.groups import Group
 from odyssey.optim.inplace_program import Program, Update
 from odyssey.optim.rule import Rule, State
 from odyssey.spec import Array
-from odyssey.table.choosing import is_brief
-from odyssey.table.operands import real_dtype
-from odyssey.table.value import Together, Value, writing
+from odyssey.table.kernel_selection import is_numba_avoided
+from odyssey.table.real_operands import real_dtype
+from odyssey.table.value import SharedVersion, Value, write_plan
 from odyssey.variable import Variable
 
 __all__ = ["SMALL", "Pack"]
@@ -64,7 +64,7 @@ class Pack:
             p._array = view
             place = self.cut(self.grads, j) if len(params) > 1 else None
             self.places.append((j, p, view, place))
-        self.together = Together(params)
+        self.together = SharedVersion(params)
         # What updates in place, all (None) or a parameter, by a program; and the rule whose
         # learning rate they are settled for.
         self._updates: dict[int | None, Update | CompiledUpdate] = {}
@@ -140,7 +140,7 @@ class Pack:
         for j, p in enumerate(self.params):
             if j not in self.missing:
                 g = joined[self.slices[j]]
-                plan += writing(p, self._part(j, rule, g, steps[j], quiet))
+                plan += write_plan(p, self._part(j, rule, g, steps[j], quiet))
                 plan.append((setitem, self.steps, j, steps[j] + 1))
         return plan
 
@@ -154,7 +154,7 @@ class Pack:
         update = self._updates.get(j)
         if update is None:
             update = self._update(j, program)
-            if is_brief():  # later steps, of which there may be many, choose anew
+            if is_numba_avoided():  # later steps, of which there may be many, choose anew
                 return update.plan if g is self.grads else update.reading(g)
             self._updates[j] = update
         if g is not self.grads:
@@ -214,4 +214,4 @@ class Pack:
 def _fresh(value: Any, p: Array) -> Array:
     """What a rule returned, as ``p`` can take it without a failure, in memory of its own."""
     value = np.asarray(value).astype(p.dtype, copy=False)
-    return np.broadcast_to(apart(value), p.shape)
+    return np.broadcast_to(copy_if_shared(value), p.shape)

@@ -19,7 +19,7 @@ from odyssey.errors import DeviceError
 from odyssey.kernels.sizes import OPTIMIZER_STEP, SIZES
 from odyssey.optim.inplace_program import Call, Place, Program, bound
 from odyssey.spec import Array
-from odyssey.table.choosing import FACTOR, is_brief
+from odyssey.table.kernel_selection import SIZE_FACTOR, is_numba_avoided
 
 __all__ = ["CompiledUpdate", "compiled_update"]
 
@@ -70,7 +70,11 @@ def compiled_update(
     """
     p = arrays["p"]
     work = size * len(program.calls)
-    if p.dtype.char not in "fd" or work < SIZES[OPTIMIZER_STEP] * FACTOR[0] or is_brief():
+    if (
+        p.dtype.char not in "fd"
+        or work < SIZES[OPTIMIZER_STEP] * SIZE_FACTOR[0]
+        or is_numba_avoided()
+    ):
         return None
     try:
         return CompiledUpdate(program, arrays, steps)

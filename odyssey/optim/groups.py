@@ -15,12 +15,12 @@ from odyssey.errors import DTypeError, OdysseyError, TapeError
 from odyssey.optim.inplace_codegen import program_of, spelling
 from odyssey.optim.inplace_program import Program
 from odyssey.optim.rule import Rule
+from odyssey.suggestions import keyword_hint
 from odyssey.table.signature import parameters_of
 from odyssey.table.store import MEMORY, Store, store
 from odyssey.table.value import is_trainable
 from odyssey.tree import paths
 from odyssey.variable import Variable
-from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Group", "check_form", "counted", "defaults_of", "groups_of"]
 

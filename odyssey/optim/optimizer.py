@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.checks import STUMBLES, few_digits, flag, number, shown, whole
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DTypeError,
     MissingGradientError,
@@ -23,12 +23,12 @@ from odyssey.optim.flat_parameters import SMALL, Pack
 from odyssey.optim.groups import Group, check_form, counted, defaults_of, groups_of
 from odyssey.optim.rule import Rule
 from odyssey.optim.step_runner import Updates
+from odyssey.suggestions import keyword_hint
 from odyssey.table.scope import no_grad
 from odyssey.table.signature import REQUIRED
 from odyssey.table.store import MEMORY, Store, numbers_of, store
-from odyssey.table.value import Together, is_trainable
+from odyssey.table.value import SharedVersion, is_trainable
 from odyssey.variable import Variable
-from odyssey.vocabulary import keyword_hint
 
 __all__ = ["Optimizer"]
 
@@ -161,7 +161,7 @@ class Optimizer:
         if here is not MEMORY:
             self._step_in(here, refuse)
             return
-        with guard():
+        with write_lock():
             wait_for_programs()
             self._step_guarded(refuse)
 
@@ -210,7 +210,7 @@ class Optimizer:
     def _start(self) -> None:
         """Give every parameter the state that its rule begins with, where it has none."""
         started = self._started()
-        Together([variable for state in started for variable in state.values()])
+        SharedVersion([variable for state in started for variable in state.values()])
         self._state = started
 
     def _started(self) -> list[dict[str, Variable]]:
@@ -270,7 +270,7 @@ class Optimizer:
             for p in self.params:
                 p.zero_grad()
             return
-        with guard():
+        with write_lock():
             wait_for_programs()
             # The copy of a frozen parameter has none.
             for info in [p._info for p in self.params if p._info is not None]:
@@ -299,7 +299,7 @@ class Optimizer:
             }
             for group in self.groups
         ]
-        with guard():
+        with write_lock():
             wait_for_programs()
             state = _taken(self._state, take)
         return {"settings": shared, "groups": groups, "state": state}
@@ -310,7 +310,7 @@ class Optimizer:
         Raises:
             ShapeError, OdysseyError: for another number, shape or setting; nothing has changed.
         """
-        with guard():
+        with write_lock():
             wait_for_programs()
             changes, plan = self._taking(saved, np.array)
             commit([*self._adopting(changes), *plan])

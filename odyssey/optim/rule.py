@@ -12,7 +12,7 @@ from odyssey import ops
 from odyssey.checks import shown, sort_of
 from odyssey.devices.arrays import ARRAY_LIKE
 from odyssey.errors import DTypeError
-from odyssey.table.operands import real_dtype
+from odyssey.table.real_operands import real_dtype
 from odyssey.table.value import NUMBERS, Symbol, Value
 from odyssey.tree import leaves, same_tree, unflatten
 

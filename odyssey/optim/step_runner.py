@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.commit import Plan, run_all
-from odyssey.quiet import told_of_errors
+from odyssey.floating_point_errors import NUMPY_ERRSTATE
 
 __all__ = ["Updates", "treatment"]
 
@@ -25,7 +25,7 @@ __all__ = ["Updates", "treatment"]
 def treatment() -> tuple[ContextVar[Any] | None, Any]:
     """Where NumPy keeps how errors are treated, and what there is now; None where some raise."""
     quiet = {"ignore", "warn"}.issuperset(np.geterr().values())
-    return (told_of_errors, told_of_errors.get(None)) if quiet else (None, None)
+    return (NUMPY_ERRSTATE, NUMPY_ERRSTATE.get(None)) if quiet else (None, None)
 
 
 class Updates:
@@ -40,7 +40,7 @@ class Updates:
 
     def quiet(self) -> bool:
         """Whether floating-point errors are ignored here, or warned of."""
-        state = told_of_errors.get(None)
+        state = NUMPY_ERRSTATE.get(None)
         if state is not self._seen:  # to ask NumPy takes 500 ns
             told = np.geterr()
             self._quiet = {"ignore", "warn"}.issuperset(told.values())

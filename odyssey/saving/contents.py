@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import article, shown
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.saving.files import Archive, Members
 from odyssey.saving.leaves import class_of, few, kind_of, shown_path, state_of
@@ -90,7 +90,7 @@ def snapshot(leaves: dict[str, Any]) -> Members:
     """The members of a file: all that is saved, as it is at one moment."""
     members: Members = {}
     # No step of another thread comes in between.
-    with guard():
+    with write_lock():
         wait_for_programs()
         entries = _entries(leaves, members)
     text = {"format": _FORMAT, "arrays": len(members), "entries": entries}

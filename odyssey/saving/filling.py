@@ -11,15 +11,15 @@ import numpy as np
 from odyssey.checks import STUMBLES, article, shown
 from odyssey.devices.arrays import ARRAYS
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, FormatError, OdysseyError, ShapeError, TapeError
+from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.random.generator import Generator
-from odyssey.quiet import apart
 from odyssey.saving.contents import Contents, kind_of_node
 from odyssey.saving.leaves import class_of, kind_of, shown_path, state_of
 from odyssey.spec import Array
 from odyssey.table.store import refuse_locked
-from odyssey.table.value import is_untracked, replacing
+from odyssey.table.value import assign_plan, is_untracked
 from odyssey.variable import Variable
 
 __all__ = ["Filling"]
@@ -86,7 +86,7 @@ class Filling:
 
     def commit(self) -> None:
         """Write all of it, or nothing."""
-        with guard():
+        with write_lock():
             wait_for_programs()
             commit(self._plan())
 
@@ -108,7 +108,7 @@ class Filling:
         for path, leaf, array in self._variables:
             _refuse_other_spec(path, leaf, array.dtype, array.shape)  # it may have changed since
             refuse_locked(f"load: {shown_path(path)}", leaf)
-            plan += replacing(leaf, array)
+            plan += assign_plan(leaf, array)
         for optimizer, settings in changes.values():
             plan += optimizer._adopting(settings)
         return plan
@@ -190,7 +190,7 @@ def _setting_state(path: str, generator: Any, state: Any) -> tuple[Any, ...]:
             for part in (state, inner):
                 if name in part and not 0 <= part[name] <= most:
                     raise ValueError(f"{name}={part[name]}")
-        trial = apart(deepcopy)(generator)  # NumPy's begin within an np.errstate
+        trial = isolate_errstate(deepcopy)(generator)  # NumPy's begin within an np.errstate
         call = _call(trial, state)
         call[0](*call[1:])
         if not _same(state_of(trial), state):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown, sort_of
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.random.generator import Generator
 from odyssey.optim import Optimizer
@@ -83,7 +83,7 @@ def kind_of(who: str, path: str, leaf: Any) -> str:
     if isinstance(leaf, Variable):
         return "Variable"
     if isinstance(leaf, ARRAYS):
-        refuse(who, shown_path(path), leaf)
+        refuse_non_array(who, shown_path(path), leaf)
         return "array" if leaf.dtype.kind in "biufc" else _refused(who, path, leaf)
     if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufc":
         return "scalar"

@@ -1,8 +1,8 @@
 """Special functions, those that NumPy does not have."""
 
-from odyssey.table.published import handed_on
+from odyssey.table.registry import lazy_module_interface
 
 OTHERS = ("expit", "log_expit", "logsumexp")
 """Names that SciPy has in this room, of ops that live in others."""
 
-__all__, __getattr__, __dir__ = handed_on(__name__, OTHERS)
+__all__, __getattr__, __dir__ = lazy_module_interface(__name__, OTHERS)

@@ -32,7 +32,7 @@ from odyssey.special.scalar_formulas import polynomial
 from odyssey.special.scipy_ufuncs import by_scipy
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample, singles
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 _FAR_0 = [
     *(2.0820835852793106e-11, -5.905024573995148e-11, -1.5066113686101474e-10),
@@ -134,7 +134,7 @@ def _quotient_scalar(x: Any, order: int, scaled: bool) -> Any:
 
 def _finite(x: Any, x_spec: Spec) -> Any:
     """What multiplies a scaled function, which is 0 where x is infinite."""
-    return within(x, float(np.finfo(floating(x_spec.dtype)).max))
+    return within(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
 
 
 def _quotient_rule(g: Any, x: Any, x_spec: Spec, out: Any, order: int, scaled: bool) -> Any:

@@ -20,8 +20,8 @@ from odyssey.special.error_functions import within
 from odyssey.special.gamma_function import gamma_scalar, gammaln_scalar, stirling_rest
 from odyssey.special.polygamma_functions import digamma
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS, reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample
+from odyssey.table.shape_rules import floating_dtype
 
 
 def _betaln_scalar(a: Any, b: Any) -> Any:
@@ -69,12 +69,12 @@ def _beta_scalar(a: Any, b: Any) -> Any:
 
 def _slope(a: Any, b: Any, a_spec: Spec) -> Any:
     """The slope of the logarithm in a; where a is infinite, it is 0 and not a difference."""
-    stopped = within(a, float(np.finfo(floating(a_spec.dtype)).max))
+    stopped = within(a, float(np.finfo(floating_dtype(a_spec.dtype)).max))
     return sub(digamma(stopped), digamma(add(stopped, b)))
 
 
 _PAIRS = [sample(*s.operands, low=0.3, high=5.0) for s in PAIRS]
-_REJECTS = [APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")]
+_REJECTS = [NO_BROADCAST, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")]
 _POSITIVE = "a difference of digammas, exact to their rounding; also where the result is NaN"
 
 

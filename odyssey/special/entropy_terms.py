@@ -14,8 +14,8 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, sub
 from odyssey.ops.elementwise.elementary import cast_to_cotangent, log, log1p, reciprocal
 from odyssey.ops.reductions.variance import over_length
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import promoted, real_dtype, real_floating
-from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+from odyssey.table.real_operands import promoted, real_dtype, real_floating
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample, singles
 from odyssey.table.value import NUMBERS
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
@@ -51,7 +51,7 @@ def logit(x: Any, /) -> Any:
     },
     kinks="at (0, 0) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=0.5) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def xlogy(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
@@ -79,7 +79,7 @@ def _log1p_scalar(x: Any, y: Any) -> Any:
     },
     kinks="at (0, -1) -inf in x and 0 in y, the second derivatives there infinite or NaN",
     samples=[sample(*s.operands, low=-0.5) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def xlog1py(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(1 + y)``, but 0 where ``x`` is 0 and ``y`` is a number."""
@@ -153,7 +153,7 @@ _OUTSIDE = "at (0, 0) NaN in x; where the result is inf or NaN the same formulas
     },
     kinks=f"{_OUTSIDE}, and 0 in y",
     samples=[sample(*s.operands, low=0.2) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def rel_entr(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(x / y)``, a part of a relative entropy: 0 at x = 0, inf below 0."""
@@ -172,7 +172,7 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     },
     kinks=f"{_OUTSIDE}, and 1 in y",
     samples=[sample(*s.operands, low=0.2) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def kl_div(x: Any, y: Any, /) -> Any:
     """Elementwise ``x * log(x / y) - x + y``, which is not negative: y at x = 0, inf below 0."""

@@ -18,9 +18,9 @@ from odyssey.kernels.error_functions import ERRORS, K, Series
 from odyssey.ops.elementwise.arithmetic import maximum, minimum, mul, neg, square
 from odyssey.ops.elementwise.elementary import exp
 from odyssey.spec import Array
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import real_floating
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import reject, singles
 
 _SLOPE = 2 / math.sqrt(math.pi)
@@ -112,7 +112,7 @@ _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_erf_scalar)],
+    kernels=[scalar_loop(_erf_scalar)],
     scalar=_erf_scalar,
     vjp={"x": lambda g, x: mul(g, mul(_SLOPE, bell(x)))},
     samples=[*singles(), *singles(low=0.9, high=4.0)],
@@ -125,7 +125,7 @@ def erf(x: Any, /) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_erfc_scalar)],
+    kernels=[scalar_loop(_erfc_scalar)],
     scalar=_erfc_scalar,
     vjp={"x": lambda g, x: mul(g, mul(-_SLOPE, bell(x)))},
     samples=[*singles(), *singles(low=0.9, high=4.0)],

@@ -20,13 +20,13 @@ from odyssey.special.error_functions import within
 from odyssey.special.gamma_function import gammaln
 from odyssey.special.scipy_ufuncs import by_scipy
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS, reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample
+from odyssey.table.shape_rules import floating_dtype
 
 
 def _density(a: Any, x: Any, x_spec: Spec) -> Any:
     """The slope of the lower part in x; at infinity, where a difference would be NaN, 0."""
-    stopped = within(x, float(np.finfo(floating(x_spec.dtype)).max))
+    stopped = within(x, float(np.finfo(floating_dtype(x_spec.dtype)).max))
     return exp(sub(sub(xlogy(sub(a, 1), stopped), stopped), gammaln(a)))
 
 
@@ -41,7 +41,7 @@ _COMPLEX = reject(1.0, np.array([1j]), error=DTypeError, match="needs real numbe
     vjp={"a": None, "x": lambda g, a, x, x_spec: mul(g, _density(a, x, x_spec))},
     kinks=_NONE.format("a"),
     samples=_PAIRS,
-    rejects=[APART, _COMPLEX],
+    rejects=[NO_BROADCAST, _COMPLEX],
 )
 def gammainc(a: Any, x: Any, /) -> Any:
     """Elementwise regularized lower incomplete gamma function, the gamma distribution's chance.
@@ -58,7 +58,7 @@ def gammainc(a: Any, x: Any, /) -> Any:
     vjp={"a": None, "x": lambda g, a, x, x_spec: neg(mul(g, _density(a, x, x_spec)))},
     kinks=_NONE.format("a"),
     samples=_PAIRS,
-    rejects=[APART, _COMPLEX],
+    rejects=[NO_BROADCAST, _COMPLEX],
 )
 def gammaincc(a: Any, x: Any, /) -> Any:
     """Elementwise regularized upper incomplete gamma function, ``1 - gammainc(a, x)``.

@@ -24,7 +24,7 @@ from odyssey.special.scalar_formulas import polynomial
 from odyssey.special.scaled_erfc import erfcx, fall, head, level, scaled_erfc_integral
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, singles
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 _MIDDLE = [
     *(2509.0809287301227, 33430.57558358813, 67265.7709270087, 45921.95393154987),
@@ -155,7 +155,7 @@ def _mills_slope(g: Any, x: Any, x_spec: Spec, out: Any) -> Any:
 
     Far to the left the slope has become -1; far to the right it is 0, as the ratio is.
     """
-    end = float(np.finfo(floating(x_spec.dtype)).eps) ** -0.5
+    end = float(np.finfo(floating_dtype(x_spec.dtype)).eps) ** -0.5
     below = less(x, 0)
     z = mul(-_HALF_ROOT, where(below, within(x, 2 * end), -1.0))
     falling = mul(math.sqrt(2), div(scaled_erfc_integral(z, order=1), erfcx(z)))

@@ -13,7 +13,7 @@ from odyssey.kernels.on_arrays import on_arrays
 from odyssey.ops.elementwise.arithmetic import add, mul, neg
 from odyssey.special.scalar_formulas import BERNOULLI
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, reject, sample
+from odyssey.table.samples import NO_BROADCAST, reject, sample
 
 _STEPS = 10
 
@@ -47,7 +47,10 @@ _POWERS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((3, 1), (1, 4)), ((), (2,)), ((), 
     vjp={"x": None, "q": lambda g, x, q: neg(mul(g, mul(x, zeta(add(x, 1), q))))},
     kinks="none in x, which has no rule; infinite at q = 0, NaN below, as the value is",
     samples=[sample(*shapes, low=1.5, high=6.0) for shapes in _POWERS],
-    rejects=[APART, reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers")],
+    rejects=[
+        NO_BROADCAST,
+        reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers"),
+    ],
 )
 def zeta(x: Any, q: Any, /) -> Any:
     """Elementwise sum of ``(k + q)**-x`` over whole k from 0 on, for x > 1 and q >= 0.

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, sort_of
-from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, comes_first
-from odyssey.devices.ownership import frozen, is_shared
+from odyssey.devices.arrays import NATIVE, ForeignContainerError, as_array, takes_precedence
+from odyssey.devices.ownership import is_shared, read_only_view
 from odyssey.errors import DTypeError
 from odyssey.spec import Spec, spec_of
+from odyssey.table.multi_output import MultiOutputSpec
 from odyssey.table.protocols import Recording
-from odyssey.table.scope import find, homes_of
-from odyssey.table.signature import call_text
+from odyssey.table.scope import find_recording, recordings_of
+from odyssey.table.signature import format_call
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import (
     CONSTANT,
@@ -32,14 +33,21 @@ from odyssey.table.value import (
     is_tracked,
     make_value,
 )
-from odyssey.table.wires import WireSpec
 
 if TYPE_CHECKING:
     from odyssey.table.row import Row
 
 new: Any = object.__new__
 
-__all__ = ["caller", "check_tape", "general", "giving_way", "leaving_residual", "record", "run"]
+__all__ = [
+    "check_tape",
+    "general",
+    "general_caller",
+    "general_operator",
+    "record",
+    "run",
+    "run_with_residual",
+]
 
 
 # Of what is there to compute with: arrays, and operands that are left out.
@@ -71,7 +79,7 @@ def general(
             values.append(_converted(row, k, operand, gives_way))
     if kind is None:
         return run(row, values, options)
-    recording = find(row.name, operands, homes_of(operands), tape)
+    recording = find_recording(row.name, operands, recordings_of(operands), tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
         return _unrecorded(row, kind, operands, data, paused=recording is not None)
@@ -82,7 +90,7 @@ def general(
         known = isinstance(operand, Value)
         inputs.append(recording.place(operand, row.name) if known else None)
         specs.append(operand._spec if known else spec_or_none(value))
-    pair = leaving_residual(row, values, options) if recording.careful is None else None
+    pair = run_with_residual(row, values, options) if recording.careful is None else None
     data, residual = pair or (run(row, values, options), None)
     id = recording.new_id()  # after the run, since functions of users may record as well
     if row.pack_results is not None:
@@ -92,7 +100,7 @@ def general(
     return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
 
 
-def caller(row: Row, general: Any = general) -> Any:
+def general_caller(row: Row, general: Any = general) -> Any:
     """The callable of an op that always goes the general way."""
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
@@ -104,7 +112,7 @@ def caller(row: Row, general: Any = general) -> Any:
     return call
 
 
-def giving_way(
+def general_operator(
     row: Row, operands: Sequence[Any], options: tuple[Any, ...], tape: Any = None
 ) -> Any:
     """``general`` for Python's operators: containers with arithmetic of their own take the lead."""
@@ -179,7 +187,7 @@ def record_several(
     if not any(floating) or inputs.count(None) == len(inputs):
         return row.pack_results([make_value(kind, part, CONSTANT, free_id()) for part in data])
     kept = row.keep(recording, inputs, (*values, *data), options, residual)
-    wire = WireSpec(tuple([spec_of(part) for part in data]))
+    wire = MultiOutputSpec(tuple([spec_of(part) for part in data]))
     recording.add((row, id, tuple(inputs), kept, (*specs, wire)), None)
     made = []
     for part, result, follows in zip(row.result_rows, data, floating, strict=True):
@@ -192,7 +200,7 @@ def record_several(
     return row.pack_results(made)
 
 
-def leaving_residual(
+def run_with_residual(
     row: Row, values: Sequence[Any], options: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
     """The result on arrays and the residual, where the op has what gives them."""
@@ -242,7 +250,7 @@ def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
         return operand
     if operand is None and row.arrays[k] in row.optional:
         return None
-    if gives_way and comes_first(operand):
+    if gives_way and takes_precedence(operand):
         raise ForeignContainerError(row.name)
     if type(operand) in (list, tuple) and store() is not MEMORY:
         operand = store().joined(operand)
@@ -258,7 +266,7 @@ def check_tape(row: Row, tape: Any) -> None:
 
         raise DTypeError(
             f"{row.name}: tape is not a GradientTape but {sort_of(tape)}; the signature "
-            f"is {call_text(row.name, inspect.signature(row.reference))}, and tape= by name"
+            f"is {format_call(row.name, inspect.signature(row.reference))}, and tape= by name"
         )
 
 
@@ -270,7 +278,7 @@ def _unrecorded(
         assert row.pack_results is not None
         return row.pack_results([_unrecorded(row, kind, operands, part, paused) for part in data])
     if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
-        data = frozen(data)  # else a write to the result would reach an operand
+        data = read_only_view(data)  # else a write to the result would reach an operand
     if paused:
         sources = tuple(o._id for o in operands if isinstance(o, Value))
         return make_value(kind, data, CONSTANT, free_id(), info=Info(note=(row.name, sources)))

@@ -29,38 +29,38 @@ from odyssey.errors import DTypeError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
 from odyssey.table import fast_calls
-from odyssey.table.call import caller, general, giving_way
-from odyssey.table.choosing import by_scalar, by_size
-from odyssey.table.guards import (
-    counted,
-    in_own_memory,
-    refusing_complex,
-    residual_in_own_memory,
-)
+from odyssey.table.array_rules import make_array_pullbacks
+from odyssey.table.call import general, general_caller, general_operator
+from odyssey.table.kernel_selection import scalar_loop, select_by_size
 from odyssey.table.meaning import Kernel, check_meaning, read_meaning
-from odyssey.table.published import (
+from odyssey.table.reading import read_rules, read_selection_rules
+from odyssey.table.registry import (
     COMPOSITES,
     FOREIGN,
     OPS,
     composite,
-    is_ours,
+    is_library_function,
     publish,
 )
-from odyssey.table.reading import choice_of, rules_of
-from odyssey.table.results import check_results, parts_of
+from odyssey.table.result_checks import (
+    check_result_count,
+    copy_if_retained,
+    copy_residual_if_retained,
+    refuse_complex,
+)
+from odyssey.table.results import check_results, make_result_rows
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.shape_rules import by_running, refusing
+from odyssey.table.shape_rules import elementwise_rule, missing_rule
 from odyssey.table.signature import (
     PASS,
     REQUIRED,
     Layout,
     Rule,
-    asked,
-    by_position,
+    rule_arguments,
+    with_positional_options,
 )
-from odyssey.table.twins import bare
-from odyssey.table.variadic import Members, of_any_number, on_sequence
+from odyssey.table.variadic import ArityRows, spread_operands, variadic_caller
 
 __all__ = [
     "COMPOSITES",
@@ -70,12 +70,12 @@ __all__ = [
     "REQUIRED",
     "Kernel",
     "Row",
-    "asked",
     "composite",
-    "dressed",
     "op",
-    "operator_of",
+    "operator_form",
     "publish",
+    "rule_arguments",
+    "set_op_metadata",
 ]
 
 
@@ -195,7 +195,7 @@ def op(
     given = locals()
 
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
-        foreign = not is_ours(reference)
+        foreign = not is_library_function(reference)
         if foreign:
             _check(reference, given)
         try:
@@ -219,7 +219,7 @@ def _declared(reference: Callable[..., Any], given: Mapping[str, Any], foreign: 
     layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
     if given["variadic"] is not None:
         return _read_members(reference, layout, given, foreign)
-    row = _read(by_position(reference), layout, given, foreign)
+    row = _read(with_positional_options(reference), layout, given, foreign)
     row.call = _callable(row)
     return row
 
@@ -234,20 +234,20 @@ def _read_members(
             f"parameter, without a default, as in def {layout.name}({given['variadic']}, /, axis=0)"
             ", and the result one array"
         )
-    positional = by_position(reference)
+    positional = with_positional_options(reference)
 
     def make(count: int) -> tuple[Row, Callable[..., Any]]:
-        kernel = given["kernel"] and on_sequence(given["kernel"], count)
+        kernel = given["kernel"] and spread_operands(given["kernel"], count)
         own = {**given, "kernel": kernel}
-        row = _read(on_sequence(positional, count), layout.of(count), own, foreign)
+        row = _read(spread_operands(positional, count), layout.of(count), own, foreign)
         if not foreign:
-            row.array_pullbacks = bare(row)
+            row.array_pullbacks = make_array_pullbacks(row)
         return row, _callable(row)
 
-    members = Members(make)
+    members = ArityRows(make)
     row = members.head
     row.with_arity = members
-    call: Any = dressed(of_any_number(layout, members, given["bunches"]), row)
+    call: Any = set_op_metadata(variadic_caller(layout, members, given["bunches"]), row)
     call.__wrapped__ = reference
     members.called_by(call)
     return row
@@ -266,30 +266,34 @@ def _read(
     }
     facts |= {name: given[name] for name in ("kinks", "samples", "rejects")}
     facts |= read_meaning(layout, given)
-    facts |= rules_of(layout, given, foreign)
-    facts |= choice_of(layout, given, facts, foreign)
+    facts |= read_rules(layout, given, foreign)
+    facts |= read_selection_rules(layout, given, facts, foreign)
     kernel = given["kernel"] or given["ufunc"] or reference
     with_residual = given["with_residual"]
     if foreign:
-        kernel = in_own_memory(layout, kernel)
+        kernel = copy_if_retained(layout, kernel)
         if with_residual:
-            with_residual = residual_in_own_memory(layout, with_residual, given["real"])
+            with_residual = copy_residual_if_retained(layout, with_residual, given["real"])
     infer = given["infer"]
     if infer is None:
-        infer = by_running(layout, reference) if given["elementwise"] else refusing(layout)
+        infer = (
+            elementwise_rule(layout, reference) if given["elementwise"] else missing_rule(layout)
+        )
     if layout.cotangents:
         several = facts["pack_results"] = getattr(given["results"], "_make", tuple)
-        facts |= parts_of(layout)
-        kernel = counted(layout, several, kernel, "the reference")
-        infer = counted(layout, tuple, infer, "infer")
+        facts |= make_result_rows(layout)
+        kernel = check_result_count(layout, several, kernel, "the reference")
+        infer = check_result_count(layout, tuple, infer, "infer")
     if given["elementwise"] and layout.name in SIZES and not (facts["kernels"] or foreign):
-        facts["kernels"] = [by_scalar(given["scalar"], len(layout.arrays))]
+        facts["kernels"] = [scalar_loop(given["scalar"], len(layout.arrays))]
     if facts["kernels"] and not foreign:
         count = len(layout.arrays)
-        kernel, with_residual = by_size(layout.name, facts["kernels"], count, kernel, with_residual)
+        kernel, with_residual = select_by_size(
+            layout.name, facts["kernels"], count, kernel, with_residual
+        )
     if given["real"]:
-        kernel = refusing_complex(layout.name, kernel)
-        infer = refusing_complex(layout.name, infer)
+        kernel = refuse_complex(layout.name, kernel)
+        infer = refuse_complex(layout.name, infer)
     return Row(
         layout,
         **facts,
@@ -350,9 +354,9 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
     check_meaning(who, given)
 
 
-def operator_of(function: Any) -> Callable[..., Any]:
+def operator_form(function: Any) -> Callable[..., Any]:
     """The op as Python's operators call it: it gives way to containers that have it too."""
-    return _callable(function.row, giving_way)
+    return _callable(function.row, general_operator)
 
 
 def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
@@ -367,12 +371,12 @@ def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., 
     plain = plain and row.with_residual is None and all(row.vjp.values()) and not row.cotangents
     make: Any = {1: fast_calls.unary, 2: fast_calls.binary}.get(len(row.arrays)) if plain else None
     # Functions of others may record themselves: only the general path draws an id behind them.
-    make = make or (caller if row.cotangents or row.foreign else fast_calls.with_options)
+    make = make or (general_caller if row.cotangents or row.foreign else fast_calls.with_options)
     call: Any = make(row, general)
-    return dressed(call, row)
+    return set_op_metadata(call, row)
 
 
-def dressed(call: Any, row: Row) -> Callable[..., Any]:
+def set_op_metadata(call: Any, row: Row) -> Callable[..., Any]:
     """A callable with the name and the signature of its op."""
     call.__name__ = call.__qualname__ = row.name
     call.__module__ = row.module

@@ -16,13 +16,13 @@ from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
 from odyssey.errors import DTypeError
 from odyssey.spec import spec_of
-from odyssey.table.borrowed import borrowed
-from odyssey.table.call import check_tape, general, leaving_residual, record, run
-from odyssey.table.row import SHUT, Row
-from odyssey.table.scope import innermost, scopes
+from odyssey.table.call import check_tape, general, record, run, run_with_residual
+from odyssey.table.numpy_signatures import call_with_numpy_signature
+from odyssey.table.row import IMMUTABLE_TYPES, Row
+from odyssey.table.scope import innermost_scope, scopes
 from odyssey.table.value import CONSTANT, LEAF, NUMBERS, PLAIN, Value, free_id, make_value
 
-__all__ = ["binary", "results_are", "unary", "with_options"]
+__all__ = ["binary", "set_variable_class", "unary", "with_options"]
 
 new: Any = object.__new__
 
@@ -32,7 +32,7 @@ VARIABLE: Any = Value
 _FIRST = PLAIN - {complex}
 
 
-def results_are(kind: type[Value]) -> None:
+def set_variable_class(kind: type[Value]) -> None:
     """Let the shortcuts take and make Values of this class; the others go the general way."""
     global VARIABLE
     VARIABLE = kind
@@ -46,7 +46,7 @@ def _entered_elsewhere() -> bool:
     thread = scopes()[-1]  # None of no scopes
     if thread is None or thread == get_ident():
         return False
-    innermost()
+    innermost_scope()
     return True
 
 
@@ -282,7 +282,7 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
         if out.dtype.kind not in "fc":
             return make_value(VARIABLE, out, CONSTANT, free_id())
         spec = spec_of(out)
-        if row.takes_index or SHUT.issuperset(map(type, options)):
+        if row.takes_index or IMMUTABLE_TYPES.issuperset(map(type, options)):
             kept = (data if keep_x else None, out if keep_out else None, *options)
             kept = kept if residual is None else (*kept, residual)
         else:
@@ -327,11 +327,13 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 found = NotImplemented
                 if not row.layout.variadic:
                     more = {} if tape is None else {"tape": tape}
-                    found = borrowed(row.name, call, row.reference, args, named | more)
+                    found = call_with_numpy_signature(
+                        row.name, call, row.reference, args, named | more
+                    )
                 if found is NotImplemented:
                     raise
                 return found
-            if len(args) == count and not named and SHUT.issuperset(map(type, options)):
+            if len(args) == count and not named and IMMUTABLE_TYPES.issuperset(map(type, options)):
                 settled = options
         if tape is not None:
             check_tape(row, tape)
@@ -374,7 +376,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
                 return general(row, operands, options)
             for leaf in fresh:
                 recording.place(leaf, row.name)
-        pair = leaving_residual(row, values, options) if row.with_residual else None
+        pair = run_with_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
         return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from odyssey.devices.guard import FORK_WAITS, hold_at_forks
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 
 __all__ = ["EVERY", "note_part", "timed"]
 
@@ -76,7 +76,7 @@ class _Tally:
 _TALLY = _Tally(EVERY)
 
 if EVERY:
-    hold_at_forks(lambda: (_TALLY.lock,), FORK_WAITS)
+    hold_during_forks(lambda: (_TALLY.lock,), FORK_WAITS)
 
 
 class _Here(threading.local):

@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from odyssey.errors import OdysseyError
-from odyssey.table.guards import checking
-from odyssey.table.rules import check_choice, gathering, picking, placing, spreading
-from odyssey.table.signature import Layout, asked, takes_nothing, takes_residual
+from odyssey.table.result_checks import check_rule
+from odyssey.table.rule_adapters import (
+    adapt_multi_output_jvp,
+    adapt_multi_output_vjp,
+    adapt_rule,
+    adapt_variadic_rule,
+    check_selection_rules,
+)
+from odyssey.table.signature import Layout, rule_arguments, takes_no_arguments, takes_residual
 
-__all__ = ["choice_of", "rules_of"]
+__all__ = ["read_rules", "read_selection_rules"]
 
 
-def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
+def read_rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
     """What is read from ``vjp`` and ``jvp``."""
     vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
     _check_names(layout, vjp, jvp, given["with_residual"])
@@ -29,7 +35,7 @@ def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[st
         rule = forward[name]
         if rule is None or rule is reverse[name]:
             continue
-        wished = asked(rule) if layout.cotangents else layout.wishes(rule)
+        wished = rule_arguments(rule) if layout.cotangents else layout.wishes(rule)
         more = set(wished) - kept - options
         if more.difference(layout.specs):
             raise OdysseyError(
@@ -37,18 +43,22 @@ def rules_of(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[st
                 f"{', '.join(sorted(more))}, which its reverse rule does not keep"
             )
     if layout.variadic:
-        pulls = [placing(layout, reverse[name], k) for k, name in enumerate(arrays)]
-        pushes = [placing(layout, forward[name], k) for k, name in enumerate(arrays)]
+        pulls = [adapt_variadic_rule(layout, reverse[name], k) for k, name in enumerate(arrays)]
+        pushes = [adapt_variadic_rule(layout, forward[name], k) for k, name in enumerate(arrays)]
     else:
-        take, give = (gathering, spreading) if layout.cotangents else (picking, picking)
+        take, give = (
+            (adapt_multi_output_vjp, adapt_multi_output_jvp)
+            if layout.cotangents
+            else (adapt_rule, adapt_rule)
+        )
         pulls = [take(layout, reverse[name]) for name in arrays]
         pushes = [
             pull if forward[name] is reverse[name] else give(layout, forward[name])
             for name, pull in zip(arrays, pulls, strict=True)
         ]
     if foreign:
-        pulls = [checking(layout, k, pull) for k, pull in enumerate(pulls)]
-        pushes = [checking(layout, k, push, True) for k, push in enumerate(pushes)]
+        pulls = [check_rule(layout, k, pull) for k, pull in enumerate(pulls)]
+        pushes = [check_rule(layout, k, push, True) for k, push in enumerate(pushes)]
     uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
     keeps_dtype = elementwise if given["keeps_dtype"] is None else given["keeps_dtype"]
     return {
@@ -71,8 +81,10 @@ def _check_names(
         for name, rule in rules.items():
             wrong = [name] if name not in arrays else []
             several = bool(layout.cotangents) and rules is vjp
-            wished = (layout.after_cotangents(rule) if several else asked(rule)) if rule else ()
-            if rule and not wished and takes_nothing(rule):
+            wished = (
+                (layout.after_cotangents(rule) if several else rule_arguments(rule)) if rule else ()
+            )
+            if rule and not wished and takes_no_arguments(rule):
                 first = "cotangent" if rules is vjp else "tangent"
                 raise OdysseyError(
                     f"op {layout.name}: the rule of {name!r} takes nothing; it must take the "
@@ -87,7 +99,7 @@ def _check_names(
                 )
 
 
-def choice_of(
+def read_selection_rules(
     layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
 ) -> dict[str, Any]:
     """Return the rules of the selection mask, see ``selects`` and ``rearranges`` of ``op``."""
@@ -99,7 +111,7 @@ def choice_of(
     by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
     found = {"has_poles": given["elementwise"] and by_value and not only_chooses}
     if isinstance(rules, Mapping):
-        check_choice(layout, rules, kept)
-        chosen = [picking(layout, rules.get(name)) for name in layout.arrays]
+        check_selection_rules(layout, rules, kept)
+        chosen = [adapt_rule(layout, rules.get(name)) for name in layout.arrays]
         found |= {"selection_pullbacks": chosen, "selection_pushforwards": chosen}
     return found

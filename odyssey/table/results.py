@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from odyssey.errors import OdysseyError
+from odyssey.table.multi_output import MultiOutput
 from odyssey.table.row import Row
 from odyssey.table.signature import PASS, Layout
-from odyssey.table.wires import Wire
 
-__all__ = ["check_results", "parts_of"]
+__all__ = ["check_results", "make_result_rows"]
 
 # What says of the one result of an op how it follows from its operands.
 _OF_ONE = ("elementwise", "linear", "selects", "rearranges", "keeps_dtype", "ufunc", "scalar")
@@ -41,7 +41,7 @@ def check_results(layout: Layout, given: Mapping[str, Any]) -> None:
         raise OdysseyError(f"op {name}: PASS is the rule of an op of one result; write it out")
 
 
-def parts_of(layout: Layout) -> dict[str, Any]:
+def make_result_rows(layout: Layout) -> dict[str, Any]:
     """What the row of a call with several results has more than one with a single result."""
     parts = [_part(layout, j) for j in range(len(layout.results))]
     return {"result_rows": parts, "propagate_selection": _drop}
@@ -61,5 +61,5 @@ def _part(layout: Layout, j: int) -> Row:
     )
 
 
-def _into_wire(j: int) -> Callable[..., Wire]:
-    return lambda g, kept, specs: Wire({j: g})
+def _into_wire(j: int) -> Callable[..., MultiOutput]:
+    return lambda g, kept, specs: MultiOutput({j: g})

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, flag, kind_of, shown
-from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, complaint
+from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS, conversion_error
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.spec import spec_of
+from odyssey.suggestions import keyword_hint
 from odyssey.table.protocols import Recording
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.signature import REQUIRED, Layout, Rule, call_text
-from odyssey.vocabulary import keyword_hint
+from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
 
-__all__ = ["SHUT", "Row", "is_profiled", "noted"]
+__all__ = ["IMMUTABLE_TYPES", "Row", "is_profiled", "profiled"]
 
 # Options that their owner may write to while a tape keeps them, and those that nobody can.
 _OPEN = frozenset({list, dict, set, *ARRAYS})
-SHUT = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
+IMMUTABLE_TYPES = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
 _MOST_PLANS = 64
 
@@ -38,7 +38,7 @@ def _owned(option: Any) -> Any:
 _PROFILED = bool(os.environ.get("ODYSSEY_PROFILE"))
 
 
-def noted(name: str, run: Any, nothing: Any = None) -> Any:
+def profiled(name: str, run: Any, nothing: Any = None) -> Any:
     """What runs in the place of ``run``: the same, but timed where the environment asks for it.
 
     Args:
@@ -210,7 +210,7 @@ class Row:
         self.required = tuple([k for k, v in enumerate(layout.defaults) if v is REQUIRED])
         self.doc = getattr(reference, "__doc__", None) or ""
         self.module = reference.__module__
-        kernel, with_residual = noted(layout.name, kernel), noted(layout.name, with_residual)
+        kernel, with_residual = profiled(layout.name, kernel), profiled(layout.name, with_residual)
         self.reference, self.kernel, self.with_residual = reference, kernel, with_residual
         # By kernel what leaves a residual: the declared one may, and few others.
         self.with_residuals: dict[Any, Any] = {kernel: with_residual}
@@ -268,8 +268,8 @@ class Row:
 
     def use(self, kernel: Callable[..., Any]) -> None:
         """Run another kernel from now on."""
-        self.kernel = noted(self.name, kernel)
-        self.with_residual = noted(self.name, self.with_residuals.get(kernel))
+        self.kernel = profiled(self.name, kernel)
+        self.with_residual = profiled(self.name, self.with_residuals.get(kernel))
         for tell in self.kernel_listeners:
             tell(self.kernel)
 
@@ -325,7 +325,9 @@ class Row:
             signature.bind(*args, **named)
         except TypeError as error:
             hint = keyword_hint(named)
-            return f"{self.name}: {error}{hint}; the signature is {call_text(self.name, signature)}"
+            return (
+                f"{self.name}: {error}{hint}; the signature is {format_call(self.name, signature)}"
+            )
         raise AssertionError("the arguments fit after all")
 
     def keep(
@@ -349,12 +351,12 @@ class Row:
             kept[k] = None
         for k in constants:
             kept[k] = recording.hold(kept[k])
-        if not (self.takes_index or SHUT.issuperset(map(type, options))):
+        if not (self.takes_index or IMMUTABLE_TYPES.issuperset(map(type, options))):
             # The caller may write to them while the tape keeps them.
             try:
                 for k, option in enumerate(options, len(values)):
-                    flat = type(option) is tuple and SHUT.issuperset(map(type, option))
-                    if not flat and type(option) not in SHUT:
+                    flat = type(option) is tuple and IMMUTABLE_TYPES.issuperset(map(type, option))
+                    if not flat and type(option) not in IMMUTABLE_TYPES:
                         kept[k] = _owned(option)
             except STUMBLES as error:
                 raise self.failure(error, values[: len(self.arrays)], options) from error
@@ -374,7 +376,7 @@ class Row:
     ) -> Exception:
         """The error to raise when the kernel refused ``values``, in our words if we have any."""
         for name, value in zip(self.arrays, values, strict=False):
-            odd = complaint(self.name, name, value)
+            odd = conversion_error(self.name, name, value)
             if odd is not None:
                 return odd
         # What NumPy was told to raise, and what stumbled in the code of somebody else, stays.

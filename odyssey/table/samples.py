@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.errors import OdysseyError, ShapeError
 from odyssey.spec import Array
 
-__all__ = ["APART", "PAIRS", "Reject", "Sample", "reject", "sample", "singles"]
+__all__ = ["NO_BROADCAST", "PAIRS", "Reject", "Sample", "reject", "sample", "singles"]
 
 
 class Sample(NamedTuple):
@@ -96,5 +96,5 @@ PAIRS = (
 )
 """Samples of an elementwise op of two operands."""
 
-APART = reject((2, 3), (4,), error=ShapeError, match="do not broadcast")
+NO_BROADCAST = reject((2, 3), (4,), error=ShapeError, match="do not broadcast")
 """What every elementwise op of two operands must refuse."""

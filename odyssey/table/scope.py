@@ -17,29 +17,29 @@ from contextvars import ContextVar
 from typing import Any
 
 from odyssey.errors import TapeMismatchError
-from odyssey.table.blocks import Block
 from odyssey.table.protocols import Recording, Tape
+from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.value import CONSTANT, LEAF, Mark, Value
 
 __all__ = [
-    "TRAVELS",
+    "CONTEXT_IS_COPIED",
     "Boundary",
     "Pause",
     "PauseBlock",
-    "enter",
-    "find",
-    "follower",
-    "homes_of",
-    "innermost",
-    "leave",
+    "enter_scope",
+    "find_recording",
+    "innermost_scope",
+    "leave_scope",
+    "may_run_elsewhere",
     "no_grad",
+    "pop_scope",
+    "push_scope",
     "recording_now",
-    "replaced",
+    "recording_of",
+    "recordings_of",
+    "replace_scope",
     "scopes",
     "set_scopes",
-    "travels",
-    "within",
-    "without",
 ]
 
 # Scopes, None and the number of the thread; of no scopes None alone.
@@ -50,7 +50,7 @@ set_scopes = _SCOPES.set
 
 # Not empty where threads begin in the context of the one that started them, or one was seen to run
 # in that of another: recordings then give ids to the thread alone that opened them.
-TRAVELS = [True] if getattr(sys.flags, "thread_inherit_context", False) else []
+CONTEXT_IS_COPIED = [True] if getattr(sys.flags, "thread_inherit_context", False) else []
 
 
 class Pause(Mark):
@@ -83,42 +83,42 @@ class Boundary(Mark):
         super().__init__("trace")
 
 
-def travels() -> bool:
+def may_run_elsewhere() -> bool:
     """Whether a thread may run in a copy of this context, so that ops must ask who calls.
 
     So it is everywhere once it was seen, and inside of an event loop, whose ``to_thread`` copies.
     """
-    if TRAVELS:
+    if CONTEXT_IS_COPIED:
         return True
     loops = sys.modules.get("_asyncio")  # not imported for this: it takes as long as odyssey does
     running = getattr(loops, "_get_running_loop", None)
     return running is not None and running() is not None
 
 
-def enter(scope: Any) -> None:
+def enter_scope(scope: Any) -> None:
     """Make ``scope`` the innermost one of this context."""
-    _SCOPES.set(within(scope))
+    _SCOPES.set(push_scope(scope))
 
 
-def within(scope: Any) -> tuple[Any, ...]:
+def push_scope(scope: Any) -> tuple[Any, ...]:
     """The stack with ``scope`` as the innermost one."""
     stack, thread = scopes(), get_ident()
     return (scope, *stack) if stack[-1] == thread else (scope, None, thread)
 
 
-def leave(scope: Any) -> None:
+def leave_scope(scope: Any) -> None:
     """Take the innermost occurrence of ``scope`` off the stack, if this context has one."""
-    _SCOPES.set(without(scope))
+    _SCOPES.set(pop_scope(scope))
 
 
-def without(scope: Any) -> tuple[Any, ...]:
+def pop_scope(scope: Any) -> tuple[Any, ...]:
     """The stack without the innermost occurrence of ``scope``."""
     stack = scopes()
-    rest = stack[1:] if stack[0] is scope else replaced(scope) if scope in stack else stack
+    rest = stack[1:] if stack[0] is scope else replace_scope(scope) if scope in stack else stack
     return rest if rest[0] is not None else _NOTHING
 
 
-def replaced(scope: Any, *others: Any) -> tuple[Any, ...]:
+def replace_scope(scope: Any, *others: Any) -> tuple[Any, ...]:
     """The stack with ``others`` in the place of the innermost occurrence of ``scope``, if any."""
     stack = scopes()
     if scope not in stack:
@@ -127,14 +127,14 @@ def replaced(scope: Any, *others: Any) -> tuple[Any, ...]:
     return (*stack[:position], *others, *stack[position + 1 :])
 
 
-def innermost() -> Any:
+def innermost_scope() -> Any:
     """Return the innermost scope that has not ended, or None."""
     stack = scopes()
     top = stack[0]
     if top is None:
         return None
     if stack[-1] != get_ident():  # entered by another thread, whose context was copied
-        TRAVELS[:] = [True]
+        CONTEXT_IS_COPIED[:] = [True]
         _SCOPES.set(_NOTHING)
         return None
     if not top.over:
@@ -146,11 +146,11 @@ def innermost() -> Any:
 
 def recording_now() -> Recording | None:
     """Return the recording of the innermost tape that is entered, if it records now, else None."""
-    top = innermost()
+    top = innermost_scope()
     return top if top is not None and not isinstance(top, Pause) and top.on else None
 
 
-def homes_of(operands: Sequence[Any]) -> list[Recording]:
+def recordings_of(operands: Sequence[Any]) -> list[Recording]:
     """The recordings that operands live on, each once."""
     homes: list[Recording] = []
     for operand in operands:
@@ -161,7 +161,7 @@ def homes_of(operands: Sequence[Any]) -> list[Recording]:
     return homes
 
 
-def find(
+def find_recording(
     who: str, operands: Sequence[Any], homes: list[Recording], tape: Tape | None = None
 ) -> Recording | Mark | None:
     """Where a call is recorded: the one place that knows.
@@ -182,7 +182,7 @@ def find(
     Raises:
         TapeMismatchError: where operands live on another recording.
     """
-    top = innermost()
+    top = innermost_scope()
     if isinstance(top, Pause):
         if top.refuse is not None:
             for operand in operands:
@@ -210,7 +210,7 @@ def find(
     return chosen.pause if paused else None
 
 
-def follower(who: str, value: Value) -> Recording | None:
+def recording_of(who: str, value: Value) -> Recording | None:
     """The recording that follows a value now, and would record an op on it; None where none does.
 
     A plain copy of such a value would lose its gradient.
@@ -219,9 +219,9 @@ def follower(who: str, value: Value) -> Recording | None:
     if where is CONSTANT:
         return None
     if isinstance(where, Mark):
-        home = find(who, (value,), [])
+        home = find_recording(who, (value,), [])
         return None if isinstance(home, Mark) else home
-    top = innermost()
+    top = innermost_scope()
     if isinstance(top, Pause):
         if top.refuse is not None:
             top.refuse(who, value)
@@ -239,7 +239,7 @@ def _home_of_leaf(operands: Sequence[Any]) -> Recording | None:
     return None
 
 
-class PauseBlock(Block):
+class PauseBlock(ScopedBlock):
     """A block in which nothing is recorded; see ``no_grad``."""
 
     def __init__(self, refuse: Callable[[str, Any], None] | None = None) -> None:
@@ -251,13 +251,13 @@ class PauseBlock(Block):
 
     def _begin(self, entry: list[Any]) -> None:
         pause = entry[1] = Pause(self._refuse)
-        enter(pause)
+        enter_scope(pause)
 
     def _end(self, entry: list[Any]) -> None:
         pause = entry[1]
         if pause is not None:
             pause.over = True
-            leave(pause)
+            leave_scope(pause)
 
 
 def no_grad() -> PauseBlock:

@@ -10,23 +10,23 @@ import numpy as np
 
 from odyssey.checks import STUMBLES, shown
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.quiet import unwarned
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Shape, Spec
 from odyssey.table.signature import Layout
 
 __all__ = [
-    "along",
-    "by_running",
-    "floating",
-    "folded_axes",
-    "given_spec",
-    "like",
-    "made_by",
+    "axis_rule",
+    "cumulative_rule",
+    "elementwise_rule",
+    "floating_dtype",
+    "missing_rule",
     "normalize_axes",
-    "reduced",
+    "reduced_axes",
     "reduced_shape",
-    "refusing",
-    "running",
+    "reduction_rule",
+    "result_dtype_of",
+    "same_spec_rule",
+    "spec_option_rule",
 ]
 
 
@@ -54,7 +54,7 @@ def normalize_axes(who: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(result)
 
 
-def folded_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
+def reduced_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int, ...]:
     """The axes that a reduction folds away; see ``normalize_axes``.
 
     Where NumPy folds by a ufunc, and ``lone`` says so, a number without axes passes for one that
@@ -67,7 +67,7 @@ def folded_axes(who: str, axis: Any, ndim: int, lone: bool = True) -> tuple[int,
 
 def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool = False) -> Shape:
     """The shape of a reduction of ``shape`` over ``axis``; see ``folded_axes``."""
-    axes = folded_axes(who, axis, len(shape), lone)
+    axes = reduced_axes(who, axis, len(shape), lone)
     if keepdims:
         return tuple(1 if k in axes else n for k, n in enumerate(shape))
     return tuple(n for k, n in enumerate(shape) if k not in axes)
@@ -76,7 +76,7 @@ def reduced_shape(who: str, shape: Shape, axis: Any, keepdims: bool, lone: bool 
 # ------------------------------------------------------------------ dtypes
 
 
-def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which a function that has no integers for results computes, as NumPy's do.
 
     >>> floating(np.dtype(np.int8)), floating(np.dtype(np.int64)), floating(np.dtype(np.complex64))
@@ -85,12 +85,12 @@ def floating(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.result_type(dtype, np.float16)
 
 
-def made_by(function: Callable[..., Any]) -> Callable[[np.dtype[Any]], np.dtype[Any]]:
+def result_dtype_of(function: Callable[..., Any]) -> Callable[[np.dtype[Any]], np.dtype[Any]]:
     """The dtype that a function of NumPy gives of arrays of another, as sums of small integers."""
     return lambda dtype: function(np.ones(1, dtype)).dtype
 
 
-def kept(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def same_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The same dtype."""
     return dtype
 
@@ -100,17 +100,17 @@ Dtype = Callable[[np.dtype[Any]], np.dtype[Any]]
 # ------------------------------------------------------------------ rules
 
 
-def like(x: Spec, *options: Any) -> Spec:
+def same_spec_rule(x: Spec, *options: Any) -> Spec:
     """The rule of an op whose result has the shape and dtype of its operand."""
     return x
 
 
-def given_spec(x: Spec, *others: Any) -> Spec:
+def spec_option_rule(x: Spec, *others: Any) -> Spec:
     """The rule of an op whose last option is a spec: its shape, in the dtype of the operand."""
     return Spec(others[-1].shape, x.dtype)
 
 
-def reduced(who: str, dtype: Dtype = kept, lone: bool = True) -> Callable[..., Spec]:
+def reduction_rule(who: str, dtype: Dtype = same_dtype, lone: bool = True) -> Callable[..., Spec]:
     """The rule of an op that folds axes away, with options ``axis`` and ``keepdims``.
 
     Args:
@@ -125,19 +125,19 @@ def reduced(who: str, dtype: Dtype = kept, lone: bool = True) -> Callable[..., S
     return infer
 
 
-def running(who: str, dtype: Dtype) -> Callable[..., Spec]:
+def cumulative_rule(who: str, dtype: Dtype) -> Callable[..., Spec]:
     """The rule of an op along an axis, or, where that is None, along all elements on one."""
 
     def infer(x: Spec, axis: int | None, *options: Any) -> Spec:
         if axis is not None:
-            folded_axes(who, axis, x.ndim)
+            reduced_axes(who, axis, x.ndim)
         # A number without axes gets one, whichever it is.
         return Spec((x.size,) if axis is None or not x.ndim else x.shape, dtype(x.dtype))
 
     return infer
 
 
-def along(who: str, dtype: Dtype) -> Callable[..., Spec]:
+def axis_rule(who: str, dtype: Dtype) -> Callable[..., Spec]:
     """The rule of an op along an axis that leaves the shape as it is."""
 
     def infer(x: Spec, axis: Any, *options: Any) -> Spec:
@@ -147,9 +147,9 @@ def along(who: str, dtype: Dtype) -> Callable[..., Spec]:
     return infer
 
 
-def by_running(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:
+def elementwise_rule(layout: Layout, reference: Callable[..., Any]) -> Callable[..., Spec]:
     """The rule of an elementwise op: broadcast, and run on ones for the dtype."""
-    at_ones = unwarned()(reference)  # 1 may be where a function has no value
+    at_ones = ignore_fp_errors()(reference)  # 1 may be where a function has no value
 
     def infer(*specs: Any) -> Spec:
         operands, options = specs[: len(layout.arrays)], specs[len(layout.arrays) :]
@@ -185,7 +185,7 @@ def _why(error: TypeError, operands: Sequence[Any]) -> str:
     return "takes whole numbers and truth values"
 
 
-def refusing(layout: Layout) -> Callable[..., Spec]:
+def missing_rule(layout: Layout) -> Callable[..., Spec]:
     """The rule of a row that has none."""
 
     def refuse(*specs: Any) -> Spec:

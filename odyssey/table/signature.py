@@ -14,12 +14,12 @@ __all__ = [
     "REQUIRED",
     "Layout",
     "Rule",
-    "asked",
-    "by_position",
-    "call_text",
+    "format_call",
     "parameters_of",
-    "takes_nothing",
+    "rule_arguments",
+    "takes_no_arguments",
     "takes_residual",
+    "with_positional_options",
 ]
 
 Rule = Callable[..., Any]
@@ -87,7 +87,7 @@ def _inspected(function: Callable[..., Any]) -> list[Parameter]:
     ]
 
 
-def call_text(name: str, shape: Any) -> str:
+def format_call(name: str, shape: Any) -> str:
     """How a function of a signature is called, as a reader would write it: without annotations.
 
     >>> import inspect
@@ -112,7 +112,7 @@ class _Shown:
         return f"{module}{self.value.__name__}"
 
 
-def by_position(reference: Callable[..., Any]) -> Callable[..., Any]:
+def with_positional_options(reference: Callable[..., Any]) -> Callable[..., Any]:
     """Let keyword-only options be passed as kernels are called: in order, after the arrays."""
     parameters = parameters_of(reference)
     named = [p.name for p in parameters if p.kind == "named"]
@@ -136,7 +136,7 @@ def _code_of(function: Callable[..., Any]) -> Any:
     return None if hasattr(function, "__signature__") else getattr(function, "__code__", None)
 
 
-def asked(rule: Rule, first: int = 1) -> tuple[str, ...]:
+def rule_arguments(rule: Rule, first: int = 1) -> tuple[str, ...]:
     """The names of a rule's parameters, from the one after the cotangent, but for its residual."""
     code = _code_of(rule)
     if code is None:
@@ -148,7 +148,7 @@ def asked(rule: Rule, first: int = 1) -> tuple[str, ...]:
     return names[first:-1] if takes_residual(rule) else names[first:]
 
 
-def takes_nothing(rule: Rule) -> bool:
+def takes_no_arguments(rule: Rule) -> bool:
     """Whether a rule has no place for the cotangent, or tangent, that it is called with."""
     code = _code_of(rule)
     return code is not None and not (code.co_argcount or code.co_flags & CO_VARARGS)
@@ -261,7 +261,7 @@ class Layout:
         Raises:
             OdysseyError: where it begins with none.
         """
-        names = asked(rule, 0)
+        names = rule_arguments(rule, 0)
         first = 0
         while first < len(names) and names[first] in self.cotangents:
             first += 1
@@ -280,7 +280,7 @@ class Layout:
                 f"{self.variadic}_spec": self.specs,
                 "place": (),
             }
-            return tuple([n for name in asked(rule) for n in together.get(name, (name,))])
+            return tuple([n for name in rule_arguments(rule) for n in together.get(name, (name,))])
         if not self.cotangents:
-            return asked(rule)
-        return tuple([name for name in asked(rule, 0) if name not in self.cotangents])
+            return rule_arguments(rule)
+        return tuple([name for name in rule_arguments(rule, 0) if name not in self.cotangents])

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy import ndarray
 
+from odyssey.devices.array_locks import lock_holders
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import commit
-from odyssey.devices.guard import guard, wait_for_programs
-from odyssey.devices.locks import holders
-from odyssey.devices.ownership import folded, frozen, is_writable
+from odyssey.devices.ownership import has_overlapping_elements, is_writable, read_only_view
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, MutationError, ShapeError
 from odyssey.table.protocols import Recording
 from odyssey.table.value import (
@@ -29,8 +29,8 @@ from odyssey.table.value import (
     Mark,
     Symbol,
     Value,
-    replacing,
-    ticket,
+    assign_plan,
+    next_ticket,
 )
 
 __all__ = [
@@ -120,7 +120,7 @@ class Memory:
             array = np.asarray(array)
             if value._recording is CONSTANT:
                 value._array = array
-        return array if value._recording is CONSTANT else frozen(array)
+        return array if value._recording is CONSTANT else read_only_view(array)
 
     def operand(self, value: Value) -> Any:
         """The array itself."""
@@ -140,7 +140,7 @@ class Memory:
         if not np.can_cast(array.dtype, leaf._array.dtype, "same_kind"):
             raise DTypeError(f"assign: {array.dtype} does not cast to {leaf.dtype} of {leaf!r}")
         array = np.asarray(array, leaf._array.dtype)  # which may overflow: before anything is done
-        with guard():
+        with write_lock():
             wait_for_programs()
             try:
                 refuse_locked("assign", leaf)
@@ -152,7 +152,7 @@ class Memory:
             # NumPy would copy what overlaps, and that may fail.
             if np.may_share_memory(array, leaf._array):
                 array = array.copy()
-            commit(replacing(leaf, array))
+            commit(assign_plan(leaf, array))
 
     def become(self, value: Value, result: Value) -> None:
         """Take over the data of ``result``, and its place on a recording.
@@ -175,12 +175,12 @@ class Memory:
 
         A tape may hold the leaf's array, and that of a constant can be written to; a Symbol cannot.
         """
-        with guard():
+        with write_lock():
             wait_for_programs()
             array = leaf._array
             if not isinstance(array, Symbol):
                 array = np.array(array, order="C" if flag else "K")
-            steps: list[tuple[Any, ...]] = [] if flag else [(ticket,)]  # tapes look again
+            steps: list[tuple[Any, ...]] = [] if flag else [(next_ticket,)]  # tapes look again
             steps.append((setattr, leaf, "_array", array))
             steps.append((setattr, leaf, "_recording", LEAF if flag else CONSTANT))
             commit(steps)
@@ -196,7 +196,7 @@ class Memory:
         if info is None:
             return None
         if info.loan is not None:
-            with guard():
+            with write_lock():
                 wait_for_programs()
                 # The mapping that the sweep returned still shows this array: get one of its own.
                 on_loan = info.loan is not None and info.loan() is not None
@@ -212,7 +212,7 @@ class Memory:
             if grad is None:
                 return
             info = leaf._info = Info()
-        with guard():  # else a sum that another thread computes would take its place
+        with write_lock():  # else a sum that another thread computes would take its place
             wait_for_programs()
             info.grad, info.loan = grad, None
 
@@ -267,13 +267,13 @@ def numbers_of(who: str, value: Any) -> Any:
 def refuse_locked(who: str, leaf: Value) -> None:
     """Raise where the array of a leaf cannot be written to, and say whose lock it is."""
     if is_writable(leaf._array):
-        if folded(leaf._array):
+        if has_overlapping_elements(leaf._array):
             raise MutationError(
                 f"{who}: elements of the array of {leaf!r} share memory with one another, so they "
                 "cannot all be written to; pass a copy of it to Variable"
             )
         return
-    tapes = " and ".join(map(repr, holders(leaf._array)))
+    tapes = " and ".join(map(repr, lock_holders(leaf._array)))
     why = f"is needed unchanged by {tapes}; sweep or clear that tape first"
     if not tapes:
         why = "is read-only, as its owner made it; pass a copy of it to Variable"

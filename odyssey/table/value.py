@@ -24,12 +24,13 @@ __all__ = [
     "UNTRACKED",
     "Info",
     "Mark",
+    "SharedVersion",
     "Symbol",
-    "Together",
     "Traced",
     "Value",
     "Weak",
     "array_of",
+    "assign_plan",
     "free_id",
     "is_constant",
     "is_tracked",
@@ -37,10 +38,9 @@ __all__ = [
     "is_untracked",
     "make_value",
     "move_to",
-    "place_of",
-    "replacing",
-    "ticket",
-    "writing",
+    "next_ticket",
+    "recording_attribute",
+    "write_plan",
 ]
 
 # Ids of leaves and constants. Results on a tape take theirs from the tape's own blocks, far above.
@@ -48,7 +48,7 @@ free_id = itertools.count(1).__next__
 
 # Numbers of writes to leaves, and of moments between them: where two moments have numbers that
 # follow each other, there was no write in between.
-ticket = count(1).__next__
+next_ticket = count(1).__next__
 
 NUMBERS = frozenset({int, float, complex, bool})
 PLAIN = NUMBERS.union(ARRAYS, NUMPY_SCALARS)
@@ -171,7 +171,7 @@ class Value:
 
 
 # Where a Value stands: on a recording, or at one of the three marks. In C, for those who ask often.
-place_of: Callable[[Value], Any] = attrgetter("_recording")
+recording_attribute: Callable[[Value], Any] = attrgetter("_recording")
 
 
 def is_trainable(value: Value) -> bool:
@@ -228,10 +228,10 @@ def make_value(
 
 def next_version(number: float) -> float:
     """The number after ``number``, which was broken off in a write if it is none."""
-    return number + 1 if number == number else ticket()
+    return number + 1 if number == number else next_ticket()
 
 
-def writing(leaf: Value, calls: Plan | None = None) -> Plan:
+def write_plan(leaf: Value, calls: Plan | None = None) -> Plan:
     """The calls of a write to a leaf, and those that note it, for one ``commit``.
 
     Args:
@@ -246,12 +246,12 @@ def writing(leaf: Value, calls: Plan | None = None) -> Plan:
     begin = [
         (setattr, info, "own", BEING_WRITTEN),
         (setattr, leaf, "_placed", None),
-        (ticket,),
+        (next_ticket,),
     ]
     return [*begin, *(calls or ()), (setattr, info, "own", next_version(info.own))]
 
 
-class Together:
+class SharedVersion:
     """The writes to leaves that are written to together: they share one number.
 
     Args:
@@ -261,11 +261,11 @@ class Together:
     def __init__(self, leaves: Sequence[Value]) -> None:
         self._leaves = leaves
         self._number: list[float] = [0, len(leaves)]
-        self._begin: Plan = [(setitem, self._number, 0, BEING_WRITTEN), (ticket,)]
+        self._begin: Plan = [(setitem, self._number, 0, BEING_WRITTEN), (next_ticket,)]
         for leaf in leaves:
             info = leaf._info
             version = info.version
-            own = version if version == version else ticket()
+            own = version if version == version else next_ticket()
             commit([(setattr, info, "own", own), (setattr, info, "shared", self._number)])
 
     def writing(self, calls: Plan) -> Plan:
@@ -275,9 +275,9 @@ class Together:
         return [*self._begin, *calls, (setitem, self._number, 0, next_version(self._number[0]))]
 
 
-def replacing(leaf: Value, array: Array) -> Plan:
+def assign_plan(leaf: Value, array: Array) -> Plan:
     """The calls that write ``array`` to a leaf; it has the leaf's dtype, and fits its shape."""
-    return writing(leaf, [(setitem, leaf._array, ..., array)])
+    return write_plan(leaf, [(setitem, leaf._array, ..., array)])
 
 
 class Graph(Protocol):

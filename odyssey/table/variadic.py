@@ -15,12 +15,12 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError
-from odyssey.table.borrowed import borrowed
+from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
 from odyssey.table.signature import Layout
 from odyssey.table.value import NUMBERS, Traced, Value
 
-__all__ = ["Members", "of_any_number", "on_sequence"]
+__all__ = ["ArityRows", "spread_operands", "variadic_caller"]
 
 # Rules look at the specs of all operands, so that a row of n takes time that grows with n * n. Ops
 # that may be done in bunches are, above so many.
@@ -30,7 +30,7 @@ _MOST_ROWS = 64
 Member = tuple[Row, Callable[..., Any]]
 
 
-class Members:
+class ArityRows:
     """The rows of an op, by the number of operands, each with what calls it."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
@@ -59,7 +59,7 @@ class Members:
         return found
 
 
-def on_sequence(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+def spread_operands(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """A function of a sequence and options as rows call theirs: on operands one by one."""
 
     @wraps(function)
@@ -69,7 +69,7 @@ def on_sequence(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return spread
 
 
-def of_any_number(layout: Layout, members: Members, bunches: bool) -> Callable[..., Any]:
+def variadic_caller(layout: Layout, members: ArityRows, bunches: bool) -> Callable[..., Any]:
     """The callable of an op of any number of operands, in a sequence or one by one.
 
     Args:
@@ -84,7 +84,9 @@ def of_any_number(layout: Layout, members: Members, bunches: bool) -> Callable[.
             args = (named.pop(layout.arrays[0]),)
         if not known.issuperset(named) or (len(args) > most and _only_options(args)):
             more = {} if tape is None else {"tape": tape}
-            found = borrowed(layout.name, call, members.head.reference, args, named | more)
+            found = call_with_numpy_signature(
+                layout.name, call, members.head.reference, args, named | more
+            )
             if found is NotImplemented:
                 raise DTypeError(members.head.misfit(args, named))
             return found

@@ -12,8 +12,8 @@ from odyssey.checks import flag, function
 from odyssey.errors import TapeError
 from odyssey.ops.structure.shape import identity
 from odyssey.spec import Array, spec_of
-from odyssey.table.published import listed
-from odyssey.table.scope import Pause, innermost
+from odyssey.table.registry import op_names
+from odyssey.table.scope import Pause, innermost_scope
 from odyssey.table.value import (
     LEAF,
     Info,
@@ -136,7 +136,7 @@ class GradientTape(TapeBase, metaclass=_Listed):
         Raises:
             DTypeError: for integers, which have no gradient.
         """
-        if not self.enabled or isinstance(innermost(), Pause):
+        if not self.enabled or isinstance(innermost_scope(), Pause):
             raise TapeError(f"watch: {self._recording!r} records nothing now; enter or enable it")
         return map_tree(self._watch_one, tree)
 
@@ -358,5 +358,5 @@ def _recorder(op: str) -> Callable[..., None]:
     return record_op
 
 
-for _name in listed(composites=False, others=True):
+for _name in op_names(composites=False, others=True):
     setattr(GradientTape, f"record_{_name}", _recorder(_name))

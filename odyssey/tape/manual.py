@@ -10,14 +10,14 @@ import numpy as np
 from odyssey.checks import STUMBLES, shown, sort_of
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, ShapeError, TapeError, UnknownOpError
-from odyssey.quiet import apart
+from odyssey.floating_point_errors import isolate_errstate
 from odyssey.spec import Spec, spec_of
 from odyssey.table.call import run
 from odyssey.table.declare import REQUIRED, Row
-from odyssey.table.published import row_of
+from odyssey.table.multi_output import MultiOutputSpec
+from odyssey.table.registry import row_of
 from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Value, is_constant, is_tracked, move_to
-from odyssey.table.wires import WireSpec
 from odyssey.tape.recording import SEVERAL, Recording
 from odyssey.tape.tape_base import TapeBase, recording_of
 
@@ -113,7 +113,7 @@ def _append(
         r.add((row, made[0], ids, kept, (*specs, outs[0])), None)
         r.manual[made[0]] = r.new_id()
         return
-    call, wire = r.new_id(), WireSpec(tuple(outs))
+    call, wire = r.new_id(), MultiOutputSpec(tuple(outs))
     r.add((row, call, ids, kept, (*specs, wire)), None)
     for part, id, spec in zip(row.result_rows, made, outs, strict=True):
         if spec.dtype.kind in "fc":
@@ -269,7 +269,7 @@ def _check_saved(row: Row, saved: dict[str, Any], specs: tuple[Any, ...]) -> Non
             )
 
 
-_alike = apart(np.allclose)
+_alike = isolate_errstate(np.allclose)
 
 
 def _recompute(row: Row, values: dict[str, Any], kept: tuple[Any, ...], results: list[Any]) -> None:

@@ -16,8 +16,8 @@ from numpy import ndarray
 from odyssey.checks import STUMBLES, flag, kind_of, word
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
 from odyssey.devices.commit import run_all
-from odyssey.devices.guard import guard, wait_for_programs
 from odyssey.devices.ownership import owns_memory
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     OdysseyError,
     ShapeError,
@@ -33,8 +33,8 @@ from odyssey.table.value import (
     Symbol,
     Value,
     is_trainable,
-    place_of,
-    ticket,
+    next_ticket,
+    recording_attribute,
 )
 from odyssey.tape.gradients import Gradients, asked_of
 from odyssey.tape.hooks import Hooks, called
@@ -117,9 +117,9 @@ def backward(tape: TapeBase, output: Any, grad: Any, retain: bool) -> Gradients:
     r = recording_of(tape)
     graph = bool(tape._around) and tape._followed()
     seeds = seeds_of(tape, "backward", output, grad, graph)
-    since = ticket()
+    since = next_ticket()
     frozen = r.verify(since)
-    if type(output) is not Variable or place_of(output) is not r:
+    if type(output) is not Variable or recording_attribute(output) is not r:
         take_up(r, output)
     # Nothing else is recorded by itself, so every result depends on a trainable leaf.
     usual = r.leaves and not (frozen or r.manual)
@@ -173,7 +173,7 @@ def gradient(
     hooks = Hooks(tape) if tape._hooks else None
     shown = graph or bool(hooks) or r.barrier or store() is not MEMORY
     seeds = seeds_of(tape, "gradient", output, grad, graph, asked, shown)
-    since = ticket()
+    since = next_ticket()
     r.verify(since)
     keep = tape.persistent or create_graph
     # Whether no node produced any of them, as those that a function was given: they are then among
@@ -266,7 +266,7 @@ def jvp(tape: TapeBase, output: Any, sources: Any, tangents: Any, unused: str) -
         if i is not None:
             moving[i] = add(moving[i], t) if i in moving else t
     r = recording_of(tape)
-    r.verify(ticket())
+    r.verify(next_ticket())
     taken = {*map(id, given), *map(id, moving.values())}  # a Variable's array is given too
     # A source that is itself a result has the tangent that was asked for, not a computed one.
     given_ids = set(moving)
@@ -372,7 +372,7 @@ def _pull(
                 raise recorded_elsewhere()
         elif id(tape) not in r.open:
             raise swept_elsewhere()
-        if not ours or ticket() != since + 1:
+        if not ours or next_ticket() != since + 1:
             r.verify_after(not ours)
     except BaseException as error:
         if r.manual and isinstance(error, STUMBLES) and not isinstance(error, _NAMED):
@@ -488,7 +488,7 @@ def _check_sum(leaf: Value, g: Any) -> None:
     """Raise, before any gradient is touched, where the old and the new one cannot be added."""
     old = leaf._info.grad
     if isinstance(old, Variable) and isinstance(g, Variable):
-        homes = [place_of(v) for v in (old, g) if not v.is_leaf]
+        homes = [recording_attribute(v) for v in (old, g) if not v.is_leaf]
         if len(homes) == 2 and homes[0] is not homes[1] and not homes[0].dead:
             raise TapeMismatchError(
                 f"backward: the gradient of {leaf!r} was recorded on {homes[0]!r}, which still "
@@ -545,7 +545,7 @@ def deliver(
     told = _flags(tape, keep, hooks)
     tell, cotangent_of = told.append, rest.get
     old: list[tuple[Any, Any]] = []  # leaves that have a gradient already
-    with guard():
+    with write_lock():
         wait_for_programs()
         for i, leaf in r.leaves.items():
             g = cotangent_of(i)

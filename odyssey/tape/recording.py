@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from odyssey.devices.locks import lock
+from odyssey.devices.array_locks import lock_array
 from odyssey.devices.ownership import (
     LARGE,
     SMALL,
-    address,
+    copy_with_layout,
     digest,
-    duplicate,
-    frozen,
+    read_only_view,
     same_bits,
-    spot,
+    sample_bytes,
+    view_key,
 )
 from odyssey.errors import MutationError, TapeError, TapeMismatchError, UntrackedError
 from odyssey.spec import Spec
 from odyssey.table import protocols
-from odyssey.table.scope import Pause, scopes, travels
+from odyssey.table.scope import Pause, may_run_elsewhere, scopes
 from odyssey.table.value import (
     CONSTANT,
     LEAF,
@@ -34,7 +34,7 @@ from odyssey.table.value import (
     Value,
     is_trainable,
     make_value,
-    ticket,
+    next_ticket,
 )
 from odyssey.tape.liveness import measured, reference_count, unheld_in_a_list
 from odyssey.tape.threads import NO_IDS, holds_arrays, ids_of_thread
@@ -171,7 +171,7 @@ class Recording:
         self.versions = {}
         # Drawn before the first version is noted: until the next number, no leaf was written to,
         # nor frozen. -1 where that must not be concluded.
-        self.since = ticket()
+        self.since = next_ticket()
         self.watched = {}
         self.constants = {}
         self.held = {}
@@ -245,7 +245,7 @@ class Recording:
         # The shortcuts of dispatch are let in while recording needs nothing but speed.
         fast = on and self.careful is None and not self.traced
         self.block = self._ids if fast else NO_IDS
-        if fast and travels():
+        if fast and may_run_elsewhere():
             self.block = ids_of_thread(self._ids, self.thread)
 
     def new_id(self) -> int:
@@ -415,7 +415,7 @@ class Recording:
         if type(array) is not np.ndarray:
             return array
         if array.nbytes <= SMALL:
-            return array.copy() if array.flags.c_contiguous else duplicate(array)
+            return array.copy() if array.flags.c_contiguous else copy_with_layout(array)
         if array.base is not None:
             return self._hold_view(array)
         key = id(array)
@@ -424,11 +424,11 @@ class Recording:
         if entry is None or array.flags.writeable:
             if not self.held:
                 holds_arrays(self)  # type: ignore[arg-type]  # which is a Recording
-            lock(array, self.held, self)
+            lock_array(array, self.held, self)
         if entry is None:
             # A view of it, as locked as it is, since its owner may give the array itself another
             # shape or dtype.
-            entry = self.borrowed[key] = (array.view(), spot, spot(array))
+            entry = self.borrowed[key] = (array.view(), sample_bytes, sample_bytes(array))
         return entry[0]
 
     def _hold_view(self, view: Any) -> Any:
@@ -436,16 +436,16 @@ class Recording:
 
         A copy, or a large one as it is, with a digest; the same again where it came before.
         """
-        place = address(view)
+        place = view_key(view)
         if view.nbytes >= LARGE:
             entry = self.borrowed.get(place)
             if entry is None:
-                entry = self.borrowed[place] = (frozen(view), digest, digest(view))
+                entry = self.borrowed[place] = (read_only_view(view), digest, digest(view))
             return entry[0]
         known = self.copies.get(place)
         copy = known() if known is not None else None
         if copy is None or not same_bits(copy, view):
-            copy = duplicate(view)
+            copy = copy_with_layout(view)
             self.copies[place] = weakref.ref(copy)
         return copy
 

@@ -13,7 +13,7 @@ from odyssey.table.value import (
     is_constant,
     is_trainable,
     is_untracked,
-    place_of,
+    recording_attribute,
 )
 from odyssey.tape.names import Names, call_text, specs_of_saved
 from odyssey.tape.recording import RawNode
@@ -92,7 +92,7 @@ def explain(tape: TapeBase, output: Variable, source: Variable) -> str:
     if output._id == start:
         return f"{to} is asked about itself: the gradient is 1"
     reached = dependents(r.nodes, [start])
-    if place_of(output) is r and output.id in reached:
+    if recording_attribute(output) is r and output.id in reached:
         path = [output.id]
         while path[-1] != start:
             inputs = by_output[path[-1]][2]

@@ -14,16 +14,16 @@ from typing import Any, NoReturn, Self
 
 from odyssey.devices.commit import commit
 from odyssey.errors import OdysseyError, TapeError
-from odyssey.table.blocks import Block, Left
 from odyssey.table.scope import (
     Pause,
-    innermost,
-    replaced,
+    innermost_scope,
+    pop_scope,
+    push_scope,
+    replace_scope,
     scopes,
     set_scopes,
-    within,
-    without,
 )
+from odyssey.table.scoped_exit import Scoped, ScopedBlock
 from odyssey.table.store import MEMORY, store
 from odyssey.tape.recording import Recording
 from odyssey.tape.threads import NO_IDS, entered_elsewhere, swept_elsewhere
@@ -54,10 +54,10 @@ def leave_block(block: OpenBlock) -> None:
     elif stack is outer:
         recording.entered.remove(block)
     else:
-        commit([(set_scopes, without(recording)), (recording.entered.remove, block)])
+        commit([(set_scopes, pop_scope(recording)), (recording.entered.remove, block)])
 
 
-class TapeBase(Left):
+class TapeBase(Scoped):
     """One tape's part of a recording.
 
     Args:
@@ -110,7 +110,7 @@ class TapeBase(Left):
                         (self._blocks.__setitem__, k, moved),
                         (old.entered.remove, block),
                         (new.entered.append, moved),
-                        (set_scopes, replaced(old, new)),
+                        (set_scopes, replace_scope(old, new)),
                     ]
                 )
 
@@ -125,7 +125,7 @@ class TapeBase(Left):
             self._start()
         outer = scopes()
         if outer[0] is not None:
-            self._meet(innermost())
+            self._meet(innermost_scope())
             outer = scopes()
         recording, was_enabled = self._recording, self._enabled
         inner = (recording, *outer) if outer[0] is not None else (recording, None, thread)
@@ -303,7 +303,7 @@ class TapeBase(Left):
 
     def _followed(self) -> bool:
         """Whether a tape that recorded when this one was entered still does."""
-        if not self._around or isinstance(innermost(), Pause):
+        if not self._around or isinstance(innermost_scope(), Pause):
             return False
         around = (ref() for ref in self._around)
         return any(t is not None and t.enabled for t in around)
@@ -343,7 +343,7 @@ class TapeBase(Left):
 recording_of: Callable[[TapeBase], Recording] = attrgetter("_recording")
 
 
-class NoRecording(Block):
+class NoRecording(ScopedBlock):
     """See ``GradientTape.no_recording``."""
 
     def __init__(self, tape: TapeBase) -> None:
@@ -367,7 +367,7 @@ class NoRecording(Block):
             tape._resume()
 
 
-class RecordingAgain(Block):
+class RecordingAgain(ScopedBlock):
     """See ``GradientTape._recording_again``."""
 
     def __init__(self, tape: TapeBase) -> None:
@@ -376,7 +376,7 @@ class RecordingAgain(Block):
 
     def _begin(self, entry: list[Any]) -> None:
         tape, recording = self._tape, self._tape._recording
-        block = (None, recording, tape._enabled, scopes(), within(recording))
+        block = (None, recording, tape._enabled, scopes(), push_scope(recording))
         entry[1] = block
         recording.entered.append(block)
         for ref in tape._around:

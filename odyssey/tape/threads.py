@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import repeat, starmap
 from typing import Any, Protocol
 
-from odyssey.devices.locks import open_all_but
+from odyssey.devices.array_locks import unlock_all_except
 from odyssey.errors import TapeConsumedError, TapeError
 from odyssey.table.value import Mark
 
@@ -126,7 +126,7 @@ def _in_the_child() -> None:
             recording.spend(LEFT_BEHIND)
     # A thread may have been about to lock an array, for a recording that did not hold it yet.
     living = (reference() for reference in list(_HOLDING))
-    open_all_but({key for recording in living if recording for key in recording.held})
+    unlock_all_except({key for recording in living if recording for key in recording.held})
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.devices.arrays import ARRAYS, as_array
-from odyssey.devices.ownership import duplicate
+from odyssey.devices.ownership import copy_with_layout
 from odyssey.errors import (
     DTypeError,
     ShapeError,
@@ -31,7 +31,7 @@ from odyssey.table.value import (
     Value,
     is_constant,
     is_trainable,
-    place_of,
+    recording_attribute,
 )
 from odyssey.tape.recording import Recording
 from odyssey.tape.sweep import dependencies, flip
@@ -76,7 +76,7 @@ def refuse_consumed(tape: TapeBase, who: str) -> None:
 def id_of(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = False) -> int:
     """Return the id of a value on this tape; raise, saying what it is instead."""
     r = recording_of(tape)
-    if type(value) is Variable and place_of(value) is r and tape._covers(value._id):
+    if type(value) is Variable and recording_attribute(value) is r and tape._covers(value._id):
         return value._id
     if isinstance(value, int) and not isinstance(value, bool):
         if value in r.leaves or r.produced(value):
@@ -84,7 +84,7 @@ def id_of(tape: TapeBase, who: str, value: Any, leaf_may_be_new: bool = False) -
         raise TapeError(f"{who}: this tape does not know the id {shown(value)}")
     if not isinstance(value, Variable):
         raise TapeError(f"{who}: {_short(value)} is not a Variable; only Variables are on a tape")
-    where = place_of(value)
+    where = recording_attribute(value)
     if where is r:
         if not tape._covers(value._id):
             raise TapeError(
@@ -144,8 +144,10 @@ def sources_of(
     for source in sources:
         # The commonest ones, spelled out: a third of the time.
         info = source._info if type(source) is Variable else None
-        new = info is None and type(source) is Variable and place_of(source) is here
-        if new or (info is not None and place_of(source) is LEAF and info.watched is None):
+        new = info is None and type(source) is Variable and recording_attribute(source) is here
+        if new or (
+            info is not None and recording_attribute(source) is LEAF and info.watched is None
+        ):
             ids.append(source._id)
             specs.append(source._spec)
         else:
@@ -200,7 +202,7 @@ def seeds_of(
     if r.dead == LEFT_BEHIND or tape._consumed:
         refuse_consumed(tape, who)
     if isinstance(output, Variable):
-        here = place_of(output) is r and not tape._gaps
+        here = recording_attribute(output) is r and not tape._gaps
         id = output._id if here else id_of(tape, who, output, _among(sources, output))
         own = output._spec
         if grad is None and own.shape == ():
@@ -233,10 +235,10 @@ def _seed(who: str, spec: Spec | None, given: Any, graph: bool, shown: bool) -> 
         and given.shape == spec.shape
         and not spec.is_complex
     ):
-        return duplicate(given) if shown else given  # the commonest, spelled out
+        return copy_with_layout(given) if shown else given  # the commonest, spelled out
     if given is not None:
         g = checked(who, "cotangent", spec, given, graph)
-        return flip(duplicate(g) if shown and isinstance(g, ARRAYS) else g)
+        return flip(copy_with_layout(g) if shown and isinstance(g, ARRAYS) else g)
     if spec is not None and spec.shape == ():
         return _one(spec.dtype)
     if spec is None or spec.size != 1:

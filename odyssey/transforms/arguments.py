@@ -18,7 +18,7 @@ from odyssey.devices.ownership import owns_memory
 from odyssey.errors import DTypeError, IndependentWarning, ShapeError
 from odyssey.table.scope import recording_now
 from odyssey.table.store import MEMORY, operand_of, store
-from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, place_of
+from odyssey.table.value import CONSTANT, LEAF, Symbol, array_of, is_constant, recording_attribute
 from odyssey.tape import GradientTape
 from odyssey.tape.queries import Known
 from odyssey.tape.sweep import dependents, first_after
@@ -212,7 +212,7 @@ def _is_plain(tree: Any) -> bool:
 
 
 def _is_recorded(leaf: Any) -> bool:
-    return isinstance(leaf, Variable) and place_of(leaf) not in (CONSTANT, LEAF)
+    return isinstance(leaf, Variable) and recording_attribute(leaf) not in (CONSTANT, LEAF)
 
 
 # ------------------------------------------------------------------ results
@@ -271,7 +271,7 @@ def is_live(tape: GradientTape, value: Any) -> bool:
     """Whether ``value`` was recorded on ``tape``."""
     return (
         isinstance(value, Variable)
-        and place_of(value) is recording_of(tape)
+        and recording_attribute(value) is recording_of(tape)
         and tape._covers(value._id)
     )
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from odyssey.spec import spec_of
+from odyssey.table.multi_output import MultiOutput, MultiOutputSpec
 from odyssey.table.row import Row
-from odyssey.table.scope import find, homes_of
+from odyssey.table.scope import find_recording, recordings_of
 from odyssey.table.signature import Layout
 from odyssey.table.store import store
 from odyssey.table.value import Mark, make_value
-from odyssey.table.wires import Wire, WireSpec
 from odyssey.tape import GradientTape
 from odyssey.tape.recording import Recording
 from odyssey.variable import Variable
@@ -32,7 +32,7 @@ of its answers, or nothing.
 """
 
 
-class Answers(Wire):
+class Answers(MultiOutput):
     """A Wire that gathers the parts of all results, or inputs, and answers for all at once."""
 
     # ``chosen``: the masks of the parts; once there are answers, of these.
@@ -56,7 +56,7 @@ class Answers(Wire):
         return self._answers[k]
 
 
-_WIRE = WireSpec()
+_WIRE = MultiOutputSpec()
 
 
 def _row(
@@ -69,7 +69,7 @@ def _row(
 ) -> Row:
     def hand_on(k: int, g: Any, r: Any, chosen: Any) -> Any:
         """See ``step`` of the tape's choices: a Wire takes masks up, and answers with masks."""
-        if not isinstance(r, Wire):
+        if not isinstance(r, MultiOutput):
             return g.chosen.get(k if number < 0 else number)
         if chosen is not None:
             r.chosen = dict.fromkeys(r.parts, chosen)
@@ -164,7 +164,7 @@ def kept_inputs(kept: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], tup
 def home_of(who: str, values: Sequence[Any]) -> Recording | None:
     """The recording that an op on ``values`` would be recorded on; None where none records."""
     tape = next((v for v in values if isinstance(v, GradientTape)), None)
-    found: Any = find(who, values, homes_of(values), tape)
+    found: Any = find_recording(who, values, recordings_of(values), tape)
     return None if isinstance(found, Mark) else found
 
 

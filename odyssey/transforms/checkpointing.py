@@ -9,8 +9,8 @@ import numpy as np
 
 from odyssey.errors import MutationError, TapeError
 from odyssey.spec import Spec
-from odyssey.table.repeats import Noted, noting, repetition
-from odyssey.table.scope import innermost
+from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
+from odyssey.table.scope import innermost_scope
 from odyssey.table.value import CONSTANT, free_id, is_tracked, is_trainable, make_value
 from odyssey.tape import GradientTape
 from odyssey.tape.gradient_mask import GradientMask, poles_among
@@ -105,7 +105,7 @@ class _Piece:
         self.name = f"checkpoint({getattr(fn, '__name__', type(fn).__name__)})"
         self.generators = generators_of(fn, args, named)
         self.states = states_of(self.generators)
-        self.noted = Noted()  # where our own stood, which need not be found
+        self.noted = RecordedRng()  # where our own stood, which need not be found
         # The arguments, without what the tape must keep; for each leaf where that is instead.
         self.tree: Any = (args, named)
         self.places: list[tuple[str, int]] = []
@@ -129,7 +129,7 @@ class _Piece:
         passed = leaves(self.tree)
         given = [tape if isinstance(v, GradientTape) else lent(v) for v in passed]
         args, named = unflatten(self.tree, given)
-        with tape, noting(self.noted):
+        with tape, record_rng(self.noted):
             out = self.fn(*args, **named)
         lenders = {id(twin): v for twin, v in zip(given, passed, strict=True)}
         if segment.manual:
@@ -215,7 +215,7 @@ class _Piece:
         args, named = unflatten(self.tree, values)
         if any(leaf._info is None or leaf._info.version != version for leaf, version in self.read):
             raise self._changed("would meet other values")
-        with with_states(self.generators, self.states), repetition(self.noted):
+        with with_states(self.generators, self.states), replay_rng(self.noted):
             made = leaves(self.fn(*args, **named))
         results = []
         for place, spec, old in self.results:
@@ -264,7 +264,7 @@ class _Piece:
         self, inputs: Sequence[Any], rest: tuple[Any, ...]
     ) -> tuple[list[RawNode], list[Variable], Recording]:
         """Run again on the tape that records now; return what it recorded, and the results."""
-        recording: Recording = innermost()
+        recording: Recording = innermost_scope()
         start, first = free_id(), recording.new_id()
         results = self._run(inputs, rest, recording.tapes()[0])
         nodes = [node for node in recording.nodes if node[1] > first]

@@ -11,12 +11,12 @@ import numpy as np
 
 from odyssey.checks import function, sort_of, stands_by_name
 from odyssey.devices.arrays import as_array
-from odyssey.devices.ownership import is_kept, is_writable
+from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.ops.structure.unbroadcast import unbroadcast
 from odyssey.spec import Spec, spec_of
-from odyssey.table.repeats import Noted, noting, repetition
-from odyssey.table.scope import Pause, PauseBlock, innermost, no_grad
+from odyssey.table.rng_replay import RecordedRng, record_rng, replay_rng
+from odyssey.table.scope import Pause, PauseBlock, innermost_scope, no_grad
 from odyssey.table.store import operand_of
 from odyssey.table.value import (
     CONSTANT,
@@ -151,7 +151,7 @@ class custom_vjp:
             found = [self.__wrapped__(*arrays)]
         if not any(isinstance(value, Variable) for value in values):
             return found[0]
-        mark = UNTRACKED if tracked and not isinstance(innermost(), Pause) else CONSTANT
+        mark = UNTRACKED if tracked and not isinstance(innermost_scope(), Pause) else CONSTANT
         made = [
             make_value(Variable, data, mark, free_id()) if is_floating(data) else data
             for data in each_own(found, leaves(arrays))
@@ -176,7 +176,7 @@ class _Call:
         self.results: dict[int, Spec] = {}
         self.others: list[Any] = []
         self.residuals: Any = None
-        self.noted = Noted()
+        self.noted = RecordedRng()
 
     def record(self, recording: Recording) -> Any:
         """Run ``forward`` on plain arrays, and append the call to ``recording``."""
@@ -186,7 +186,7 @@ class _Call:
         variables = [values[k] for k in self.inputs]
         self.specs = [v._spec for v in variables]
         arrays = [v.data if isinstance(v, Variable) else v for v in values]
-        with _closed(self.name), noting(self.noted):
+        with _closed(self.name), record_rng(self.noted):
             pair = self._pair(self.forward(*unflatten(self.args, arrays)))
         made = each_own(pair, arrays)
         out, residuals = pair
@@ -278,7 +278,7 @@ class _Call:
         by_place = dict(zip(self.inputs, inputs, strict=True))
         others = iter(rest)
         values = [by_place[k] if k in by_place else next(others) for k in range(len(self.paths))]
-        with repetition(self.noted):
+        with replay_rng(self.noted):
             return self._pair(self.forward(*unflatten(self.args, values)))[1]
 
     @contextmanager
@@ -309,7 +309,7 @@ class _Call:
         flat = self._in_order_of_arguments(given)
         places = places_in(given)
         for k in self.inputs:
-            if is_kept(flat, k, places[id(flat[k])]) and is_writable(flat[k]):
+            if is_referenced_elsewhere(flat, k, places[id(flat[k])]) and is_writable(flat[k]):
                 flat[k] = flat[k].copy()  # a workspace for all calls, for example
         return [self._checked(flat[k], k, s) for k, s in zip(self.inputs, self.specs, strict=True)]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAYS
-from odyssey.quiet import unwarned
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Array, Spec
 from odyssey.table.value import Symbol
 from odyssey.tape.recording import RawNode
@@ -38,7 +38,7 @@ _LONGEST = 256
 Print = tuple[Any, Any] | None
 
 
-@unwarned()
+@ignore_fp_errors()
 def fingerprint(data: Any) -> Print:
     """Weighted sums of pieces of an array, which tell another run's result to be the same."""
     if isinstance(data, Symbol):
@@ -157,7 +157,7 @@ class _Samples:
             ops = hash((ops, value if isinstance(value, _PLAIN) else type(value).__name__))
         return ops
 
-    @unwarned()
+    @ignore_fp_errors()
     def measures(self) -> tuple[Array, Array]:
         """A sum of each, and its slack: far above rounding, which ops may have enlarged."""
         numbers = np.array(self.numbers)

@@ -23,7 +23,7 @@ from weakref import ref
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS
-from odyssey.table.blocks import Block
+from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
 
@@ -301,7 +301,7 @@ def _set(generator: Any, state: Any) -> None:
         getattr(generator, "bit_generator", generator).state = state
 
 
-class with_states(Block):
+class with_states(ScopedBlock):
     """Put generators back to where they stood for a block; afterwards they go on from here."""
 
     def __init__(self, generators: list[Any], states: list[Any]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, gives_array, refuse
-from odyssey.devices.ownership import apart, frozen, is_kept
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, is_array_like, refuse_non_array
+from odyssey.devices.ownership import copy_if_shared, is_referenced_elsewhere, read_only_view
 from odyssey.table.store import operand_of
 from odyssey.table.value import Symbol
 from odyssey.tree import leaves
@@ -19,8 +19,8 @@ def array_of(leaf: Any) -> Any:
     """A leaf of what a rule returned: Variables, numbers and arrays of any library as arrays."""
     if isinstance(leaf, Variable):
         return operand_of(leaf)
-    refuse("custom_vjp", "what a rule returned", leaf)
-    if isinstance(leaf, (float, complex)) or (gives_array(leaf) and not isinstance(leaf, Symbol)):
+    refuse_non_array("custom_vjp", "what a rule returned", leaf)
+    if isinstance(leaf, (float, complex)) or (is_array_like(leaf) and not isinstance(leaf, Symbol)):
         return as_array("custom_vjp", "what a rule returned", leaf)
     return leaf
 
@@ -44,9 +44,9 @@ def each_own(trees: Any, given: list[Any]) -> list[Any]:
     """
     places = places_in(trees)
     made = [array_of(leaf) for leaf in leaves(trees[0])]
-    kept = [is_kept(made, k, places[id(made[k])]) for k in range(len(made))]
+    kept = [is_referenced_elsewhere(made, k, places[id(made[k])]) for k in range(len(made))]
     return [
-        leaf.copy() if others else apart(leaf, given)
+        leaf.copy() if others else copy_if_shared(leaf, given)
         for leaf, others in zip(made, kept, strict=True)
     ]
 
@@ -58,4 +58,4 @@ def is_floating(leaf: Any) -> bool:
 
 def read_only(g: Any) -> Any:
     """What a rule cannot write to: other nodes may be given the same cotangent."""
-    return frozen(g) if isinstance(g, ARRAYS) else g
+    return read_only_view(g) if isinstance(g, ARRAYS) else g

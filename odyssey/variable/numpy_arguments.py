@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
-from odyssey.table.signature import call_text
+from odyssey.table.signature import format_call
 
 __all__ = [
     "bound",
@@ -115,6 +115,6 @@ def misfit_of(func: Any, function: Any, args: Any, kwargs: Any) -> DTypeError | 
         signature.bind(*args, **kwargs)
     except TypeError as error:
         return DTypeError(
-            f"{spelled(func)}: {error}; on Variables it takes {call_text('', signature)}"
+            f"{spelled(func)}: {error}; on Variables it takes {format_call('', signature)}"
         )
     return None

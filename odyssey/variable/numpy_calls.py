@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import STUMBLES, kind_of, shown
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, as_array, leads, refuse
+from odyssey.devices.arrays import (
+    ARRAY_LIKE,
+    ARRAYS,
+    as_array,
+    has_own_arithmetic,
+    refuse_non_array,
+)
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure import shape
 from odyssey.spec import Spec
 from odyssey.table import fast_calls, index
-from odyssey.table.borrowed import LENDERS
-from odyssey.table.declare import COMPOSITES, OPS, Row, operator_of
-from odyssey.table.published import function_of, row_of
+from odyssey.table.declare import COMPOSITES, OPS, Row, operator_form
+from odyssey.table.numpy_signatures import FALLBACKS
+from odyssey.table.registry import function_of, row_of
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import CONSTANT, Traced, Value, free_id, make_value
 from odyssey.tree import map_tree
@@ -159,7 +165,7 @@ def _lent(name: str, function: Any, bind: Any, args: Any, named: dict[str, Any])
     return function(*args, **named, **tape)
 
 
-LENDERS.append(_lent)
+FALLBACKS.append(_lent)
 
 
 def _found(func: Any) -> Callable[..., Any] | None:
@@ -191,7 +197,7 @@ def _data(leaf: Any) -> Any:
     if isinstance(leaf, Value):
         return numbers_of("NumPy", leaf)
     if isinstance(leaf, ARRAYS):
-        refuse("NumPy", "an operand", leaf)
+        refuse_non_array("NumPy", "an operand", leaf)
     return leaf
 
 
@@ -207,7 +213,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     Raises:
         DTypeError: naming the ufunc, or the option, that odyssey does not have.
     """
-    if any(leads(given) for given in inputs if not isinstance(given, (Value, Traced))):
+    if any(has_own_arithmetic(given) for given in inputs if not isinstance(given, (Value, Traced))):
         return NotImplemented
     if named:
         named = {name: value for name, value in named.items() if not is_silent(name, value)}
@@ -222,7 +228,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, named: dict[str, Any])
     if row is not None and method == "__call__":
         if not named:
             # That of ``array.clip`` takes bounds of all kinds, as the op does.
-            function = row.call if meant == "clip" else operator_of(row.call)
+            function = row.call if meant == "clip" else operator_form(row.call)
             UFUNC_CALLS[ufunc] = function
             return function(*inputs)
         if named.keys() == {"dtype"}:

@@ -14,7 +14,7 @@ from odyssey.ops.elementwise import arithmetic, choice, complex_numbers
 from odyssey.ops.reductions import reduce
 from odyssey.ops.reductions.variance import std_from_variance
 from odyssey.ops.structure import joining, shape
-from odyssey.table.shape_rules import folded_axes, reduced_shape
+from odyssey.table.shape_rules import reduced_axes, reduced_shape
 from odyssey.table.value import Symbol, Value, Weak
 
 __all__ = ["FOLDS", "fold"]
@@ -104,7 +104,7 @@ def _made_in(dtype: Any, who: str, func: Any, op: Callable[..., Any], given: dic
 
 def _with_beginning(who: str, x: Any, axis: Any, initial: Any) -> Any:
     """``x`` with ``initial`` along each folded axis that has no elements, as it begins the fold."""
-    for at in folded_axes(who, axis, len(x.shape)):
+    for at in reduced_axes(who, axis, len(x.shape)):
         if not x.shape[at]:
             ones = np.ones((*x.shape[:at], 1, *x.shape[at + 1 :]), x.dtype)
             # A product with 1 keeps the sign of a zero, which a sum with 0 does not.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from odyssey import ops
-from odyssey.devices.arrays import PRIORITY, comes_first
+from odyssey.devices.arrays import PRIORITY, takes_precedence
 from odyssey.errors import DTypeError
 from odyssey.linalg import matrix_products
 from odyssey.ops.elementwise import arithmetic, choice, complex_numbers, elementary, rounding
 from odyssey.ops.reductions import reduce
 from odyssey.ops.structure import indexing, shape
-from odyssey.table.declare import operator_of
-from odyssey.table.published import listed, load
+from odyssey.suggestions import MISSING_ATTRIBUTES, MissingAttribute, keyword_hint
+from odyssey.table.declare import operator_form
+from odyssey.table.registry import load_module, op_names
 from odyssey.variable import numpy_calls
-from odyssey.vocabulary import ATTRIBUTES, Elsewhere, keyword_hint
 
 __all__ = ["Operators"]
 
@@ -29,7 +29,7 @@ def _as_numpy(v: Any, who: str, named: dict[str, Any], **own: Any) -> Any:
     return numpy_calls.call(getattr(np, who), (v,), own | named)
 
 
-_equal, _not_equal = operator_of(choice.equal), operator_of(choice.not_equal)
+_equal, _not_equal = operator_form(choice.equal), operator_form(choice.not_equal)
 
 
 class Operators:
@@ -72,21 +72,21 @@ class Operators:
         __radd__, __rmul__ = arithmetic.add, arithmetic.multiply
         __rand__, __ror__ = choice.bitwise_and, choice.bitwise_or
         __rxor__ = choice.bitwise_xor
-        __add__ = operator_of(arithmetic.add)
-        __sub__ = operator_of(arithmetic.subtract)
-        __mul__ = operator_of(arithmetic.multiply)
-        __truediv__ = operator_of(arithmetic.divide)
-        __floordiv__ = operator_of(rounding.floor_divide)
-        __mod__ = operator_of(rounding.mod)
-        __pow__ = operator_of(elementary.power)
-        __matmul__ = operator_of(matrix_products.matmul)
+        __add__ = operator_form(arithmetic.add)
+        __sub__ = operator_form(arithmetic.subtract)
+        __mul__ = operator_form(arithmetic.multiply)
+        __truediv__ = operator_form(arithmetic.divide)
+        __floordiv__ = operator_form(rounding.floor_divide)
+        __mod__ = operator_form(rounding.mod)
+        __pow__ = operator_form(elementary.power)
+        __matmul__ = operator_form(matrix_products.matmul)
         __neg__ = arithmetic.negative
         __abs__ = complex_numbers.absolute
-        __gt__, __ge__ = operator_of(choice.greater), operator_of(choice.greater_equal)
-        __lt__, __le__ = operator_of(choice.less), operator_of(choice.less_equal)
-        __and__ = operator_of(choice.bitwise_and)
-        __or__ = operator_of(choice.bitwise_or)
-        __xor__ = operator_of(choice.bitwise_xor)
+        __gt__, __ge__ = operator_form(choice.greater), operator_form(choice.greater_equal)
+        __lt__, __le__ = operator_form(choice.less), operator_form(choice.less_equal)
+        __and__ = operator_form(choice.bitwise_and)
+        __or__ = operator_form(choice.bitwise_or)
+        __xor__ = operator_form(choice.bitwise_xor)
         __invert__ = choice.invert
 
     # Let NumPy's operators give way to ours instead of looping over elements.
@@ -135,7 +135,7 @@ class Operators:
         return result
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        if comes_first(other):
+        if takes_precedence(other):
             return NotImplemented
         return rounding.floor_divide(self, other), rounding.mod(self, other)
 
@@ -150,7 +150,7 @@ class Operators:
             return indexing.getitem(self, key)
         except indexing.NoValueError:
             # Loaded when a graph asks for it: it brings ops along, a tenth of the import.
-            found = load("odyssey.ops.structure.traced_indexing").read_at(self, key)
+            found = load_module("odyssey.ops.structure.traced_indexing").read_at(self, key)
             if found is NotImplemented:
                 raise
             return found
@@ -352,7 +352,7 @@ class Operators:
         return [name for name in object.__dir__(self) if name not in _HIDDEN]
 
 
-_ELSEWHERE = ATTRIBUTES | {name: f"od.ops.{name}(v)" for name in listed()}
+_ELSEWHERE = MISSING_ATTRIBUTES | {name: f"od.ops.{name}(v)" for name in op_names()}
 _HIDDEN = frozenset(name for name in _ELSEWHERE if not hasattr(Operators, name))
 for _name in _HIDDEN:
-    setattr(Operators, _name, Elsewhere(_name, _ELSEWHERE[_name]))
+    setattr(Operators, _name, MissingAttribute(_name, _ELSEWHERE[_name]))

@@ -14,7 +14,7 @@ import numpy as np
 from odyssey import checks
 from odyssey.checks import STUMBLES, asked_outside, flag, kind_of, label, shown
 from odyssey.devices.arrays import as_array, native_dtype
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
     DeviceError,
     DTypeError,
@@ -24,14 +24,14 @@ from odyssey.errors import (
     TapeError,
     UntrackedError,
 )
+from odyssey.floating_point_errors import isolate_errstate
 from odyssey.ops.structure.indexing import NoValueError, setitem
 from odyssey.ops.structure.shape import astype
-from odyssey.quiet import apart
 from odyssey.spec import Array, fits_kind, spec_of
 from odyssey.table import fast_calls
 from odyssey.table.protocols import Tape
-from odyssey.table.published import load
-from odyssey.table.scope import Pause, find, follower, innermost, recording_now
+from odyssey.table.registry import load_module
+from odyssey.table.scope import Pause, find_recording, innermost_scope, recording_now, recording_of
 from odyssey.table.store import MEMORY, operand_of, store
 from odyssey.table.value import (
     CONSTANT,
@@ -45,7 +45,7 @@ from odyssey.table.value import (
     is_trainable,
     is_untracked,
     make_value,
-    place_of,
+    recording_attribute,
 )
 from odyssey.tree import leaf_type
 from odyssey.variable import numpy_calls
@@ -53,7 +53,7 @@ from odyssey.variable.operators import Operators
 
 __all__ = ["Variable", "check_trainable", "lent", "settled", "twin_of"]
 
-_text = apart(np.array2string)
+_text = isolate_errstate(np.array2string)
 
 
 class Variable(Value, Operators):
@@ -235,7 +235,11 @@ class Variable(Value, Operators):
         A trainable leaf is asked of the tape that made it, else of the one that is entered.
         """
         tape = self.tape
-        if tape is None and is_trainable(self) and (home := find("backward", (self,), [])):
+        if (
+            tape is None
+            and is_trainable(self)
+            and (home := find_recording("backward", (self,), []))
+        ):
             tape = None if isinstance(home, Mark) else home.tape_of(self._id)
         if tape is None:
             raise TapeError(
@@ -298,7 +302,7 @@ class Variable(Value, Operators):
     def _converted(self, dtype: Any, copy: bool | None) -> Array:
         """What NumPy makes an array of; raises where that would lose a gradient."""
         store().demand("an array is made of", self)
-        if isinstance(top := innermost(), Pause) and top.refuse is not None:
+        if isinstance(top := innermost_scope(), Pause) and top.refuse is not None:
             top.refuse("conversion to an array", self)
         if self._carries_gradient():
             raise TapeError(
@@ -321,7 +325,7 @@ class Variable(Value, Operators):
             return False
         if not self.is_leaf or is_untracked(self):
             return True
-        return follower("conversion to an array", self) is not None
+        return recording_of("conversion to an array", self) is not None
 
     def __dlpack__(self, **options: Any) -> Any:
         store().demand("an array is made of", self)
@@ -359,7 +363,7 @@ class Variable(Value, Operators):
         return self._element()
 
     def _refuse_if_followed(self, who: str) -> None:
-        home = follower(who, self)
+        home = recording_of(who, self)
         if home is None:
             return
         if is_untracked(self):
@@ -443,7 +447,7 @@ class Variable(Value, Operators):
         return _text(np.asarray(self._array), separator=", ", threshold=20, edgeitems=2)
 
     def _op_name(self) -> str:
-        place = place_of(self)
+        place = recording_attribute(self)
         for node in reversed(place.nodes):
             if node[1] == self._id:
                 return str(node[0].name)
@@ -481,7 +485,7 @@ class Variable(Value, Operators):
                 "write y = ops.setitem(w, value, key), or assign() outside the tape"
             )
         here = store()
-        with guard():
+        with write_lock():
             wait_for_programs()
             here.write(self, _written(here.operand(self), operand_of(value), key))
 
@@ -522,7 +526,7 @@ class Variable(Value, Operators):
         if not is_trainable(self):
             result: Self = apply(self, other)
             return result
-        with guard():
+        with write_lock():
             wait_for_programs()
             self.assign(apply(self, other))
         return self
@@ -566,7 +570,7 @@ class Variable(Value, Operators):
             )
 
 
-fast_calls.results_are(Variable)
+fast_calls.set_variable_class(Variable)
 leaf_type(Variable)
 
 
@@ -580,13 +584,13 @@ def _cast(who: str, array: Array, dtype: Any) -> Array:
 
 def settled(grad: Any) -> Any:
     """A gradient that was recorded, as its array once that recording is spent."""
-    spent = isinstance(grad, Value) and getattr(place_of(grad), "dead", None)
+    spent = isinstance(grad, Value) and getattr(recording_attribute(grad), "dead", None)
     return grad._array if spent else grad
 
 
 def twin_of(value: Variable) -> Variable:
     """Another Variable for the same value, which may be written to in its place."""
-    return make_value(Variable, value._array, place_of(value), value._id, value._spec)
+    return make_value(Variable, value._array, recording_attribute(value), value._id, value._spec)
 
 
 def lent(value: Any) -> Any:
@@ -652,7 +656,7 @@ def _written(x: Any, value: Any, key: Any) -> Any:
     try:
         return setitem(x, value, key)
     except NoValueError:
-        found = load("odyssey.ops.structure.traced_indexing").write_at(x, value, key)
+        found = load_module("odyssey.ops.structure.traced_indexing").write_at(x, value, key)
         if found is NotImplemented:
             raise
         return found

@@ -190,7 +190,7 @@ def test_a_direct_write_waits_for_who_writes():
         compiled(x)
         done.set()
 
-    from odyssey.devices.guard import GUARD
+    from odyssey.devices.write_guard import GUARD
 
     thread = threading.Thread(target=call)
     with GUARD:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.table.declare import OPS
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store

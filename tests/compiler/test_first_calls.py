@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import odyssey as od
-from odyssey.table import choosing
+from odyssey.table import kernel_selection
 
 PROGRAM = """
 import sys
@@ -105,7 +105,7 @@ def test_a_function_that_no_program_stands_for_is_not_brief(unloaded):
 
     @od.compile
     def look(x):
-        seen.append(choosing.is_brief())  # an effect that no graph holds
+        seen.append(kernel_selection.is_numba_avoided())  # an effect that no graph holds
         return x * 2.0
 
     for _ in range(3):
@@ -117,13 +117,13 @@ def test_an_error_ends_it(unloaded):
     found = []
 
     def fail():
-        found.append(choosing.is_brief())
+        found.append(kernel_selection.is_numba_avoided())
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        choosing.briefly(fail)
+        kernel_selection.without_numba(fail)
     assert found == [True]
-    assert not choosing.is_brief()
+    assert not kernel_selection.is_numba_avoided()
 
 
 def test_what_numpy_computes_in_a_first_call_is_what_kernels_compute(unloaded):
@@ -133,7 +133,7 @@ def test_what_numpy_computes_in_a_first_call_is_what_kernels_compute(unloaded):
         y, pull = od.vjp(lambda u: od.nn.gelu(od.nn.softmax(u, axis=-1) * 40.0), v)
         return y, pull(np.ones(y.shape))[0]
 
-    first = choosing.briefly(both, x)
+    first = kernel_selection.without_numba(both, x)
     assert "numba" not in sys.modules
     for a, b in zip(first, both(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)

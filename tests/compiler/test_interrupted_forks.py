@@ -25,7 +25,7 @@ if where == "after":  # before those of the package
     os.register_at_fork(after_in_parent=send)
 import numpy as np
 import odyssey as od
-from odyssey.devices.guard import GUARD
+from odyssey.devices.write_guard import GUARD
 if where == "before":
     os.register_at_fork(before=send)
 stopped = []

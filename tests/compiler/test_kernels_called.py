@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import ops
 from odyssey.compiler.runtime import host_calls
-from odyssey.table import choosing
+from odyssey.table import kernel_selection
 from support.executables import run
 
 # Ordinary runs take one case in fourteen, and soaks the others.
@@ -55,7 +55,9 @@ def test_convolutions_by_tiles_are_called_and_give_their_bits(name, dtype):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_others_are_written(name, monkeypatch):
     assert called(CONVOLUTIONS[name], *operands_of(name, 31))[1] == set()
-    monkeypatch.setattr(choosing, "FACTOR", [np.inf])  # as ODYSSEY_KERNELS=numpy has it
+    monkeypatch.setattr(
+        kernel_selection, "SIZE_FACTOR", [np.inf]
+    )  # as ODYSSEY_KERNELS=numpy has it
     operands = operands_of(name, 32)
     got, names = called(CONVOLUTIONS[name], *operands)
     assert names == set()

@@ -11,7 +11,7 @@ import pytest
 
 from odyssey.compiler.machine import jit
 from odyssey.compiler.machine.jit import load
-from odyssey.devices.guard import hold_at_forks
+from odyssey.devices.write_guard import hold_during_forks
 from support.faults import in_its_thread, interrupt
 from support.native_text import SCALED, check_scaled
 
@@ -198,7 +198,7 @@ def test_a_fork_waits_for_others_that_use_llvmlite():
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_lock_that_a_fork_could_not_wait_for_is_open_in_the_child_which_is_told():
     lock, told, held, stop = threading.RLock(), [], threading.Event(), threading.Event()
-    hold_at_forks(lambda: [lock], 0.05, lambda: told.append(True))
+    hold_during_forks(lambda: [lock], 0.05, lambda: told.append(True))
 
     def hold():
         with lock:

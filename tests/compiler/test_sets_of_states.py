@@ -12,7 +12,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.compiler.machine.state_locks import locks_of, root_of
-from odyssey.devices import guard
+from odyssey.devices import write_guard
 from odyssey.optim import SGD
 from support.faults import in_its_thread, interrupt
 
@@ -85,7 +85,7 @@ def running(compiled, until):
         begun.set()
         assert until.wait(60)
 
-    doing = Doing(guard.run_beside_others, locks(compiled), run)
+    doing = Doing(write_guard.run_with_locks, locks(compiled), run)
     assert begun.wait(60)
     return doing
 
@@ -133,7 +133,7 @@ def test_programs_of_arguments_alone_wait_for_nobody(until):
     step, *_ = model(1)
     step, pure = native(step, X), native(lambda x: ops.tanh(x @ x.T).sum(), X)
     first = running(step, until)
-    with program_of(native(lambda x: ops.exp(x @ x.T).sum(), X))._lock, guard.GUARD:
+    with program_of(native(lambda x: ops.exp(x @ x.T).sum(), X))._lock, write_guard.GUARD:
         assert Doing(pure, X).ends()
     assert not first.ends(0.0)
 
@@ -251,11 +251,11 @@ def test_what_is_called_within_a_program_writes_while_somebody_waits_for_it():
         found.append(step(X))  # as written
         return writing
 
-    writing = guard.run_beside_others(locks(step), interrupted)
+    writing = write_guard.run_with_locks(locks(step), interrupted)
     assert writing.ends()
     assert np.isfinite(float(found[0]))
     assert not w.numpy().any()
-    assert not guard.GUARD._is_owned()
+    assert not write_guard.GUARD._is_owned()
 
 
 def test_two_programs_that_are_interrupted_to_write_do_not_wait_for_each_other():
@@ -268,7 +268,7 @@ def test_two_programs_that_are_interrupted_to_write_do_not_wait_for_each_other()
         leaf.assign(np.ones(leaf.shape))
 
     works = [
-        Doing(guard.run_beside_others, locks(fn), lambda leaf=leaf: interrupted(leaf))
+        Doing(write_guard.run_with_locks, locks(fn), lambda leaf=leaf: interrupted(leaf))
         for fn, leaf in ((one, w), (other, v))
     ]
     assert all(work.ends() for work in works)
@@ -280,7 +280,7 @@ def test_who_is_called_within_a_program_waits_for_one_that_runs_on(until):
     (one, *_), (other, w, _) = model(1), model(2)
     one, other = native(one, X), native(other, X)
     first = running(other, until)
-    writing = Doing(guard.run_beside_others, locks(one), lambda: w.assign(np.ones(w.shape)))
+    writing = Doing(write_guard.run_with_locks, locks(one), lambda: w.assign(np.ones(w.shape)))
     assert not writing.ends(0.1)
     until.set()
     assert first.ends()
@@ -316,20 +316,20 @@ def test_a_handler_that_saves_in_the_midst_of_steps_finds_whole_ones(tmp_path):
 
 @in_its_thread
 def test_a_writer_forgets_runs_that_ended_unnoticed():
-    w, n, lock = Variable(np.ones(3), requires_grad=True), 0, guard.STATES.new()
+    w, n, lock = Variable(np.ones(3), requires_grad=True), 0, write_guard.STATES.new()
     while True:
         n += 1
-        guard._RUNNING[lock] = False
+        write_guard._RUNNING[lock] = False
         try:
             with interrupt(n) as fired:
                 w.assign(np.zeros(3))
         except KeyboardInterrupt:
             pass
-        assert not guard.GUARD._is_owned()
+        assert not write_guard.GUARD._is_owned()
         if not fired:
             break
     assert n > 20
-    assert not guard._RUNNING
+    assert not write_guard._RUNNING
 
 
 @in_its_thread
@@ -350,7 +350,7 @@ def test_an_interrupt_at_any_line_of_a_run_leaves_no_lock_and_a_whole_step():
         assert w.numpy().min() == w.numpy().max()
         assert w.numpy()[0] in (before, before + 1)
         assert Doing(step, k).ends(), fired
-        assert not guard.is_within_a_program()
+        assert not write_guard.is_inside_program()
         if not fired:
             break
     assert n > 10
@@ -363,7 +363,7 @@ def test_whoever_takes_the_guard_waits_for_programs_first():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.With):
                 for item in node.items:
-                    if ast.unparse(item.context_expr) == "guard()":
+                    if ast.unparse(item.context_expr) == "write_lock()":
                         found.append((file.name, ast.unparse(node.body[0])))
     assert len(found) > 12
     assert {first for _, first in found} == {"wait_for_programs()"}, found

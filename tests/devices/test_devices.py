@@ -31,7 +31,7 @@ def looks(file):
 KERNELS = (
     "compiler",
     "kernels",
-    "table/kernels.py",
+    "table/kernel_overrides.py",
     "ops",
     "fft",
     "linalg",
@@ -48,8 +48,8 @@ ELSEWHERE = {
     "optim/fused_step.py": 2,  # a gradient that a loop reads
     "optim/flat_parameters.py": 1,  # how a gradient came, asked for every parameter of a step
     "saving/contents.py": 3,  # files hold arrays of the host
-    "table/choosing.py": 1,  # which operands are arrays, where rows have kernels of their own
-    "table/fused.py": 1,  # which operands a loop reads, where rules have one
+    "table/kernel_selection.py": 1,  # which operands are arrays, where rows have other kernels
+    "table/fused_rules.py": 1,  # which operands a loop reads, where rules have one
     "table/row.py": 1,  # forward rules of linear rows, which run the kernel on plain arrays
     "table/store.py": 2,  # the store of the host's memory
     "tape/queries.py": 17,  # shortcuts, for every leaf of a sweep; whose the memory of a view is

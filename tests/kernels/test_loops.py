@@ -16,7 +16,7 @@ from odyssey.errors import DeviceError
 from odyssey.kernels import T, generated, loops
 from odyssey.kernels.loops import loop
 from odyssey.ops import Kernel
-from odyssey.table import choosing
+from odyssey.table import kernel_selection
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="numba, which compiles loops, is missing")
@@ -184,9 +184,11 @@ def sized(monkeypatch):
         ran.append("leaving")
         return x, x
 
-    monkeypatch.setattr(choosing, "SIZES", {"sized": 10})
+    monkeypatch.setattr(kernel_selection, "SIZES", {"sized": 10})
     fits = Kernel("noted", kernel, when=lambda x, y, axis: axis == 0, with_residual=leaving)
-    run, forward = choosing.by_size("sized", [fits], 2, lambda x, y, axis: None, None)
+    run, forward = kernel_selection.select_by_size(
+        "sized", [fits], 2, lambda x, y, axis: None, None
+    )
     return run, forward, ran
 
 
@@ -207,9 +209,11 @@ def test_a_kernel_runs_by_itself_where_it_pays_and_in_a_block_for_kernels_anywhe
     def named(name, pays):
         return Kernel(name, lambda x: name, with_residual=lambda x: (name, x), pays=pays)
 
-    monkeypatch.setattr(choosing, "SIZES", {"sized": 10})
+    monkeypatch.setattr(kernel_selection, "SIZES", {"sized": 10})
     kernels = [named("wide", lambda x: x.shape[-1] > 5), named("long", lambda x: x.size > 100)]
-    run, forward = choosing.by_size("sized", kernels, 1, lambda x: "usual", lambda x: ("usual", x))
+    run, forward = kernel_selection.select_by_size(
+        "sized", kernels, 1, lambda x: "usual", lambda x: ("usual", x)
+    )
     for shape, wanted in {
         (2, 6): "wide",
         (6, 2): "usual",
@@ -234,7 +238,7 @@ def test_a_block_for_numpy_says_that_no_kernel_runs_by_itself(sized):
 
 
 def test_a_process_may_say_that_no_kernel_runs_by_itself():
-    program = "from odyssey.table import choosing; print(choosing.FACTOR)"
+    program = "from odyssey.table import kernel_selection; print(kernel_selection.FACTOR)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"ODYSSEY_KERNELS": "numpy", "PATH": ""},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable, ops
-from odyssey.table import choosing
+from odyssey.table import kernel_selection
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba") is None, reason="numba, which compiles loops, is missing"
@@ -53,7 +53,7 @@ def test_values_and_derivatives_of_large_arrays_are_those_of_numpy(monkeypatch, 
     monkeypatch.setattr("odyssey.kernels.normalization.channel_norm", noting(ran, "channel_norm"))
     looped = derivatives(*CALLS[name], dtype)
     assert ran == ["channel_norm" if name == "a batch" else "row_norm"]
-    monkeypatch.setattr(choosing, "FACTOR", [float("inf")])
+    monkeypatch.setattr(kernel_selection, "SIZE_FACTOR", [float("inf")])
     wanted = derivatives(*CALLS[name], dtype)
     for got, value in zip(looped, wanted, strict=True):
         assert (got.dtype, got.shape) == (value.dtype, value.shape)
@@ -96,7 +96,7 @@ def test_weights_that_are_no_numbers_or_too_large_are_taken_as_by_numpy(
     (w if operand == "weight" else b).flat[3] = corner
     with np.errstate(all="ignore"):
         found = call(x, w, b)
-        monkeypatch.setattr(choosing, "FACTOR", [float("inf")])
+        monkeypatch.setattr(kernel_selection, "SIZE_FACTOR", [float("inf")])
         wanted = call(x, w, b)
     assert np.isfinite(wanted).any()
     assert not np.isfinite(wanted).all() or corner == -3e38

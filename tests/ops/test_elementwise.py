@@ -8,7 +8,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import DTypeError, SettingError
-from odyssey.table.operands import real_floating
+from odyssey.table.real_operands import real_floating
 
 INF = np.inf
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])

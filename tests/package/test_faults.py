@@ -11,7 +11,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops, optim
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.errors import OdysseyError, TapeConsumedError
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store

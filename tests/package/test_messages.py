@@ -16,7 +16,7 @@ import odyssey as od
 from odyssey import GradientTape, Variable, describe, ops
 from odyssey.errors import DTypeError, OdysseyError, ShapeError, TapeError, UntrackedError
 from odyssey.ops import OPS
-from odyssey.vocabulary import ATTRIBUTES
+from odyssey.suggestions import MISSING_ATTRIBUTES
 from support.together import together
 
 PACKAGE = Path(odyssey.__file__).parent
@@ -145,7 +145,7 @@ def test_every_expression_that_a_missing_attribute_names_is_one_that_works():
     known |= {"v": v, "x": x, "shape": shape, "axis": axis, "axes": axes, "mask": mask}
     known |= {"tape": tape, "output": output}
     # First what reads the tape, since others assign to the leaf.
-    for name, words in sorted(ATTRIBUTES.items(), key=lambda pair: "tape" not in pair[1]):
+    for name, words in sorted(MISSING_ATTRIBUTES.items(), key=lambda pair: "tape" not in pair[1]):
         code = words.partition(":")[0] if words.startswith("v:") else words
         if name == "expand":
             known["shape"] = (3, 2)
@@ -156,7 +156,7 @@ def test_every_expression_that_a_missing_attribute_names_is_one_that_works():
 @pytest.mark.parametrize("name", ["copy", "clone"])
 def test_what_is_named_in_place_of_a_copy_works_on_results_and_is_recorded(name):
     def fn(v):
-        y = eval(ATTRIBUTES[name], {"ops": ops, "v": v * 1.0})
+        y = eval(MISSING_ATTRIBUTES[name], {"ops": ops, "v": v * 1.0})
         y[0] = 3.0 * v[1]
         return (y * v).sum()
 

@@ -12,13 +12,13 @@ import pytest
 
 import odyssey as od
 from odyssey import ops
-from odyssey.quiet import apart, unwarned
+from odyssey.floating_point_errors import ignore_fp_errors, isolate_errstate
 
 PACKAGE = Path(od.__file__).parent
 ZERO, ONE = np.zeros(2), np.ones(2)
 
 
-@unwarned("divide")
+@ignore_fp_errors("divide")
 def inverse(x):
     return np.divide(1.0, x), np.geterr()
 
@@ -31,10 +31,10 @@ def test_of_the_kinds_that_are_named_nothing_is_said_and_of_others_as_the_caller
         assert within == {**told, "divide": "ignore"}
         assert np.geterr() == told
         with pytest.raises(FloatingPointError):
-            unwarned("divide")(np.subtract)(np.inf, np.inf)
+            ignore_fp_errors("divide")(np.subtract)(np.inf, np.inf)
         assert np.geterr() == told
     assert inverse(ONE)[1] == {**np.geterr(), "divide": "ignore"}
-    assert set(unwarned()(np.geterr)().values()) == {"ignore"}
+    assert set(ignore_fp_errors()(np.geterr)().values()) == {"ignore"}
 
 
 def test_threads_have_each_what_they_told():
@@ -55,13 +55,13 @@ def test_threads_have_each_what_they_told():
 
 def test_a_function_keeps_its_name_and_what_it_is_documented_with():
     assert inverse.__name__ == "inverse"
-    assert unwarned()(np.add).__name__ == "add"
+    assert ignore_fp_errors()(np.add).__name__ == "add"
 
 
 def test_ops_within_are_recorded_on_the_tape_that_is_open_outside():
     x = od.Variable([1.0, 2.0], requires_grad=True)
     with od.GradientTape() as tape:
-        y = unwarned()(lambda v: ops.sum(v * v))(x)
+        y = ignore_fp_errors()(lambda v: ops.sum(v * v))(x)
     tape.backward(y)
     assert x.grad.tolist() == [2.0, 4.0]
 
@@ -73,8 +73,8 @@ def test_of_a_function_of_others_nothing_is_left_of_what_it_told_numpy():
 
     with np.errstate(divide="call"):
         before = np.geterr()
-        assert apart(np.geterr)() == before
-        assert set(apart(tell)().values()) == {"raise"}
+        assert isolate_errstate(np.geterr)() == before
+        assert set(isolate_errstate(tell)().values()) == {"raise"}
         assert np.geterr() == before
 
 
@@ -155,7 +155,9 @@ def test_numpys_functions_of_matrices_are_called_where_they_are_set_apart():
 def test_no_function_leaves_it_to_python_to_end_what_it_told_numpy():
     calls = re.compile(r"np\.errstate\((?!all=\"ignore\"\)``)|[^.]with .*errstate")
     found = [str(p) for p in PACKAGE.rglob("*.py") if calls.search(p.read_text("utf-8"))]
-    assert not found, "use odyssey.quiet.unwarned: Ctrl-C may come within errstate"
+    assert not found, (
+        "use odyssey.floating_point_errors.ignore_fp_errors: Ctrl-C may come within errstate"
+    )
 
 
 class Telling(np.ndarray):

@@ -15,7 +15,7 @@ import pytest
 
 import odyssey as od
 from odyssey import Variable, optim
-from odyssey.devices.guard import GUARD
+from odyssey.devices.write_guard import GUARD
 from odyssey.errors import FileError
 from odyssey.saving import replacing
 from odyssey.table.scope import scopes

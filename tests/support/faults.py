@@ -13,7 +13,7 @@ import numpy as np
 import odyssey as od
 from odyssey.compiler.machine.state_locks import PROGRAMS
 from odyssey.compiler.tracing.attempt import _TRIALS
-from odyssey.devices.guard import _all
+from odyssey.devices.write_guard import _all
 from odyssey.table.declare import OPS
 
 PACKAGE = str(Path(od.__file__).parent)

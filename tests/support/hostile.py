@@ -24,7 +24,7 @@ import numpy as np
 import odyssey
 from odyssey import GradientTape, Variable
 from odyssey.checks import shown
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.errors import OdysseyError
 from odyssey.table.scope import scopes
 

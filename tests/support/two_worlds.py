@@ -12,7 +12,7 @@ import numpy as np
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.optim import (
     SGD,
     AdaGrad,

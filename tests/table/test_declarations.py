@@ -8,7 +8,7 @@ import pytest
 
 import odyssey as od
 from odyssey.errors import DTypeError, OdysseyError
-from odyssey.table import declare, published
+from odyssey.table import declare, registry
 from odyssey.table.meaning import Kernel
 from odyssey.table.samples import sample
 from support.cases import lacking, samples_of
@@ -24,7 +24,7 @@ def trialop(x, /):
 @pytest.fixture(params=["odyssey.somewhere", "elsewhere"], ids=["ours", "from outside"])
 def declared(request, monkeypatch):
     """Declare an op of one operand, in a family of the package or outside of it."""
-    monkeypatch.setattr(published, "FAMILIES", published.FAMILIES | {"odyssey.somewhere"})
+    monkeypatch.setattr(registry, "OP_MODULES", registry.OP_MODULES | {"odyssey.somewhere"})
 
     def make(text=TEXT, **given):
         module = ModuleType(request.param)

@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import ops
 from odyssey.errors import NotDifferentiableError, OdysseyError
 from odyssey.spec import Spec
-from odyssey.table.derived import derived
+from odyssey.table.derived_rules import derive_rules
 from odyssey.testing import check_gradients
 
 
@@ -18,7 +18,9 @@ def in_ops(g, x, weight, /, axis):
     return ops.mul(scaled, ops.add(size, ops.mul(2.0, centred)))
 
 
-@od.op(decomposition=in_ops, **derived(in_ops), infer=lambda g, x, w, axis: Spec(x.shape, x.dtype))
+@od.op(
+    decomposition=in_ops, **derive_rules(in_ops), infer=lambda g, x, w, axis: Spec(x.shape, x.dtype)
+)
 def stretched(g, x, weight=None, /, axis=-1):
     centred = x - x.mean(axis, keepdims=True)
     size = np.exp((centred * centred).sum(axis, keepdims=True))
@@ -45,7 +47,7 @@ def test_what_does_not_depend_on_an_operand_has_zeros():
     def first(x, y, /):
         return ops.mul(x, 2.0)
 
-    rules = derived(first)
+    rules = derive_rules(first)
     np.testing.assert_array_equal(rules["vjp"]["y"](np.ones(3), np.ones(3), np.ones(3)), 0)
     np.testing.assert_array_equal(rules["jvp"]["y"](np.ones(3), np.ones(3), np.ones(3)), 0)
     np.testing.assert_array_equal(rules["vjp"]["x"](np.ones(3), np.ones(3), np.ones(3)), 2)
@@ -53,13 +55,13 @@ def test_what_does_not_depend_on_an_operand_has_zeros():
 
 def test_operands_are_named_where_nothing_tells_them_and_several_results_are_refused():
     with pytest.raises(OdysseyError, match="derived: <lambda> takes"):
-        derived(lambda x: x)
-    split = derived(lambda x, /: ops.eigh(x)[0])
+        derive_rules(lambda x: x)
+    split = derive_rules(lambda x, /: ops.eigh(x)[0])
     with pytest.raises(OdysseyError, match="eigh: has several results"):
         split["vjp"]["x"](np.ones(2), np.eye(2))
 
 
 def test_a_step_without_a_rule_is_named():
-    rule = derived(lambda x, /: ops.sum(ops.argmax(x, 0)))["vjp"]["x"]
+    rule = derive_rules(lambda x, /: ops.sum(ops.argmax(x, 0)))["vjp"]["x"]
     with pytest.raises(NotDifferentiableError, match="argmax"):
         rule(np.ones(()), np.ones((2, 2)))

@@ -15,7 +15,7 @@ import pytest
 
 import odyssey as od
 from odyssey.ops import COMPOSITES, OPS
-from odyssey.table import index, published
+from odyssey.table import index, registry
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ HEAD = """
 import sys
 import numpy as np
 import odyssey as od
-from odyssey.table import published
+from odyssey.table import registry
 
 def loaded(family):
     return f"odyssey.{family}" in sys.modules
@@ -44,10 +44,10 @@ def run(program):
 
 
 def test_the_import_loads_what_operators_need_and_no_more():
-    families = ast.literal_eval(run("print(sorted(published._LOADED))"))
+    families = ast.literal_eval(run("print(sorted(registry._LOADED))"))
     rooms = {family.split(".")[1] for family in families}
     assert rooms == {"ops", "linalg"}
-    assert len(families) < len(published.FAMILIES) / 2
+    assert len(families) < len(registry.OP_MODULES) / 2
     assert "odyssey.ops.elementwise.arithmetic" in families
 
 
@@ -157,7 +157,7 @@ assert loaded("ops.elementwise.trigonometry")
 
 def test_names_are_listed_and_looked_for_without_loading_a_family():
     run("""
-before = sorted(published._LOADED)
+before = sorted(registry._LOADED)
 assert {"gelu", "swish", "interp", "exp", "OPS"} <= set(dir(od.ops))
 assert {"gelu", "__all__", "swish"} <= set(dir(od.nn)) and "trunc" not in dir(od.nn)
 assert "huber" in dir(od.losses) and {"cross_entropy", "testing"} <= set(dir(od))
@@ -171,7 +171,7 @@ for thing in (od, od.ops, od.nn, od.losses, od.backward):
             assert (error.name, error.obj) == ("gelv", thing)  # by which Python finds near names
     else:
         raise AssertionError(thing)
-assert before == sorted(published._LOADED)
+assert before == sorted(registry._LOADED)
 """)
 
 
@@ -266,7 +266,8 @@ def interrupted_at(k):
     left = itertools.count(k, -1)
 
     def watch(frame, event, argument):
-        if frame.f_code.co_filename.endswith(("error_function.py", "published.py", "twins.py")):
+        watched = ("error_function.py", "registry.py", "array_rules.py")
+        if frame.f_code.co_filename.endswith(watched):
             if event == "line" and next(left) == 0:
                 sys.settrace(None)
                 raise Late
@@ -283,9 +284,9 @@ def interrupted_at(k):
 stops = 0
 for k in itertools.count(0):
     met = interrupted_at(k)
-    known = NAMES & published._NAMES.keys()
+    known = NAMES & registry._NAMES.keys()
     assert known in (set(), NAMES), known
-    assert ("erf" in published._ROWS) == bool(known)
+    assert ("erf" in registry._ROWS) == bool(known)
     if met is not None:
         break
     stops += 1
@@ -371,14 +372,14 @@ def test_an_interrupt_at_any_line_of_a_first_use_of_a_room_leaves_it_to_the_next
 
 
 def test_the_index_has_what_the_families_have():
-    homes = published._homes(index.ROWS)
+    homes = registry._homes(index.ROWS)
     assert {name: home for name, (home, *_) in homes.items()} == {
         row.name: row.module for row in OPS.values()
     }
     assert {name: tuple(more) for name, (_, *more) in homes.items()} == {
         row.name: row.aliases for row in OPS.values()
     }
-    homes = published._homes(index.COMPOSITES)
+    homes = registry._homes(index.COMPOSITES)
     assert homes == {n: (f.__module__, *f.aliases) for n, f in COMPOSITES.items()}
 
 
@@ -400,7 +401,7 @@ def test_the_index_names_functions_that_numpy_has_each_under_one_op():
 def test_no_family_has_the_name_of_an_op(room):
     # Python would put the module in the place of the op, whenever the family is imported.
     files = {path.stem for path in (ROOT / "odyssey" / room).glob("*.py")}
-    names = set(published.listed(others=True)) if room == "ops" else set()
+    names = set(registry.op_names(others=True)) if room == "ops" else set()
     assert not files & (names | set(importlib.import_module(f"odyssey.{room}").__all__))
 
 

@@ -20,8 +20,8 @@ from odyssey.errors import (
 )
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
-from odyssey.table.guards import checking
-from odyssey.table.wires import Wire, WireSpec
+from odyssey.table.multi_output import MultiOutput, MultiOutputSpec
+from odyssey.table.result_checks import check_rule
 from support.cases import (
     SEVERAL,
     Graph,
@@ -111,11 +111,11 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
     values = [*operands, *row.call(*operands, **sample.options)]
     specs = [spec_of(v) for v in values]
     count = len(operands)
-    wire = (*specs[:count], WireSpec(tuple(specs[count:])))
+    wire = (*specs[:count], MultiOutputSpec(tuple(specs[count:])))
     for k in tracked(row, sample):
         # Checked as those of rows from outside are, which says whose rule gave what.
-        pull = checking(row.layout, k, row.pullbacks[k])
-        push = checking(row.layout, k, row.pushforwards[k], forward=True)
+        pull = check_rule(row.layout, k, row.pullbacks[k])
+        push = check_rule(row.layout, k, row.pushforwards[k], forward=True)
         for mode in ("reverse", "forward"):
             graph = Graph()
             symbols = [graph.symbol(spec) for spec in specs]
@@ -126,9 +126,11 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
             known = {s.id: v for s, v in zip((*symbols, *moving), (*values, *numbers), strict=True)}
             if mode == "reverse":
                 traced = [
-                    row.pullbacks[k](Wire(dict(enumerate(moving))), (*symbols, *options), wire)
+                    row.pullbacks[k](
+                        MultiOutput(dict(enumerate(moving))), (*symbols, *options), wire
+                    )
                 ]
-                eager = [pull(Wire(dict(enumerate(numbers))), (*values, *options), wire)]
+                eager = [pull(MultiOutput(dict(enumerate(numbers))), (*values, *options), wire)]
             else:
                 traced = row.pushforwards[k](moving[0], (*symbols, *options), wire).parts.values()
                 eager = push(numbers[0], (*values, *options), wire).parts.values()

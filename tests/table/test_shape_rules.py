@@ -19,7 +19,7 @@ SHARED |= {"argsort", "softmax", "log_softmax", "positive", "add_at", "add_taken
 def test_a_reduction_has_the_spec_of_numpys(axis, keepdims, dtype):
     x = np.ones(X.shape, dtype)
     for fold in (np.sum, np.mean, np.any, np.prod):
-        infer = rules.reduced("it", rules.made_by(fold))
+        infer = rules.reduction_rule("it", rules.result_dtype_of(fold))
         assert infer(spec_of(x), axis, keepdims) == spec_of(fold(x, axis, keepdims=keepdims))
 
 
@@ -27,7 +27,7 @@ def test_a_reduction_has_the_spec_of_numpys(axis, keepdims, dtype):
 def test_a_running_fold_has_the_spec_of_numpys(axis):
     for shape in ((2, 3), (4,), (), (0, 2)):
         x = np.ones(shape, np.int16)
-        infer = rules.running("it", rules.made_by(np.add.reduce))
+        infer = rules.cumulative_rule("it", rules.result_dtype_of(np.add.reduce))
         assert infer(spec_of(x), axis) == spec_of(np.cumsum(x, axis))
 
 
@@ -40,22 +40,22 @@ def test_axes_are_sorted_counted_from_the_front_and_refused_by_name():
         ((0, 0), ShapeError, "^it: axis .* axes are distinct ints from -3 to 2"),
         ("x", DTypeError, "^it: axis is 'x'; pass an int or a tuple of ints"),
     ):
-        for infer in (rules.reduced("it"), rules.along("it", rules.floating)):
+        for infer in (rules.reduction_rule("it"), rules.axis_rule("it", rules.floating_dtype)):
             with pytest.raises(error, match=match):
                 infer(X, axis, False)
 
 
 def test_a_number_may_be_folded_along_its_only_place_where_numpy_lets_it():
     number = Spec((), np.dtype(float))
-    assert rules.reduced("it")(number, 0, True) == number
-    assert rules.reduced("it")(number, -1, False) == number
+    assert rules.reduction_rule("it")(number, 0, True) == number
+    assert rules.reduction_rule("it")(number, -1, False) == number
     with pytest.raises(ShapeError, match="which has no axes"):
-        rules.reduced("it", lone=False)(number, 0, False)
+        rules.reduction_rule("it", lone=False)(number, 0, False)
 
 
 def test_the_dtypes_of_functions_without_integer_results_are_numpys():
     for dtype in ("bool", "int8", "uint16", "int32", "int64", "float16", "float32", "complex64"):
-        assert rules.floating(np.dtype(dtype)) == np.exp(np.ones(1, dtype)).dtype
+        assert rules.floating_dtype(np.dtype(dtype)) == np.exp(np.ones(1, dtype)).dtype
 
 
 def test_rows_that_are_instances_of_a_shared_rule_have_it():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable
-from odyssey.devices.arrays import native, native_dtype
+from odyssey.devices.arrays import native_dtype, to_native_order
 from odyssey.spec import Spec, intern, spec_of
 from odyssey.tape import sweep
 
@@ -19,7 +19,7 @@ def test_a_spec_and_what_is_brought_to_native_order_have_numpys_own_dtype(letter
         assert spec_of(np.zeros((7, 1), asked)).dtype is np.zeros(0, intern((), asked).dtype).dtype
     assert native_dtype(asked) == own
     assert native_dtype(asked).isnative
-    assert native(np.zeros(2, asked)).dtype == own
+    assert to_native_order(np.zeros(2, asked)).dtype == own
 
 
 def test_a_sweep_fits_only_gradients_of_another_shape_or_dtype(monkeypatch):

@@ -128,7 +128,12 @@ def test_nobody_but_the_stores_asks_which_graph_is_traced():
         for file in PACKAGE.rglob("*.py")
         if "ContextVar(" in file.read_text(encoding="utf-8")
     }
-    assert asking == {"table/scope.py", "table/store.py", "table/repeats.py", "table/choosing.py"}
+    assert asking == {
+        "table/scope.py",
+        "table/store.py",
+        "table/rng_replay.py",
+        "table/kernel_selection.py",
+    }
     naming = {
         str(file.relative_to(PACKAGE))
         for file in PACKAGE.rglob("*.py")

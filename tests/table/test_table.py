@@ -12,18 +12,18 @@ import pytest
 import odyssey as od
 from odyssey.errors import OdysseyError
 from odyssey.ops import COMPOSITES, OPS
-from odyssey.table import declare, published
+from odyssey.table import declare, registry
 
 
 @pytest.fixture
 def family(monkeypatch):
     """Make the namespace of a module with one op, which the index knows as a family."""
-    published.load_all()
-    monkeypatch.setattr(published, "_LOADED", set(published._LOADED))
+    registry.load_all()
+    monkeypatch.setattr(registry, "_LOADED", set(registry._LOADED))
     for name in ("_ROWS", "_COMPOSITES", "_NAMES"):
-        monkeypatch.setattr(published, name, dict(getattr(published, name)))
-    families = published.FAMILIES | {"odyssey.somewhere"}
-    monkeypatch.setattr(published, "FAMILIES", families)
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    families = registry.OP_MODULES | {"odyssey.somewhere"}
+    monkeypatch.setattr(registry, "OP_MODULES", families)
 
     def make(name):
         module = ModuleType("odyssey.somewhere")
@@ -52,7 +52,7 @@ def test_a_module_that_is_no_family_enters_nothing_and_nobody_writes_to_the_tabl
 def test_rows_of_families_are_ours_wherever_they_lie_and_others_are_not(family):
     space = family("another")
     declare.publish(space)
-    assert published._ROWS["another"] is space["another"].row
+    assert registry._ROWS["another"] is space["another"].row
     assert not space["another"].row.foreign
     assert not any(row.foreign for row in OPS.values())
 
@@ -77,12 +77,12 @@ def test_a_function_that_borrows_the_name_of_an_op_of_ours_is_not_ours():
 @pytest.mark.parametrize("name", ["exp", "sub", "remainder", "vstack"])
 def test_two_ops_of_one_name_are_refused_and_nothing_is_entered(family, name):
     space = declaring("another", family(name))
-    known = dict(published._NAMES)
+    known = dict(registry._NAMES)
     assert name in known
     with pytest.raises(OdysseyError, match=f"publish: two ops are called '{name}'"):
         declare.publish(space)
-    assert known == published._NAMES
-    assert "another" not in published._ROWS
+    assert known == registry._NAMES
+    assert "another" not in registry._ROWS
 
 
 def test_every_name_and_alias_is_an_attribute_of_ops():

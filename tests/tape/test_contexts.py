@@ -8,14 +8,14 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from odyssey.errors import TapeError, TapeMismatchError, UntrackedError
-from odyssey.table.scope import innermost, scopes
+from odyssey.table.scope import innermost_scope, scopes
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_in_this_context():
-    assert innermost() is None
+    assert innermost_scope() is None
     yield
-    assert innermost() is None
+    assert innermost_scope() is None
     assert scopes() == (None,)
 
 

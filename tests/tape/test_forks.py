@@ -13,8 +13,8 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.devices import guard
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices import write_guard
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.errors import TapeConsumedError
 from support.faults import in_its_thread, interrupt
 
@@ -123,11 +123,11 @@ def test_a_thousand_forks_beside_busy_threads_leave_children_that_train():
 
 
 def test_a_fork_waits_for_a_thread_that_writes_and_no_longer(monkeypatch):
-    monkeypatch.setattr(guard, "FORK_WAITS", 0.2)
+    monkeypatch.setattr(write_guard, "FORK_WAITS", 0.2)
     has_it, let_go = threading.Event(), threading.Event()
 
     def keep():
-        with guard.GUARD:
+        with write_guard.GUARD:
             has_it.set()
             let_go.wait(60)
 
@@ -150,12 +150,12 @@ def test_a_fork_waits_for_a_thread_that_writes_and_no_longer(monkeypatch):
 def test_an_interrupt_at_any_place_of_what_runs_before_a_fork_leaves_no_lock_held(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
     locks = [threading.RLock() for _ in range(3)]
-    mine = guard.hold_at_forks.__code__.co_filename
-    guard.hold_at_forks(lambda: locks, 1.0)
+    mine = write_guard.hold_during_forks.__code__.co_filename
+    write_guard.hold_during_forks(lambda: locks, 1.0)
     for n in itertools.count(1):
         with locks[1], interrupt(n, "opcode", within=mine) as fired:
             assert child(lambda: 0) == 0
-        for lock in (guard.GUARD, *locks):
+        for lock in (write_guard.GUARD, *locks):
             assert not lock._is_owned(), fired
         if not fired:
             break
@@ -174,8 +174,8 @@ def test_threads_that_fork_at_once_release_each_its_own():
     for thread in threads:
         thread.join()
     assert found == [[0] * 20] * 3
-    assert guard.GUARD.acquire(blocking=False)
-    guard.GUARD.release()
+    assert write_guard.GUARD.acquire(blocking=False)
+    write_guard.GUARD.release()
 
 
 def test_a_thread_that_forks_while_it_writes_goes_on_in_both_processes():
@@ -183,15 +183,15 @@ def test_a_thread_that_forks_while_it_writes_goes_on_in_both_processes():
     codes = []
 
     def step():
-        with guard.GUARD:
+        with write_guard.GUARD:
             codes.append(child(lambda: (w.assign(np.zeros(4)), 0)[1]))
             w.assign(np.full(4, 5.0))
 
     step()
     step()
     assert codes == [0, 0]
-    assert guard.GUARD.acquire(blocking=False)
-    guard.GUARD.release()
+    assert write_guard.GUARD.acquire(blocking=False)
+    write_guard.GUARD.release()
 
 
 def test_the_child_keeps_the_locks_of_its_own_tapes_and_of_those_it_was_handed():

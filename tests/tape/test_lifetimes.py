@@ -12,7 +12,7 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices.array_locks import locked_bytes
 
 ROOT = Path(__file__).parents[2]
 BIG = 4096  # elements: more bytes than a tape copies

@@ -8,8 +8,8 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
-from odyssey.devices import locks
-from odyssey.devices.locks import locked_bytes
+from odyssey.devices import array_locks
+from odyssey.devices.array_locks import locked_bytes
 from odyssey.errors import MutationError, ShapeError, TapeError
 from odyssey.optim import SGD
 
@@ -133,7 +133,7 @@ def test_the_collector_may_end_a_tape_while_an_array_is_being_locked(shared, mon
     before, w, first = locked_bytes(), leaf(2, BIG), np.full(BIG, 3.0)
     second = first if shared else np.full(BIG, 3.0)
 
-    class CollectingLock(locks._Lock):
+    class CollectingLock(array_locks._Lock):
         __slots__ = ()
 
         def __init__(self, array):
@@ -141,11 +141,11 @@ def test_the_collector_may_end_a_tape_while_an_array_is_being_locked(shared, mon
             super().__init__(array)
 
     def work():
-        for lock in (locks._Lock, CollectingLock):
-            monkeypatch.setattr(locks, "_Lock", lock)
+        for lock in (array_locks._Lock, CollectingLock):
+            monkeypatch.setattr(array_locks, "_Lock", lock)
             tape = GradientTape()
             with tape:
-                tape.itself = (tape, w * (first if lock is locks._Lock else second))
+                tape.itself = (tape, w * (first if lock is array_locks._Lock else second))
                 tape.itself[1] * np.full(BIG, 2.0)
             del tape  # a cycle: only the collector ends this tape
 

@@ -16,26 +16,26 @@ from odyssey import GradientTape, Variable, ops
 from odyssey.devices.commit import commit
 from odyssey.errors import MutationError, TapeConsumedError, TapeError, UntrackedError
 from odyssey.table import scope
-from odyssey.table.scope import innermost, scopes
-from odyssey.table.value import Together, writing
+from odyssey.table.scope import innermost_scope, scopes
+from odyssey.table.value import SharedVersion, write_plan
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_in_this_context():
-    assert innermost() is None
+    assert innermost_scope() is None
     yield
-    assert innermost() is None
+    assert innermost_scope() is None
     assert scopes() == (None,)
 
 
 @pytest.fixture(autouse=True)
 def _often_in_turn():
     """Threads take turns after a microsecond, not after five milliseconds."""
-    before, travels = sys.getswitchinterval(), list(scope.TRAVELS)
+    before, travels = sys.getswitchinterval(), list(scope.CONTEXT_IS_COPIED)
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-    scope.TRAVELS[:] = travels
+    scope.CONTEXT_IS_COPIED[:] = travels
 
 
 def leaf(value=3.0):
@@ -90,12 +90,12 @@ def test_a_thread_in_a_copied_context_has_no_tape_and_no_pause_of_its_parent():
     x = leaf()
     with GradientTape() as tape:
         y = x * x
-        assert elsewhere(innermost) is None
+        assert elsewhere(innermost_scope) is None
         assert elsewhere(lambda: slope_of_cube(x)) == 27.0
         with od.no_grad():
             assert elsewhere(lambda: slope_of_cube(x)) == 27.0
-            assert innermost() is not None
-        assert innermost() is tape._recording
+            assert innermost_scope() is not None
+        assert innermost_scope() is tape._recording
     assert len(tape) == 1
     assert float(tape.gradient(y, x)) == 6.0
 
@@ -105,7 +105,7 @@ def test_what_a_thread_in_a_copied_context_computes_is_not_on_the_parents_tape()
     with GradientTape() as tape:
         y = x * x
         z = elsewhere(lambda: ops.exp(leaf()) + 1.0)
-        late = elsewhere(lambda: (innermost(), x * x)[1])
+        late = elsewhere(lambda: (innermost_scope(), x * x)[1])
     assert len(tape) == 1
     for value in (z, late):
         with pytest.raises(UntrackedError):
@@ -123,15 +123,15 @@ FIRST_OPS = {
 
 @pytest.mark.parametrize("op", FIRST_OPS.values(), ids=FIRST_OPS.keys())
 def test_the_first_op_of_a_thread_on_a_leaf_of_its_own_is_not_on_the_parents_tape(op):
-    before = scope.TRAVELS[:]
-    scope.TRAVELS[:] = []
+    before = scope.CONTEXT_IS_COPIED[:]
+    scope.CONTEXT_IS_COPIED[:] = []
     try:
         x = leaf(np.ones(2))
         with GradientTape() as tape:
             y = x * x
             z = elsewhere(lambda: op(leaf(np.ones(2))))
     finally:
-        scope.TRAVELS[:] = before
+        scope.CONTEXT_IS_COPIED[:] = before
     assert len(tape) == 1
     assert z.requires_grad
     with GradientTape(), pytest.raises(UntrackedError):
@@ -156,7 +156,7 @@ def test_a_task_and_the_threads_that_it_asks_have_tapes_of_their_own():
 
 @pytest.mark.parametrize("op", FIRST_OPS.values(), ids=FIRST_OPS.keys())
 def test_the_first_op_of_a_thread_that_a_task_asks_is_not_on_the_tape_of_the_task(op):
-    scope.TRAVELS[:] = []
+    scope.CONTEXT_IS_COPIED[:] = []
 
     async def main():
         x = leaf(np.ones(2))
@@ -197,7 +197,7 @@ def test_a_generator_may_go_on_in_a_copied_context_of_another_thread():
 
 @pytest.fixture
 def _travelling():
-    scope.TRAVELS[:] = [True]
+    scope.CONTEXT_IS_COPIED[:] = [True]
 
 
 @pytest.mark.usefixtures("_travelling")
@@ -568,7 +568,7 @@ def test_a_leaf_that_a_tape_takes_up_in_the_middle_of_a_write_is_refused_by_its_
     together, ended
 ):
     w = Variable(np.ones(3), requires_grad=True)
-    plan = Together([w]).writing([]) if together else writing(w)
+    plan = SharedVersion([w]).writing([]) if together else write_plan(w)
     commit(plan[:-1])
     with GradientTape() as tape:
         y = (w * w).sum()

@@ -9,14 +9,14 @@ import pytest
 
 import odyssey as od
 from odyssey import GradientTape, Variable
-from odyssey.table.scope import innermost, scopes
+from odyssey.table.scope import innermost_scope, scopes
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_in_this_context():
-    assert innermost() is None
+    assert innermost_scope() is None
     yield
-    assert innermost() is None
+    assert innermost_scope() is None
     assert scopes() == (None,)
 
 
@@ -57,7 +57,7 @@ def in_thread(fn):
 def test_a_thread_does_not_see_the_tape_or_the_pause_of_another():
     x = leaf()
     with GradientTape() as tape:
-        assert in_thread(innermost) is None
+        assert in_thread(innermost_scope) is None
         assert in_thread(lambda: slope_of_cube(x)) == 27.0
         with od.no_grad():
             assert in_thread(lambda: slope_of_cube(x)) == 27.0
@@ -145,7 +145,7 @@ def test_async_tasks_have_tapes_of_their_own():
 def test_a_task_that_outlives_the_block_it_was_born_in_is_free_of_it():
     async def late(x, gate):
         await gate.wait()
-        assert innermost() is None
+        assert innermost_scope() is None
         return slope_of_cube(x)
 
     async def everything():
@@ -224,7 +224,7 @@ def test_a_generator_that_ended_leaves_the_outer_recording_as_it_was(make, end):
         generator = make(leaf(2.0))
         next(generator)
         end(generator)
-        assert innermost() is tape._recording
+        assert innermost_scope() is tape._recording
         y = before * x
         assert y.requires_grad
     assert float(tape.gradient(y, x)) == 27.0
@@ -253,7 +253,7 @@ def test_generators_may_end_in_any_order(pattern, order):
             next(generator)
         for k in order:
             generators[k].close()
-        assert innermost() is tape._recording
+        assert innermost_scope() is tape._recording
         y = cube(x)
     assert float(tape.gradient(y, x)) == 27.0
 
@@ -277,7 +277,7 @@ def test_a_suspended_generator_that_ends_after_the_outer_block_leaves_nothing():
     assert float(tape.gradient(y, x)) == 27.0
     assert float(next(generator)) == 12.0
     generator.close()
-    assert innermost() is None
+    assert innermost_scope() is None
     assert slope_of_cube(x) == 27.0
 
 

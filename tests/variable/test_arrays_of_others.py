@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from odyssey import GradientTape, Variable, ops
-from odyssey.devices.locks import locked_bytes
-from odyssey.devices.ownership import LARGE, SMALL, digest, same_bits, spot
+from odyssey.devices.array_locks import locked_bytes
+from odyssey.devices.ownership import LARGE, SMALL, digest, same_bits, sample_bytes
 from odyssey.errors import MutationError
 
 MIDDLE = 4096  # elements of float64: more than a tape copies at every use
@@ -314,7 +314,7 @@ def test_a_few_elements_of_a_locked_array_are_compared_and_all_of_them_with_chec
                 tape.gradient(y, w)
         else:
             tape.gradient(y, w)
-    assert 24 <= len(spot(a)) // 8 <= 64
+    assert 24 <= len(sample_bytes(a)) // 8 <= 64
 
 
 def test_a_leaf_that_was_written_to_through_its_flag_is_noticed_with_check():

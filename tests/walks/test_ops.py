@@ -8,8 +8,8 @@ from odyssey import GradientTape, Variable
 from odyssey.errors import OdysseyError
 from odyssey.ops import OPS, Symbol
 from odyssey.spec import spec_of
-from odyssey.table.declare import PASS, asked
-from odyssey.table.guards import checking
+from odyssey.table.declare import PASS, rule_arguments
+from odyssey.table.result_checks import check_rule
 from support.cases import (
     CASES,
     SEVERAL,
@@ -135,7 +135,7 @@ def test_rules_ask_only_for_known_names(row):
     for rules in (row.vjp, row.jvp):
         assert set(rules) == set(row.arrays)
         for rule in rules.values():
-            assert rule is None or set(asked(rule)) <= known
+            assert rule is None or set(rule_arguments(rule)) <= known
 
 
 @every_row
@@ -183,7 +183,7 @@ def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
             like = specs[k if forward else -1]
             moving, number = graph.symbol(like), random_like(like, seed=3)
             # Checked as those of rows from outside are, which says whose rule gave what.
-            checked = checking(row.layout, k, rule, bool(forward))
+            checked = check_rule(row.layout, k, rule, bool(forward))
             eager = checked(number, (*values, *options), specs)
             traced = rule(moving, (*symbols, *options), specs)
             known = {s.id: v for s, v in zip(symbols, values, strict=True) if s is not None}

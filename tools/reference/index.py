@@ -14,7 +14,7 @@ import odyssey
 from odyssey import losses
 from odyssey.describe.entries import Entry, entries, public_name
 from odyssey.optim import Optimizer
-from odyssey.table.published import FAMILIES
+from odyssey.table.registry import OP_MODULES
 
 __all__ = ["index"]
 
@@ -58,9 +58,9 @@ def _load_new_families() -> None:
         for path in root.rglob("*.py")
         if path.read_text(encoding="utf-8").endswith("\npublish(globals())\n")
     }
-    if found != FAMILIES:
-        FAMILIES.intersection_update(found)
-        FAMILIES.update(found)
+    if found != OP_MODULES:
+        OP_MODULES.intersection_update(found)
+        OP_MODULES.update(found)
         entries.cache_clear()
 
 

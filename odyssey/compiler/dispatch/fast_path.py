@@ -15,9 +15,9 @@ from numpy import ndarray
 from odyssey.compiler.arguments import inputs
 from odyssey.compiler.dispatch.cache_miss import MISSED, missed
 from odyssey.devices.arrays import ARRAY_LIKE
-from odyssey.refilled import attributes
 from odyssey.table.value import Traced, Value
 from odyssey.tree import leaves
+from odyssey.tree_rebuild import attributes
 
 __all__ = ["Doors", "doors_of", "taking_apart", "taking_arrays_apart"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from odyssey.compiler.guards.terms import Place, Watch
-from odyssey.devices.locks import is_locked
-from odyssey.devices.ownership import duplicate, is_writable, owner_of, same_bits
+from odyssey.devices.array_locks import is_locked
+from odyssey.devices.ownership import copy_with_layout, is_writable, owner_of, same_bits
 
 __all__ = ["elements_at", "layout_at", "once"]
 
@@ -71,7 +71,7 @@ def _taking(array: Any) -> tuple[Callable[[Any], Any], str]:
         return _once_taken, "{2}({0}).tobytes() == {1}"
     if array.nbytes <= _SMALL or array.dtype.itemsize not in (1, 2, 4, 8):
         return lambda there: there.tobytes(), "{0}.tobytes() == {1}"
-    return duplicate, "{2}({0}, {1})"
+    return copy_with_layout, "{2}({0}, {1})"
 
 
 def once(array: Any) -> Any:

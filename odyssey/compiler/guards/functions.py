@@ -19,7 +19,7 @@ from odyssey.compiler.guards.discovery import Room, Unwatchable, Walk
 from odyssey.compiler.guards.effects import home_of, is_library, is_ours
 from odyssey.compiler.guards.names import chain_names
 from odyssey.devices.arrays import ARRAYS
-from odyssey.table.published import is_waiting
+from odyssey.table.registry import is_unloaded
 from odyssey.table.row import Row
 from odyssey.transforms.replay import of_users
 
@@ -223,7 +223,11 @@ def _found(walk: Walk, thing: Any, path: str, chains: Any, name: str) -> None:
 def _from_module(walk: Walk, module: ModuleType, path: str, name: str, rest: Any) -> None:
     told = f"{path}.{name}"
     if is_library(home_of(module)):
-        if home_of(module).startswith("odyssey.") and name not in vars(module) and is_waiting(name):
+        if (
+            home_of(module).startswith("odyssey.")
+            and name not in vars(module)
+            and is_unloaded(name)
+        ):
             return  # an op, which is as others; what no run calls need not load for this
         thing = getattr(module, name, w.MISSING)
         home = home_of(thing) if callable(thing) else home_of(module)

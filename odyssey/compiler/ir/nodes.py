@@ -19,7 +19,7 @@ import numpy as np
 
 from odyssey.compiler.ir.element_programs import SIZES, Meaning, is_step, meaning, type_of
 from odyssey.compiler.ir.views import View
-from odyssey.quiet import unwarned
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.spec import Shape
 
 __all__ = [
@@ -95,7 +95,7 @@ class Node:
         return self.kind == "number" or (self.kind == "map" and self.size == 1)
 
 
-@unwarned()
+@ignore_fp_errors()
 def _cast(x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 

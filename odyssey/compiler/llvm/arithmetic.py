@@ -17,7 +17,7 @@ import numpy as np
 from odyssey.compiler.llvm import complex
 from odyssey.compiler.llvm.types import FLOATING, LLVM, PARTS, SUFFIXES
 from odyssey.errors import DTypeError
-from odyssey.quiet import unwarned
+from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = [
     "bitwise",
@@ -173,7 +173,7 @@ def power(x: Word, y: Word) -> Word:
 
 
 @cache
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _roots_for_halves() -> bool:
     """Whether NumPy takes the root where the exponent is one half; not all versions do."""
     return bool(np.isnan(np.power(np.array([-np.inf]), 0.5))[0])

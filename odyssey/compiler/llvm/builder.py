@@ -23,12 +23,12 @@ import numpy as np
 from odyssey.compiler.llvm import arithmetic
 from odyssey.compiler.llvm.complex import behind, known, paired, part
 from odyssey.compiler.llvm.types import FLOATING, LLVM, MEMORY, PARTS, SUFFIXES, code_of
-from odyssey.quiet import unwarned
+from odyssey.floating_point_errors import ignore_fp_errors
 
 __all__ = ["Code", "Word", "alike"]
 
 
-@unwarned()
+@ignore_fp_errors()
 def _rounded(type: str, value: Any) -> float:
     return float(np.dtype(type).type(value))
 

@@ -25,7 +25,7 @@ from odyssey.devices.ownership import is_uniform
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.graph.graph import Filled, Given, Graph, Ref
 from odyssey.spec import Spec, spec_of
-from odyssey.table.canonical import plain_options
+from odyssey.table.canonical_options import plain_options
 from odyssey.table.row import Row
 from odyssey.table.value import Symbol
 

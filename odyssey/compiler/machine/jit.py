@@ -32,7 +32,7 @@ from odyssey.compiler.machine.target import (
     target_of,
     words_of,
 )
-from odyssey.devices.guard import hold_at_forks
+from odyssey.devices.write_guard import hold_during_forks
 from odyssey.errors import DeviceError, OdysseyError
 
 __all__ = ["Loaded", "MissingSymbolError", "available", "builtin", "load", "why_not"]
@@ -363,4 +363,4 @@ def _locks() -> list[threading.RLock]:
     return [_LOCK, lock] if hasattr(lock, "_at_fork_reinit") else [_LOCK]
 
 
-hold_at_forks(_locks, _FORK_WAITS, _lose)
+hold_during_forks(_locks, _FORK_WAITS, _lose)

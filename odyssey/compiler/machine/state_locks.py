@@ -9,14 +9,14 @@ from weakref import WeakValueDictionary
 
 from numpy import ndarray
 
-from odyssey.devices.guard import STATES, Locks, hold_at_forks
+from odyssey.devices.write_guard import STATES, Locks, hold_during_forks
 
 __all__ = ["PROGRAMS", "locks_of", "root_of"]
 
 # Of the memory that is a program's own. What one was in the middle of nobody in a child sees: there
 # is no need to wait for it.
 PROGRAMS = Locks()
-hold_at_forks(PROGRAMS.living, 0.0)
+hold_during_forks(PROGRAMS.living, 0.0)
 
 
 # ------------------------------------------------------------------ states
@@ -25,7 +25,7 @@ hold_at_forks(PROGRAMS.living, 0.0)
 # again has the lock of others, which costs time alone.
 _by_id: WeakValueDictionary[int, RLock] = WeakValueDictionary()
 _finding = RLock()
-hold_at_forks(lambda: (_finding,), 1.0)
+hold_during_forks(lambda: (_finding,), 1.0)
 
 # Memory of others, of which two arrays may tell nothing of each other.
 _FOREIGN: Any = object()

@@ -29,7 +29,7 @@ from odyssey.compiler.runtime.executable import Executable, UnfitError
 from odyssey.compiler.runtime.results import Results, UnsuitedError
 from odyssey.compiler.tracing.attempt import Trial
 from odyssey.devices.commit import Plan, run_all
-from odyssey.devices.guard import WAIT, is_within_a_program, run_beside_others, wait_for_writers
+from odyssey.devices.write_guard import WAIT, is_inside_program, run_with_locks, wait_for_writers
 from odyssey.optim.step_runner import Updates
 from odyssey.spec import Array, Spec
 from odyssey.table.row import is_profiled
@@ -40,8 +40,8 @@ from odyssey.table.value import (
     Info,
     array_of,
     is_trainable,
+    next_ticket,
     next_version,
-    ticket,
 )
 from odyssey.variable import Variable
 
@@ -164,7 +164,7 @@ class Program:
         else:
             # The collector, or the handler of a signal, may call what it interrupts.
             inside = self._lock._is_owned()  # type: ignore[attr-defined]
-            if inside or (self.executable.locks and is_within_a_program()):
+            if inside or (self.executable.locks and is_inside_program()):
                 return MISSED
             while (result := self._run_alone(self._lock, arrays)) is WAIT:
                 wait_for_writers()
@@ -175,7 +175,7 @@ class Program:
     def _run_alone(self, lock: RLock, arrays: Sequence[Any]) -> Any:
         """The same, with the locks of what it uses; ``WAIT`` where somebody writes to leaves."""
         with lock:
-            return run_beside_others(self.executable.locks, partial(self._look_and_run, arrays))
+            return run_with_locks(self.executable.locks, partial(self._look_and_run, arrays))
 
     def _look_and_run(self, arrays: Sequence[Any], shape: Shape | None = None) -> Any:
         guards = self.guards
@@ -345,7 +345,7 @@ class Program:
         self._begin: Plan = self.executable.looks()
         self._begin += [(*number, BEING_WRITTEN) for number in self._numbers]
         if self._numbers:
-            self._begin.append((ticket,))
+            self._begin.append((next_ticket,))
         self._begin.append((self.executable.rest,))
         if self.direct is not None:
             able = not self.executable.dirty

@@ -35,13 +35,13 @@ from odyssey.compiler.native_dispatch.tables import (
 from odyssey.compiler.runtime.binding import address, caller, calls_directly, owner_of_lock
 from odyssey.compiler.runtime.executable import Executable
 from odyssey.compiler.runtime.results import Results
-from odyssey.devices.guard import GUARD
+from odyssey.devices.write_guard import GUARD
 from odyssey.optim.groups import Group
 from odyssey.optim.step_runner import treatment
 from odyssey.spec import Array
 from odyssey.table.scope import scopes
 from odyssey.table.store import MEMORY, store
-from odyssey.table.value import Info, Value, free_id, ticket
+from odyssey.table.value import Info, Value, free_id, next_ticket
 from odyssey.tree import unflatten
 from odyssey.variable import Variable
 
@@ -115,7 +115,7 @@ class Direct:
             "program": address(executable.block),
             "missed": id(missed),
             "calls": address(calls),
-            "ticket": id(_counter(ticket)),
+            "ticket": id(_counter(next_ticket)),
             "ids": id(_counter(free_id)),
             "one": id(1),
             "none": id(None),
@@ -124,7 +124,7 @@ class Direct:
             "variable": id(Variable),
         }
         self._set(**fixed)
-        self._held += [_counter(ticket), _counter(free_id), 1]
+        self._held += [_counter(next_ticket), _counter(free_id), 1]
         self._note_results(executable, results)
         start = word_at(id(settings) + places_of_list()[1])  # of a list that keeps its length
         for k, (group, *_) in enumerate(rates):

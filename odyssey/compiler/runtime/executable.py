@@ -49,7 +49,7 @@ from odyssey.compiler.runtime.thread_pool import symbols
 from odyssey.compiler.schedule.arena import ALIGNMENT
 from odyssey.compiler.schedule.buffer_assignment import HELD, Plan, held, plan
 from odyssey.compiler.state_layout import UnfitError, check_state
-from odyssey.devices.ownership import folded
+from odyssey.devices.ownership import has_overlapping_elements
 from odyssey.graph.graph import Graph, State
 from odyssey.graph.subgraphs import LoopRow
 from odyssey.spec import Array, Spec
@@ -240,7 +240,7 @@ class Executable:
             written = state.update is not None
             if written and not array.flags.writeable:
                 raise UnfitError(f"{state.label} cannot be written to")
-            if written and folded(array):
+            if written and has_overlapping_elements(array):
                 raise UnfitError(f"elements of {state.label} share memory")
             arrays.append((state, hold_of(array)))
             start, end = span(array)

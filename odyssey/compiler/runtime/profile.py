@@ -23,7 +23,7 @@ from odyssey.compiler.schedule.arena import ALIGNMENT
 from odyssey.compiler.schedule.buffer_assignment import Plan, covered
 from odyssey.compiler.schedule.fusion import Kernel
 from odyssey.compiler.state_layout import UnfitError
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import OdysseyError
 from odyssey.graph.graph import Graph
 from odyssey.spec import Array
@@ -128,7 +128,7 @@ def timed(
     given = executable.plain(arrays)
     if not executable.numbers.put(executable.numbers.given(numbers) or ()):
         raise UnfitError("a number is of another class, or beyond the dtype that it meets")
-    with guard():  # no state is half written
+    with write_lock():  # no state is half written
         wait_for_programs()
         copies = [(slot, *_copy(array)) for slot, array in executable.bound()]
     for slot, _, start in copies:

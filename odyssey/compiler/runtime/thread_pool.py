@@ -26,7 +26,7 @@ from odyssey.compiler.machine.jit import Loaded, load
 from odyssey.compiler.machine.thread_count import tell
 from odyssey.compiler.runtime.binding import write
 from odyssey.devices.commit import commit
-from odyssey.devices.guard import hold_at_forks
+from odyssey.devices.write_guard import hold_during_forks
 
 __all__ = ["symbols", "why_one"]
 
@@ -123,4 +123,4 @@ if hasattr(os, "register_at_fork"):
     )
 
 # Before the pool is held, until it is open again.
-hold_at_forks(lambda: (_LOCK,), -1.0)
+hold_during_forks(lambda: (_LOCK,), -1.0)

@@ -12,8 +12,8 @@ import numpy as np
 
 from odyssey.checks import article, sort_of
 from odyssey.compiler.guards.c_types import KNOWN, made_of
+from odyssey.devices.array_locks import lock_array
 from odyssey.devices.arrays import ARRAYS
-from odyssey.devices.locks import lock
 from odyssey.devices.ownership import is_writable
 from odyssey.table.value import Symbol, Value
 from odyssey.tape import GradientTape
@@ -94,7 +94,7 @@ class Surroundings:
         # They are opened in this order, and a view not while its base is read-only.
         for array in sorted(self._large, key=_bases):
             if id(array) not in self._ours:
-                lock(array, self._locks)
+                lock_array(array, self._locks)
 
     def changed(self) -> str | None:
         """What was written to since, in words; None where nothing was."""

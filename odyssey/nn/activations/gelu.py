@@ -14,9 +14,9 @@ from odyssey.nn.activations.smooth import logistic, logistic_scalar, sigmoid, si
 from odyssey.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from odyssey.ops.elementwise.elementary import exp, power, tanh
 from odyssey.special.error_functions import FEW, erf, erfc, error_function, within
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import real_floating
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import reject, singles
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
@@ -166,7 +166,7 @@ def _slope_scalar(x: Any, approximate: str, bell_of: Any) -> Any:
     return chance + c * chance * logistic_scalar(-z) * steep
 
 
-_IN_LOOPS = by_scalar(
+_IN_LOOPS = scalar_loop(
     lambda x, approximate: _gelu_scalar(x, approximate, _bell_in_loops),
     slope=lambda x, approximate: _slope_scalar(x, approximate, _bell_in_loops),
 )

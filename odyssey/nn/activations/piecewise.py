@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import number
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import (
@@ -27,11 +28,10 @@ from odyssey.ops.elementwise.complex_numbers import absolute, sign
 from odyssey.ops.elementwise.elementary import exp, expm1, tanh
 from odyssey.ops.reductions.reduce import sum
 from odyssey.ops.structure.shape import reshape, shape_of
-from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import composite, op, publish
-from odyssey.table.operands import real_floating, real_options
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 
 # NumPy compares with an array of zeros three times faster than with a zero.
@@ -115,7 +115,7 @@ def _leaky_rule(g: Any, x: Any, negative_slope: float) -> Any:
     selects=True,
     prepare=real_options("leaky_relu", "negative_slope"),
     decomposition=lambda x, negative_slope: where(greater(x, 0), x, mul(negative_slope, x)),
-    kernels=[by_scalar(_leaky_scalar)],
+    kernels=[scalar_loop(_leaky_scalar)],
     scalar=_leaky_scalar,
     vjp={"x": _leaky_rule},
     kinks="negative_slope at 0",
@@ -188,7 +188,7 @@ def _prelu(x: Any, weight: Any) -> Any:
     return np.maximum(x, 0) + weight * np.minimum(x, 0)
 
 
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _prelu_of_any(x: Any, weight: Any) -> Any:
     # In a sum an infinite weight, where it is not chosen, would meet 0.
     return np.where(np.greater(x, 0), np.maximum(x, 0), weight * np.minimum(x, 0))[()]

@@ -18,9 +18,9 @@ from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.complex_numbers import absolute
 from odyssey.ops.elementwise.elementary import exp, logaddexp, tanh
 from odyssey.special.error_functions import within
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import real_floating, real_options
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import real_floating, real_options
 from odyssey.table.samples import reject, sample, singles
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="needs real numbers")
@@ -97,7 +97,7 @@ def _log_of_one_and(u: Any) -> Any:
 @op(
     elementwise=True,
     aliases=["logsigmoid", "log_expit"],
-    kernels=[by_scalar(lambda x: select(x > T(0), T(0), x) - _log_of_one_and(math.exp(-abs(x))))],
+    kernels=[scalar_loop(lambda x: select(x > T(0), T(0), x) - _log_of_one_and(math.exp(-abs(x))))],
     scalar=lambda x: select(x > T(0), T(0), x) - math.log1p(math.exp(-abs(x))),
     decomposition=lambda x: neg(softplus(neg(x))),
     vjp={"x": lambda g, x: mul(g, sigmoid(neg(x)))},
@@ -130,7 +130,7 @@ def _softplus_loop(x: Any, beta: float) -> Any:
 @op(
     elementwise=True,
     prepare=_softplus_options,
-    kernels=[by_scalar(_softplus_loop)],
+    kernels=[scalar_loop(_softplus_loop)],
     scalar=_softplus_scalar,
     decomposition=lambda x, beta: div(logaddexp(0, mul(beta, x)), beta),
     vjp={"x": lambda g, x, beta: mul(g, sigmoid(mul(beta, x)))},
@@ -217,7 +217,7 @@ def _mish_scalar(x: Any) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_mish_scalar)],
+    kernels=[scalar_loop(_mish_scalar)],
     scalar=_mish_scalar,
     decomposition=lambda x: mul(x, tanh(softplus(x))),
     vjp={"x": lambda g, x: mul(g, mish_slope(x))},
@@ -276,7 +276,7 @@ def _softsign_scalar(x: Any) -> Any:
 
 @op(
     elementwise=True,
-    kernels=[by_scalar(_softsign_scalar)],
+    kernels=[scalar_loop(_softsign_scalar)],
     scalar=_softsign_scalar,
     decomposition=lambda x: div(x, add(1, absolute(x))),
     vjp={"x": lambda g, x: _over_square(g, add(1, absolute(x)))},

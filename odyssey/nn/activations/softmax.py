@@ -13,12 +13,12 @@ from odyssey.ops.elementwise.elementary import exp, log
 from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.spec import Spec
-from odyssey.table.canonical import folded
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import Kernel, composite, op, publish
-from odyssey.table.derived import derived
-from odyssey.table.operands import real_floating
+from odyssey.table.derived_rules import derive_rules
+from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import along, floating
+from odyssey.table.shape_rules import axis_rule, floating_dtype
 
 # ------------------------------------------------------------------ softmax
 
@@ -94,7 +94,7 @@ def _total(x: Any, axis: int) -> Any:
 
 def _settled(out: Any, x: Any) -> Any:
     """What was computed, in the dtype that is meant, which may be half."""
-    return out if out.dtype == x.dtype else out.astype(floating(x.dtype), copy=False)
+    return out if out.dtype == x.dtype else out.astype(floating_dtype(x.dtype), copy=False)
 
 
 def softmax_of(x: Any, axis: int) -> Any:
@@ -114,8 +114,8 @@ def log_softmax_of(x: Any, axis: int) -> Any:
 
 @op(
     real=True,
-    canonical=folded,
-    infer=along("softmax", floating),
+    canonical=canonical_axes,
+    infer=axis_rule("softmax", floating_dtype),
     decomposition=compute_in_float32(_softmax_in_ops),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_rows"), when=_in_rows),
@@ -135,8 +135,8 @@ def softmax(x: Any, /, axis: int = -1) -> Any:
 
 @op(
     real=True,
-    canonical=folded,
-    infer=along("log_softmax", floating),
+    canonical=canonical_axes,
+    infer=axis_rule("log_softmax", floating_dtype),
     decomposition=compute_in_float32(_log_softmax_in_ops),
     kernels=[Kernel("a compiled loop over rows", _by_rows("log_softmax_rows"), when=_in_rows)],
     vjp={"x": lambda g, out, axis: log_softmax_pullback(g, out, axis)},
@@ -154,8 +154,10 @@ def log_softmax(x: Any, /, axis: int = -1) -> Any:
 
 _PULLBACK: dict[str, Any] = {
     "real": True,
-    "infer": lambda t, s, axis: Spec(s.shape, np.result_type(floating(t.dtype), floating(s.dtype))),
-    "canonical": lambda t, s, axis: folded(s, axis),
+    "infer": lambda t, s, axis: Spec(
+        s.shape, np.result_type(floating_dtype(t.dtype), floating_dtype(s.dtype))
+    ),
+    "canonical": lambda t, s, axis: canonical_axes(s, axis),
     "samples": [
         sample((2, 3), (2, 3)),
         sample((2, 3), (2, 3), axis=0),
@@ -167,7 +169,7 @@ _PULLBACK: dict[str, Any] = {
 
 @op(
     **_PULLBACK,
-    **derived(_softmax_pullback_in_ops),
+    **derive_rules(_softmax_pullback_in_ops),
     decomposition=compute_in_float32(_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel("a compiled loop over rows", _by_rows("softmax_pullback_rows"), when=_pair_in_rows)
@@ -182,7 +184,7 @@ def softmax_pullback(t: Any, s: Any, /, axis: int = -1) -> Any:
 
 @op(
     **_PULLBACK,
-    **derived(_log_softmax_pullback_in_ops),
+    **derive_rules(_log_softmax_pullback_in_ops),
     decomposition=compute_in_float32(_log_softmax_pullback_in_ops, 2),
     kernels=[
         Kernel(

@@ -15,9 +15,9 @@ from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, expand_dims
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import real_floating
+from odyssey.table.real_operands import real_floating
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 
 def _turned_spec(x: Any, positions: Any, base: float) -> Spec:
@@ -36,7 +36,7 @@ def _turned_spec(x: Any, positions: Any, base: float) -> Spec:
             f"rope: positions {places} for x {shape}; they must broadcast to its axes "
             f"but the last, {shape[:-1]}"
         )
-    return Spec(shape, floating(x.dtype))
+    return Spec(shape, floating_dtype(x.dtype))
 
 
 def _rates(dim: int, base: float) -> Array:
@@ -45,7 +45,7 @@ def _rates(dim: int, base: float) -> Array:
 
 
 def _in_ops(x: Any, positions: Any, base: float) -> Any:
-    x = x if x.dtype.kind == "f" else astype(x, floating(x.dtype))
+    x = x if x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
     half = x.shape[-1] // 2
     # In double precision: the angles are large numbers, of which only the rest of a turn matters.
     positions = positions if hasattr(positions, "dtype") else np.asarray(positions)

@@ -28,11 +28,11 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, matrix_transpose, reshape, shape_of
 from odyssey.spec import Array, Shape, Spec, spec_of
-from odyssey.table.choosing import are_kernels_compiled
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.derived import derived
+from odyssey.table.derived_rules import derive_rules
+from odyssey.table.kernel_selection import are_kernels_compiled
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 
 def dtype_of(mask: Any) -> np.dtype[Any]:
@@ -46,7 +46,7 @@ def scale_of(q: Any, scale: float | None) -> float:
 
 
 def _real(x: Any) -> Any:
-    return x if x.dtype.kind == "f" else astype(x, floating(x.dtype))
+    return x if x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
 
 
 def per_head(x: Any, q: Any) -> Any:
@@ -494,7 +494,7 @@ def _out_spec(q: Spec, k: Spec, v: Spec, mask: Any, causal: bool, scale: float |
     if shapes[1][-2] != shapes[2][-2]:
         raise ShapeError(f"{_WHO}: {came}; keys and values must be of one length, axis -2")
     lead = _lead(shapes, came)
-    dtype = np.result_type(*(floating(x.dtype) for x in (q, k, v)))
+    dtype = np.result_type(*(floating_dtype(x.dtype) for x in (q, k, v)))
     if mask is not None:
         lead = _masked_lead((*lead, shapes[0][-2], shapes[1][-2]), mask)
         if dtype_of(mask).kind == "f":
@@ -768,7 +768,9 @@ def _pullback_spec(
     x = {"q": q, "k": k, "v": v, "mask": mask}[operand]
     if x is None or (x is mask and dtype_of(mask).kind == "b"):
         raise DTypeError(f"{_BACK}: operand='mask', which is {mask}; it has no gradient")
-    return Spec(getattr(x, "shape", ()), np.result_type(out.dtype, floating(dtype_of(cotangent))))
+    return Spec(
+        getattr(x, "shape", ()), np.result_type(out.dtype, floating_dtype(dtype_of(cotangent)))
+    )
 
 
 @op(
@@ -782,7 +784,7 @@ def _pullback_spec(
         operand,
     ),
     kernels=[_KERNEL_BACK],
-    **derived(pullback_in_ops, "cotangent", "q", "k", "v", "mask"),
+    **derive_rules(pullback_in_ops, "cotangent", "q", "k", "v", "mask"),
     kinks="as scaled_dot_product_attention",
     samples=[
         sample((2, 2), (2, 3), (4, 3), (4, 2), None, operand="q"),

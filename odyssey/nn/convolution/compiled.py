@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels.col2im import images_of_columns
 from odyssey.kernels.conv_rows import row_slopes, row_sums
 from odyssey.kernels.depthwise3x3_s1 import each_slopes, each_sums
@@ -16,20 +17,19 @@ from odyssey.kernels.winograd2x2_3x3 import images_of_tiles, slopes_of_tiles, ti
 from odyssey.nn.convolution import im2col
 from odyssey.nn.convolution.im2col import mirrored
 from odyssey.nn.sliding_windows import Slide, has_many_tiles
-from odyssey.quiet import unwarned
 from odyssey.spec import Array, Shape
 
 __all__ = [
-    "convolve_by_rows",
-    "fits_rows",
-    "pull_image_by_rows",
-    "pull_weight_by_rows",
-    "convolve_by_tiles",
-    "pull_image_by_tiles",
-    "pull_weight_by_tiles",
     "convolve",
+    "convolve_by_rows",
+    "convolve_by_tiles",
+    "fits_rows",
     "pull_image",
+    "pull_image_by_rows",
+    "pull_image_by_tiles",
     "pull_weight",
+    "pull_weight_by_rows",
+    "pull_weight_by_tiles",
 ]
 
 
@@ -333,7 +333,7 @@ def _by_rows(slide: Slide, part: int, each: int) -> bool:
     return (alone or few) and part * each > 0 and fits_rows(slide)
 
 
-@unwarned()
+@ignore_fp_errors()
 def _finite(x: Array) -> bool:
     """Whether all numbers are finite; it may say no where they are very large."""
     flat = x.reshape(-1)

@@ -23,8 +23,8 @@ from odyssey.ops.structure.indexing import add_at
 from odyssey.ops.structure.scatter import put_under
 from odyssey.ops.structure.shape import matrix_transpose, reshape, transpose
 from odyssey.spec import Array, Shape, Spec
-from odyssey.table.choosing import are_kernels_compiled
 from odyssey.table.declare import Kernel, op, publish
+from odyssey.table.kernel_selection import are_kernels_compiled
 from odyssey.table.samples import reject, sample
 
 # ------------------------------------------------------------------ shapes

@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.checks import number, shown
 from odyssey.devices.arrays import as_array
 from odyssey.devices.commit import Plan, commit
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError, ShapeError, TapeError
 from odyssey.nn.normalization.channels import (
     by_channel,
@@ -25,11 +25,11 @@ from odyssey.ops.reductions.reduce import mean
 from odyssey.ops.reductions.variance import var
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import composite, publish
-from odyssey.table.repeats import repeating
+from odyssey.table.rng_replay import is_replaying
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 from odyssey.table.store import MEMORY, refuse_locked, store
-from odyssey.table.value import Value, is_constant, replacing
+from odyssey.table.value import Value, assign_plan, is_constant
 
 
 def _others(x: Any) -> tuple[int, ...]:
@@ -65,20 +65,20 @@ def _update(running: tuple[Any, Any], x: Any, momentum: float) -> None:
     """Move both running statistics towards those of the batch, or none of them."""
     x = wide(store().operand(x) if isinstance(x, Value) else x)
     count = x.size // x.shape[1]
-    if repeating() or not count:  # the first run did
+    if is_replaying() or not count:  # the first run did
         return
     # The unbiased variance, as PyTorch keeps it.
     middle, spread = batch_moments(x) or (mean(x, _others(x)), var(x, _others(x)))
     news = middle, mul(spread, count / (count - 1))
     here: Any = store()
     plan: Plan = []
-    with guard():
+    with write_lock():
         wait_for_programs()
         for leaf, new in zip(running, news, strict=True):
             moved = add(mul(here.operand(leaf), 1 - momentum), mul(new, momentum))
             if here is MEMORY:
                 refuse_locked("batch_norm", leaf)
-                plan += replacing(leaf, np.asarray(moved, leaf.dtype))
+                plan += assign_plan(leaf, np.asarray(moved, leaf.dtype))
             else:
                 here.write(leaf, moved)
         commit(plan)
@@ -180,7 +180,7 @@ def batch_norm(
 
 
 def _by_running(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float, tape: Any) -> Any:
-    dtype = np.result_type(*[floating(v.dtype) for v in (x, weight, bias) if v is not None])
+    dtype = np.result_type(*[floating_dtype(v.dtype) for v in (x, weight, bias) if v is not None])
     wider = np.result_type(dtype, np.float32)
 
     def channel(v: Any) -> Any:

@@ -17,13 +17,13 @@ from odyssey.ops.elementwise.elementary import sqrt
 from odyssey.ops.reductions.reduce import sum, sum_to
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, Shape, Spec
-from odyssey.table.canonical import folded
-from odyssey.table.choosing import FACTOR, is_brief
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import PASS, Kernel, op, publish
-from odyssey.table.derived import derived
-from odyssey.table.operands import real_floating, real_options
+from odyssey.table.derived_rules import derive_rules
+from odyssey.table.kernel_selection import SIZE_FACTOR, is_numba_avoided
+from odyssey.table.real_operands import real_floating, real_options
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating, normalize_axes
+from odyssey.table.shape_rules import floating_dtype, normalize_axes
 
 
 def check_fit(who: str, name: str, shape: Shape, other: Shape) -> None:
@@ -275,8 +275,8 @@ def batch_moments(x: Any) -> tuple[Array, Array] | None:
     """Means and variances of the channels of a large batch, in loops; None where NumPy is to."""
     from odyssey.kernels import normalization
 
-    large = type(x) is np.ndarray and x.size >= SIZES["layer_norm"] * FACTOR[0]
-    large = large and not is_brief()
+    large = type(x) is np.ndarray and x.size >= SIZES["layer_norm"] * SIZE_FACTOR[0]
+    large = large and not is_numba_avoided()
     if not large or x.dtype.char not in "fd" or _lies(x, (0, *range(2, x.ndim)))[0] != "channels":
         return None
     mean, variance = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
@@ -432,7 +432,7 @@ _AXIS = reject((2, 3), (2, 3), (2, 1), axis=2, match="does not fit an array of 2
     infer=lambda *given: Spec(given[1].shape, _check_pullback(*given)),
     canonical=lambda cotangent, x, inverse, mean, weight, axis: (_spelled(x, axis),),
     kernels=[Kernel("loops over rows or channels", pulled_in_loops, when=in_loops)],
-    **derived(_pullback_in_ops, "cotangent", "x", "inverse", "mean", "weight"),
+    **derive_rules(_pullback_in_ops, "cotangent", "x", "inverse", "mean", "weight"),
     samples=[
         sample((2, 4), (2, 4), (2, 1), (2, 1), (4,)),
         sample((2, 4), (2, 4), (2, 1), None, None),
@@ -474,7 +474,7 @@ def norm_pullback(
             error_bound=2e-7,  # of what cancels, whose terms are rounded as NumPy's
         )
     ],
-    **derived(_weight_in_ops, "cotangent", "x", "inverse", "mean"),
+    **derive_rules(_weight_in_ops, "cotangent", "x", "inverse", "mean"),
     samples=[
         sample((2, 4), (2, 4), (2, 1), (2, 1), shape=(4,)),
         sample((2, 4), (2, 4), (2, 1), None, shape=(2, 1)),
@@ -505,11 +505,11 @@ publish(globals())
 def _normed_spec(who: str, axis: Any, x: Spec, **beside: Spec | None) -> Spec:
     """The spec of ``x`` brought to size, times or plus what broadcasts to it."""
     normalize_axes(who, axis, x.ndim)
-    dtype = floating(x.dtype)
+    dtype = floating_dtype(x.dtype)
     for name, array in beside.items():
         if array is not None:
             check_fit(who, name, x.shape, getattr(array, "shape", ()))
-            dtype = np.result_type(dtype, floating(getattr(array, "dtype", dtype)))
+            dtype = np.result_type(dtype, floating_dtype(getattr(array, "dtype", dtype)))
     return Spec(x.shape, dtype)
 
 
@@ -580,7 +580,7 @@ def _rms_norm(x: Any, weight: Any, axis: Any, eps: float) -> tuple[Array, tuple[
     prepare=_options("rms_norm"),
     infer=lambda x, weight, axis, eps: _normed_spec("rms_norm", axis, x, weight=weight),
     decomposition=_rms_in_ops,
-    canonical=lambda x, weight, axis, eps: folded(x, axis, eps),
+    canonical=lambda x, weight, axis, eps: canonical_axes(x, axis, eps),
     with_residual=_rms_norm,
     kernels=[
         Kernel(
@@ -693,7 +693,7 @@ def _weighted_by(residual: Any, g: Any, x: Any, weight: Any, axis: Any) -> Any:
 
 def _settled(out: Any, *operands: Any) -> Any:
     """``out`` in the dtype of the result, which may be half."""
-    dtype = np.result_type(*[floating(v.dtype) for v in operands if v is not None])
+    dtype = np.result_type(*[floating_dtype(v.dtype) for v in operands if v is not None])
     return out if out.dtype == dtype else astype(out, dtype)
 
 
@@ -745,7 +745,7 @@ _AFFINE = [
     prepare=_options("layer_norm"),
     infer=_layer_norm_spec,
     decomposition=_layer_norm_in_ops,
-    canonical=lambda x, weight, bias, axis, eps: folded(x, axis, eps),
+    canonical=lambda x, weight, bias, axis, eps: canonical_axes(x, axis, eps),
     vjp={"x": _x_rule, "weight": _weighted, "bias": PASS},
     jvp={"x": _x_push, "weight": _weighted_push, "bias": PASS},
     kinks="NaN, as the result, where all elements are equal and eps is 0",

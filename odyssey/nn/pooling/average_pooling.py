@@ -26,11 +26,11 @@ from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.operands import real_dtype
+from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import made_by
+from odyssey.table.shape_rules import result_dtype_of
 
-MEAN = made_by(np.mean)
+MEAN = result_dtype_of(np.mean)
 """From the dtype of numbers to that of their mean."""
 
 

@@ -18,7 +18,7 @@ from odyssey.ops.structure.gathering import add_along_axis
 from odyssey.ops.structure.shape import astype, reshape, shape_of
 from odyssey.spec import Spec
 from odyssey.table.declare import composite, publish
-from odyssey.table.operands import real_dtype
+from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import reject, sample
 
 

@@ -25,9 +25,9 @@ from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import op, publish
-from odyssey.table.derived import derived
+from odyssey.table.derived_rules import derive_rules
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 
 class Cell(NamedTuple):
@@ -292,7 +292,7 @@ def _step_in_ops(x: Any, u: Any, state: list[Any], cell: str) -> list[Any]:
 
 
 def _real(x: Any) -> Any:
-    return x if x is None or x.dtype.kind == "f" else astype(x, floating(x.dtype))
+    return x if x is None or x.dtype.kind == "f" else astype(x, floating_dtype(x.dtype))
 
 
 def _in_ops(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:
@@ -308,7 +308,7 @@ def _in_ops(x: Any, state: Any, w: Any, b: Any, /, cell: str) -> Any:
 
 # ------------------------------------------------------------------ the row
 
-_RULES = derived(_in_ops, "x", "state", "w", "b")
+_RULES = derive_rules(_in_ops, "x", "state", "w", "b")
 
 
 def _states_spec(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
@@ -327,7 +327,9 @@ def _states_spec(x: Any, state: Any, w: Any, b: Any, cell: str) -> Spec:
             f"state ({states}, ..., width), w ({gates} * width, width) and b ({gates} * width)"
         )
     given = [v for v in (x, state, w, b) if v is not None]
-    return Spec((shapes[0][0], *shapes[1]), np.result_type(*(floating(v.dtype) for v in given)))
+    return Spec(
+        (shapes[0][0], *shapes[1]), np.result_type(*(floating_dtype(v.dtype) for v in given))
+    )
 
 
 def _cell(cell: Any) -> tuple[str]:
@@ -405,7 +407,7 @@ def _pullback_spec(
     wanted = {"x": x, "state": state, "w": w, "b": b}[operand]
     if wanted is None:
         raise ShapeError("recurrent_pullback: operand='b', which is None")
-    return Spec(wanted.shape, np.result_type(out.dtype, floating(cotangent.dtype)))
+    return Spec(wanted.shape, np.result_type(out.dtype, floating_dtype(cotangent.dtype)))
 
 
 @op(
@@ -416,7 +418,7 @@ def _pullback_spec(
     ),
     infer=_pullback_spec,
     decomposition=_pullback_in_ops,
-    **derived(_pullback_in_ops, "cotangent", "x", "state", "w", "b"),
+    **derive_rules(_pullback_in_ops, "cotangent", "x", "state", "w", "b"),
     samples=[
         sample((2, 1, 3), (2, 3), (1, 3), (3, 3), None, cell="tanh", operand="x"),
         sample((1, 2, 1), (1, 4), (2, 1), (4, 1), (4,), cell="lstm", operand="w"),

@@ -16,9 +16,9 @@ from odyssey.ops.structure.gathering import take
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.operands import real_dtype
+from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating, normalize_axes
+from odyssey.table.shape_rules import floating_dtype, normalize_axes
 
 # R. Keys, Cubic Convolution Interpolation, 1981, has -1/2; PyTorch and many others have -3/4.
 _CUBIC = -0.75
@@ -118,7 +118,7 @@ def _sampled(
     back: bool,
 ) -> Array:
     places, weights = _taps(*lengths, mode, step, align_corners, back)
-    dtype = floating(x.dtype)
+    dtype = floating_dtype(x.dtype)
     wide = np.result_type(dtype, np.float32)  # half precision is summed in single
     behind = (1,) * (x.ndim - 1 - axis % x.ndim)
     if len(places) == 1 and (weights == 1).all():
@@ -174,7 +174,7 @@ def _sampled_in_ops(
     back: bool,
 ) -> Any:
     places, weights = _taps(*lengths, mode, step, align_corners, back)
-    dtype = floating(np.dtype(x.dtype))
+    dtype = floating_dtype(np.dtype(x.dtype))
     x = astype(x, dtype)
     behind = (1,) * (len(x.shape) - 1 - axis % len(x.shape))
     total: Any = None
@@ -199,7 +199,7 @@ def _sampled_spec(
     if x.shape[k] != old:
         raise ShapeError(f"sampled: axis {axis} of x {x.shape} is not of length {old}")
     shape: Shape = (*x.shape[:k], new, *x.shape[k + 1 :])
-    return Spec(shape, floating(x.dtype))
+    return Spec(shape, floating_dtype(x.dtype))
 
 
 @op(

@@ -20,7 +20,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.structure.shape import astype
 from odyssey.table.declare import PASS, op, publish
-from odyssey.table.samples import APART, PAIRS, sample, singles
+from odyssey.table.samples import NO_BROADCAST, PAIRS, sample, singles
 
 # Python's operators are the kernels. On arrays they call the ufuncs; on NumPy scalars, such as the
 # cotangent of a loss, they take a tenth of a ufunc's time.
@@ -33,7 +33,7 @@ from odyssey.table.samples import APART, PAIRS, sample, singles
     scalar=lambda x, y: x + y,
     vjp={"x": PASS, "y": PASS},
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def add(x: Any, y: Any, /) -> Any:
     """Elementwise sum, ``x + y``."""
@@ -48,7 +48,7 @@ def add(x: Any, y: Any, /) -> Any:
     scalar=lambda x, y: x - y,
     vjp={"x": PASS, "y": lambda g: neg(g)},
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def subtract(x: Any, y: Any, /) -> Any:
     """Elementwise difference, ``x - y``."""
@@ -63,7 +63,7 @@ def subtract(x: Any, y: Any, /) -> Any:
     scalar=lambda x, y: x * y,
     vjp={"x": lambda g, y: mul(g, y), "y": lambda g, x: mul(g, x)},
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def multiply(x: Any, y: Any, /) -> Any:
     """Elementwise product, ``x * y``."""
@@ -81,7 +81,7 @@ def multiply(x: Any, y: Any, /) -> Any:
         "y": lambda g, y, out: neg(div(mul(g, out), y)),
     },
     samples=[sample(*s.operands, low=0.5) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def divide(x: Any, y: Any, /) -> Any:
     """Elementwise quotient, ``x / y``; integers divide to floats."""
@@ -145,7 +145,7 @@ def _split_at_ties(g: Any, chosen: Any, tie: Any) -> Any:
     },
     kinks="a tie splits evenly",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def maximum(x: Any, y: Any, /) -> Any:
     """Elementwise larger of two; NaN if either is."""
@@ -164,7 +164,7 @@ def maximum(x: Any, y: Any, /) -> Any:
     },
     kinks="a tie splits evenly",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def minimum(x: Any, y: Any, /) -> Any:
     """Elementwise smaller of two; NaN if either is."""
@@ -192,7 +192,7 @@ def _only_y_is_nan(x: Any, y: Any) -> Any:
     },
     kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def fmax(x: Any, y: Any, /) -> Any:
     """Elementwise larger of two, ignoring NaN: beside a NaN, the other operand."""
@@ -215,7 +215,7 @@ def fmax(x: Any, y: Any, /) -> Any:
     },
     kinks="a tie splits evenly; beside NaN the number has all, of two NaNs the first",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def fmin(x: Any, y: Any, /) -> Any:
     """Elementwise smaller of two, ignoring NaN: beside a NaN, the other operand."""

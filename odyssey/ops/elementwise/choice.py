@@ -9,7 +9,7 @@ import numpy as np
 from odyssey.errors import DTypeError
 from odyssey.kernels import T, select
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample, singles
 
 
 @op(
@@ -89,7 +89,7 @@ def keep_where(x: Any, condition: Any, /) -> Any:
     ufunc=np.equal,
     scalar=lambda x, y: x == y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x == y``; a constant."""
@@ -101,7 +101,7 @@ def equal(x: Any, y: Any, /) -> Any:
     ufunc=np.not_equal,
     scalar=lambda x, y: x != y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def not_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x != y``; a constant."""
@@ -113,7 +113,7 @@ def not_equal(x: Any, y: Any, /) -> Any:
     ufunc=np.greater,
     scalar=lambda x, y: x > y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def greater(x: Any, y: Any, /) -> Any:
     """Elementwise ``x > y``; a constant."""
@@ -125,7 +125,7 @@ def greater(x: Any, y: Any, /) -> Any:
     ufunc=np.greater_equal,
     scalar=lambda x, y: x >= y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def greater_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x >= y``; a constant."""
@@ -137,7 +137,7 @@ def greater_equal(x: Any, y: Any, /) -> Any:
     ufunc=np.less,
     scalar=lambda x, y: x < y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def less(x: Any, y: Any, /) -> Any:
     """Elementwise ``x < y``; a constant."""
@@ -149,7 +149,7 @@ def less(x: Any, y: Any, /) -> Any:
     ufunc=np.less_equal,
     scalar=lambda x, y: x <= y,
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def less_equal(x: Any, y: Any, /) -> Any:
     """Elementwise ``x <= y``; a constant."""
@@ -161,7 +161,7 @@ def less_equal(x: Any, y: Any, /) -> Any:
     ufunc=np.logical_and,
     scalar=lambda x, y: (x != T(0)) & (y != T(0)),
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def logical_and(x: Any, y: Any, /) -> Any:
     """Elementwise logical and; a constant."""
@@ -173,7 +173,7 @@ def logical_and(x: Any, y: Any, /) -> Any:
     ufunc=np.logical_or,
     scalar=lambda x, y: (x != T(0)) | (y != T(0)),
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def logical_or(x: Any, y: Any, /) -> Any:
     """Elementwise logical or; a constant."""
@@ -191,7 +191,7 @@ def logical_not(x: Any, /) -> Any:
     ufunc=np.logical_xor,
     scalar=lambda x, y: (x != T(0)) != (y != T(0)),
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def logical_xor(x: Any, y: Any, /) -> Any:
     """Elementwise logical exclusive or; a constant."""

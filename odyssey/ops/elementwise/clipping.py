@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import as_array, native, refuse
+from odyssey.devices.arrays import as_array, refuse_non_array, to_native_order
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.choice import (
@@ -20,7 +20,7 @@ from odyssey.ops.elementwise.choice import (
 )
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Spec
-from odyssey.table.declare import dressed, op, publish
+from odyssey.table.declare import op, publish, set_op_metadata
 from odyssey.table.samples import reject, sample, singles
 from odyssey.table.store import MEMORY, numbers_of, store
 from odyssey.table.value import NUMBERS, Symbol, Traced, Value, Weak, is_tracked
@@ -41,8 +41,8 @@ def _static_bound(name: str, bound: Any) -> Any:
     bound = numbers_of("clip", bound)
     if bound is None or type(bound) in NUMBERS or isinstance(bound, np.generic):
         return bound
-    refuse("clip", name, bound)
-    array = native(np.array(bound))
+    refuse_non_array("clip", name, bound)
+    array = to_native_order(np.array(bound))
     if array.dtype.kind not in "biuf":
         raise DTypeError(f"clip: {name} is {shown(bound)}; pass a real number, or an array of them")
     return array
@@ -180,7 +180,7 @@ def _with_dynamic_bounds(plain: Any) -> Any:
             pass  # leave the clause, so that a later error does not chain to this one
         return _clip_dynamic(*args, **named)
 
-    plain.row.call = dressed(call, plain.row)
+    plain.row.call = set_op_metadata(call, plain.row)
     return plain.row.call
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import div, mul, sub
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.structure.creation import zeros_like
-from odyssey.quiet import unwarned
 from odyssey.table.declare import PASS, op, publish
 from odyssey.table.samples import reject, sample, singles
 
@@ -52,7 +52,7 @@ def fabs(x: Any, /) -> Any:
     return np.fabs(x)
 
 
-_divide = unwarned("invalid")(np.divide)
+_divide = ignore_fp_errors("invalid")(np.divide)
 
 
 def _sign(x: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import (
@@ -19,11 +20,10 @@ from odyssey.ops.elementwise.choice import (
     where,
 )
 from odyssey.ops.structure.shape import astype
-from odyssey.quiet import unwarned
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import promoted, real_dtype, real_options
-from odyssey.table.samples import APART, PAIRS, reject, sample, singles
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import promoted, real_dtype, real_options
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample, singles
 from odyssey.table.value import NUMBERS
 
 _POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
@@ -42,7 +42,7 @@ _POWERS = [sample(*s.operands, low=0.5) for s in PAIRS]
     "at x < 0 that in y is NaN, and that in x if y is infinite; at 0**0 the second derivatives but "
     "that in x alone are NaN",
     samples=_POWERS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def power(x: Any, y: Any, /) -> Any:
     """Elementwise power, ``x ** y``."""
@@ -95,10 +95,10 @@ def _power_slope(x: Any, y: Any) -> Any:
     return slope if np.isfinite(slope).all() else _fix_overflowed_powers(x, y, p, slope)
 
 
-_times = unwarned("invalid")(np.multiply)
+_times = ignore_fp_errors("invalid")(np.multiply)
 
 
-@unwarned()
+@ignore_fp_errors()
 def _fix_nonpositive_bases(x: Any, y: Any, below: Any, p: Any) -> Any:
     """Correct ``p = x**(y - 1)`` for bases that are not positive.
 
@@ -112,7 +112,7 @@ def _fix_nonpositive_bases(x: Any, y: Any, below: Any, p: Any) -> Any:
     return np.where(wrong, np.where(np.equal(x, 0), at_zero, below_zero), p).astype(p.dtype)[()]
 
 
-@unwarned()
+@ignore_fp_errors()
 def _fix_overflowed_powers(x: Any, y: Any, p: Any, slope: Any) -> Any:
     """Correct ``y * p`` where ``p = x**(y - 1)`` has overflowed or ``y`` is infinite."""
     near = np.isfinite(x) & np.not_equal(x, 0)
@@ -148,7 +148,7 @@ def _power_slope_scalar(x: Any, y: Any) -> Any:
     vjp={"x": _power_slope_base_rule, "y": _power_mixed_rule},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def power_slope(x: Any, y: Any, /) -> Any:
     """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
@@ -166,7 +166,7 @@ def _power_log(x: Any, y: Any) -> Any:
     return np.where(underflowed, out, _multiply_by_log(out, base))[()]
 
 
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _multiply_by_log(x: Any, base: Any) -> Any:
     return x * np.log(base)
 
@@ -187,7 +187,7 @@ def _power_log_scalar(x: Any, y: Any) -> Any:
     vjp={"x": _power_mixed_rule, "y": _power_log_exponent_rule},
     kinks="as of power, of which it is the derivative",
     samples=_POWERS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def power_log(x: Any, y: Any, /) -> Any:
     """Elementwise derivative of a power in its exponent, ``x ** y * log(x)``; 0 at ``x = 0``."""
@@ -371,7 +371,7 @@ def tanh(x: Any, /) -> Any:
 _COMPLEX = reject(np.array([1j]), 1.0, error=DTypeError, match="no meaning for complex")
 
 
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _log_sum_difference(x: Any, y: Any, base: float) -> Any:
     return np.asarray((x - y) * math.log(base))
 
@@ -404,7 +404,7 @@ def _power_share_scalar(x: Any, y: Any, base: float) -> Any:
 @op(
     elementwise=True,
     kernel=_power_share,
-    kernels=[by_scalar(_power_share_scalar, 2)],
+    kernels=[scalar_loop(_power_share_scalar, 2)],
     scalar=_power_share_scalar,
     decomposition=lambda x, y, base: div(1, add(1, exp(mul(sub(y, x), math.log(base))))),
     prepare=real_options("power_share", "base"),
@@ -412,7 +412,7 @@ def _power_share_scalar(x: Any, y: Any, base: float) -> Any:
     kinks="0 where both are -inf, NaN where both are inf",
     samples=[*PAIRS, sample((2, 3), (3,), base=2)],
     rejects=[
-        APART,
+        NO_BROADCAST,
         reject(np.array([1j]), 1.0, error=DTypeError, match="needs real numbers"),
         reject((2,), (2,), base="e", error=DTypeError, match="pass a real number"),
     ],
@@ -437,7 +437,7 @@ def power_share(x: Any, y: Any, /, *, base: float = math.e) -> Any:
     },
     kinks="0 where both are -inf, as that of logsumexp; NaN where both are inf",
     samples=PAIRS,
-    rejects=[APART, _COMPLEX],
+    rejects=[NO_BROADCAST, _COMPLEX],
 )
 def logaddexp(x: Any, y: Any, /) -> Any:
     """Elementwise ``log(e**x + e**y)``, without overflow."""
@@ -459,7 +459,7 @@ def logaddexp(x: Any, y: Any, /) -> Any:
     },
     kinks="0 where both are -inf; NaN where both are inf",
     samples=PAIRS,
-    rejects=[APART, _COMPLEX],
+    rejects=[NO_BROADCAST, _COMPLEX],
 )
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """Elementwise ``log2(2**x + 2**y)``, without overflow."""

@@ -12,7 +12,7 @@ from odyssey.ops.elementwise.arithmetic import add, mul
 from odyssey.ops.elementwise.choice import equal, isfinite, isnan, keep_where, logical_or, where
 from odyssey.ops.elementwise.complex_numbers import imag, real
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import real_options
+from odyssey.table.real_operands import real_options
 from odyssey.table.samples import reject, sample, singles
 
 

@@ -15,7 +15,7 @@ from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import mul, neg
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.table.declare import PASS, op, publish
-from odyssey.table.samples import APART, PAIRS, sample, singles
+from odyssey.table.samples import NO_BROADCAST, PAIRS, sample, singles
 
 _DIVISIONS = [sample(*s.operands, low=0.5) for s in PAIRS]
 # Larger powers of ten are infinite.
@@ -166,7 +166,7 @@ def round(x: Any, /, decimals: int = 0) -> Any:
     vjp={"x": lambda g: zeros_like(g), "y": lambda g: zeros_like(g)},
     kinks="0 everywhere in both, at the steps too",
     samples=_DIVISIONS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def floor_divide(x: Any, y: Any, /) -> Any:
     """Elementwise quotient rounded down, ``x // y``."""
@@ -181,7 +181,7 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     vjp={"x": PASS, "y": lambda g, x, y: neg(mul(g, floor_divide(x, y)))},
     kinks="at its jumps, where x is a multiple of y, still 1 in x and -x / y in y",
     samples=_DIVISIONS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def mod(x: Any, y: Any, /) -> Any:
     """Elementwise remainder ``x - y * floor(x / y)``, which has the sign of ``y``."""

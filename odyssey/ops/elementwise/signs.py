@@ -13,7 +13,7 @@ from odyssey.ops.elementwise.choice import equal, keep_where
 from odyssey.ops.elementwise.complex_numbers import sign
 from odyssey.ops.structure.creation import zeros_like
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS
+from odyssey.table.samples import NO_BROADCAST, PAIRS
 
 
 @op(
@@ -29,7 +29,7 @@ from odyssey.table.samples import APART, PAIRS
     },
     kinks="0 in the first at 0, as that of the absolute value, and 0 in the second everywhere",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def copysign(x1: Any, x2: Any, /) -> Any:
     """Elementwise ``|x1|`` with the sign of ``x2``, signed zeros included."""
@@ -50,7 +50,7 @@ def copysign(x1: Any, x2: Any, /) -> Any:
     },
     kinks="0 in the first everywhere, at the step too; 1 in the second where the first is 0",
     samples=PAIRS,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def heaviside(x1: Any, x2: Any, /) -> Any:
     """Elementwise step: 0 below 0, 1 above, and ``x2`` where ``x1`` is 0."""

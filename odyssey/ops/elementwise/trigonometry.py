@@ -14,16 +14,16 @@ import numpy as np
 
 from odyssey.checks import shown
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import add, div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import equal, isinf, logical_and, where
 from odyssey.ops.elementwise.elementary import sqrt
-from odyssey.quiet import unwarned
-from odyssey.table.choosing import by_scalar
 from odyssey.table.declare import op, publish
-from odyssey.table.operands import promoted
-from odyssey.table.samples import APART, PAIRS, reject, sample, singles
-from odyssey.table.shape_rules import floating
+from odyssey.table.kernel_selection import scalar_loop
+from odyssey.table.real_operands import promoted
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample, singles
+from odyssey.table.shape_rules import floating_dtype
 
 _COMPLEX = reject(np.array([1j]), error=DTypeError, match="no meaning for complex")
 
@@ -252,13 +252,13 @@ def _direction(x: Any, y: Any) -> Any:
     return out.astype(limits.dtype)[()]
 
 
-@unwarned("over", "under")
+@ignore_fp_errors("over", "under")
 def _scaled_length_squared(x: Any, y: Any) -> Any:
     return np.asarray(x * x + y * y)
 
 
-_times: Any = unwarned("invalid")(np.multiply)
-_divide: Any = unwarned("invalid")(np.divide)
+_times: Any = ignore_fp_errors("invalid")(np.multiply)
+_divide: Any = ignore_fp_errors("invalid")(np.divide)
 
 
 def _hypot_gradient(g: Any, across: Any, x: Any, y: Any) -> Any:
@@ -281,7 +281,7 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     real=True,
     elementwise=True,
     kernel=_direction,
-    kernels=[by_scalar(_direction_scalar, 2)],
+    kernels=[scalar_loop(_direction_scalar, 2)],
     scalar=_direction_scalar,
     decomposition=lambda x, y: div(x, hypot(x, y)),
     vjp={
@@ -290,7 +290,7 @@ def _direction_scalar(x: Any, y: Any) -> Any:
     },
     kinks="NaN at (0, 0)",
     samples=_ANGLES,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def direction(x: Any, y: Any, /) -> Any:
     """Elementwise ``x / hypot(x, y)``: the cosine of the angle of ``(x, y)``; 0 at the origin."""
@@ -308,7 +308,7 @@ def direction(x: Any, y: Any, /) -> Any:
     },
     kinks="0 at (0, 0), the second derivatives there NaN; NaN at two infinities",
     samples=_ANGLES,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def hypot(x: Any, y: Any, /) -> Any:
     """Elementwise length ``sqrt(x**2 + y**2)``, without overflow of the squares."""
@@ -334,7 +334,7 @@ def _arctan2_gradient(g: Any, across: Any, along: Any) -> Any:
     },
     kinks="0 at (0, 0), the second derivatives there NaN",
     samples=_ANGLES,
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def arctan2(y: Any, x: Any, /) -> Any:
     """Elementwise angle of the point ``(x, y)``, in radians from -pi to pi."""
@@ -380,7 +380,7 @@ def _upward_recurrence(x: Any, n: int) -> Any:
 def _sine_quotient(x: Any, order: int) -> Any:
     x = np.asarray(x)
     if x.dtype.kind in "biu":
-        x = x.astype(floating(x.dtype))
+        x = x.astype(floating_dtype(x.dtype))
     near = np.abs(x) < order + 2
     out = _upward_recurrence(np.where(near, order + 3, x), order)
     return np.where(near, _maclaurin_series(np.where(near, x, 0), order), out).astype(x.dtype)[()]

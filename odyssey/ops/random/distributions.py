@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, minimum, mul, sub
 from odyssey.ops.random.generator import draw_state
 from odyssey.ops.random.philox import (
@@ -19,7 +20,6 @@ from odyssey.ops.random.philox import (
     shape_option,
 )
 from odyssey.ops.structure.shape import astype
-from odyssey.quiet import unwarned
 from odyssey.spec import Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import Sample, reject, sample
@@ -44,7 +44,7 @@ def _distribution_parameter(who: str, name: str, value: Any, shape: Shape) -> An
     return value
 
 
-@unwarned("over")
+@ignore_fp_errors("over")
 def _is_representable_range(low: float, high: float, kind: np.dtype[Any]) -> bool:
     """Return whether a dtype can represent both numbers and their difference."""
     return bool(np.isfinite(kind.type(high) - kind.type(low)))

@@ -20,16 +20,16 @@ import numpy as np
 
 from odyssey.checks import shown, whole
 from odyssey.devices.commit import commit
-from odyssey.devices.guard import guard, wait_for_programs
+from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import DTypeError, SettingError
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.spec import Array
 from odyssey.table import fast_calls
-from odyssey.table.repeats import standing_for
+from odyssey.table.rng_replay import current_rng_state
 from odyssey.table.store import MEMORY, store
 from odyssey.table.value import CONSTANT, Value, free_id, make_value
 
-__all__ = ["DRAWS", "Generator", "random_bits", "check_generator", "draw_state"]
+__all__ = ["DRAWS", "Generator", "check_generator", "draw_state", "random_bits"]
 
 _WORD = 1 << 64
 _NAME = "philox4x64-10"
@@ -72,7 +72,7 @@ class Generator:
     @property
     def state(self) -> dict[str, Any]:
         """The key and the number of blocks drawn so far; assigning it resumes from there."""
-        here, value = store(), standing_for(self._state)
+        here, value = store(), current_rng_state(self._state)
         here.demand("state of", value)
         key, counter = _key_and_counter(np.asarray(here.operand(value)))
         return {"bit_generator": _NAME, "state": {"key": key, "counter": counter}}
@@ -80,8 +80,8 @@ class Generator:
     @state.setter
     def state(self, state: Mapping[str, Any]) -> None:
         words = _parse_state(state)
-        value = standing_for(self._state)
-        with guard():
+        value = current_rng_state(self._state)
+        with write_lock():
             wait_for_programs()
             store().write(value, words)
 
@@ -141,8 +141,8 @@ def check_generator(who: str, rng: Any) -> None:
 
 
 def _advance_counter(rng: Generator, count: int) -> Any:
-    value, here, blocks = standing_for(rng._state), store(), -(-count // 4)
-    with guard():
+    value, here, blocks = current_rng_state(rng._state), store(), -(-count // 4)
+    with write_lock():
         wait_for_programs()
         if here is not MEMORY:
             before = here.copied(value)

@@ -21,7 +21,7 @@ from odyssey.ops.structure.shape import astype, reshape
 from odyssey.spec import Array, Shape, Spec
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 
 _STATE = np.array([1, 2, 3], np.uint64)
 
@@ -172,7 +172,7 @@ def _check_shared(shape: Shape, shared: int) -> None:
 def _dropout_spec(x: Spec, state: Spec, rate: float, shared: int) -> Spec:
     _check_state("philox_dropout", state)
     _check_shared(x.shape, shared)
-    return Spec(x.shape, floating(x.dtype))
+    return Spec(x.shape, floating_dtype(x.dtype))
 
 
 def _dropout_scale(rate: float) -> float:
@@ -228,7 +228,7 @@ def philox_dropout(x: Any, state: Any, /, *, rate: float = 0.5, shared: int = 0)
     x = np.asarray(x)
     _check_state("philox_dropout", state)
     _check_shared(x.shape, shared)
-    dtype = floating(x.dtype)
+    dtype = floating_dtype(x.dtype)
     scaled = x.astype(dtype, copy=False) * dtype.type(_dropout_scale(rate))
     return np.where(_dropout_mask(state, drawn_shape(x.shape, shared), rate), dtype.type(0), scaled)
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from odyssey.ops.structure.shape import broadcast_to, repeated, reshape
 from odyssey.spec import Shape, Spec
-from odyssey.table.shape_rules import folded_axes, reduced_shape
+from odyssey.table.shape_rules import reduced_axes, reduced_shape
 
-__all__ = ["reduction_size", "broadcast_back"]
+__all__ = ["broadcast_back", "reduction_size"]
 
 # Up to this size a copy takes a quarter of the time that NumPy needs to make a view.
 _COPY_LIMIT = 2048
@@ -19,7 +19,7 @@ _COPY_LIMIT = 2048
 def reduction_size(spec: Spec, axis: Any) -> int:
     """Return the number of elements that a reduction over ``axis`` combines into one."""
     length = 1
-    for k in folded_axes("mean", axis, spec.ndim):
+    for k in reduced_axes("mean", axis, spec.ndim):
         length *= spec.shape[k]
     return length
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from odyssey.checks import word
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.complex_numbers import conj
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import as_operand, reshape, shape_of
-from odyssey.quiet import unwarned
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
@@ -55,7 +55,7 @@ def _convolve(a: Any, v: Any, mode: str, method: str) -> Any:
     return out[first : out.size - first - (mode == "same" and least % 2 == 0)]
 
 
-@unwarned("over", "invalid")
+@ignore_fp_errors("over", "invalid")
 def _convolve_fft(a: Array, v: Array, dtype: np.dtype[Any]) -> Array:
     n = a.size + v.size - 1
     m = next_fast_length(n)

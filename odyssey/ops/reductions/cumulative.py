@@ -16,13 +16,13 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import reshape
 from odyssey.spec import Spec, spec_of
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import (
-    made_by,
+    cumulative_rule,
     normalize_axes,
-    running,
+    result_dtype_of,
 )
 
 # ------------------------------------------------------------------ linear recurrence
@@ -196,7 +196,7 @@ def _cumprod_forward(t: Any, x: Any, axis: int | None) -> Any:
     return linear_recurrence(mul(reshape(t, line.shape), _products_before(line, k)), line, axis=k)
 
 
-_CUMPROD_SPEC = running("cumprod", made_by(np.multiply.reduce))
+_CUMPROD_SPEC = cumulative_rule("cumprod", result_dtype_of(np.multiply.reduce))
 
 
 def _cumprod_loop(x: Any, axis: int | None) -> Any:
@@ -205,7 +205,7 @@ def _cumprod_loop(x: Any, axis: int | None) -> Any:
 
 
 def _lower_cumprod(build: Any, x: Any, axis: int | None) -> Any:
-    line, k = _scan_operand(build.cast(x, made_by(np.multiply.reduce)(x.dtype)), axis)
+    line, k = _scan_operand(build.cast(x, result_dtype_of(np.multiply.reduce)(x.dtype)), axis)
     return build.scan(lambda before, x: before * x, line, axis=k)
 
 
@@ -240,9 +240,9 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 # ------------------------------------------------------------------ cumulative sum
 
 
-_SUMS = made_by(np.add.reduce)
-_CUMSUM_SPEC = running("cumsum", _SUMS)
-_REVERSE_CUMSUM_SPEC = running("reverse_cumsum", _SUMS)
+_SUMS = result_dtype_of(np.add.reduce)
+_CUMSUM_SPEC = cumulative_rule("cumsum", _SUMS)
+_REVERSE_CUMSUM_SPEC = cumulative_rule("reverse_cumsum", _SUMS)
 
 
 def _reverse_cumsum(x: Any, axis: int | None) -> Any:

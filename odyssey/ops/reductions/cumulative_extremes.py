@@ -21,10 +21,10 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import as_operand
 from odyssey.spec import Spec
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import along, floating, normalize_axes
+from odyssey.table.shape_rules import axis_rule, floating_dtype, normalize_axes
 
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 _LINES = (
@@ -51,7 +51,7 @@ def _check_order(x: Any) -> None:
 
 
 def _running_argextreme_spec(who: str) -> Callable[..., Spec]:
-    infer = along(who, lambda dtype: np.dtype(np.intp))
+    infer = axis_rule(who, lambda dtype: np.dtype(np.intp))
 
     def with_order(x: Spec, axis: int) -> Spec:
         _check_order(x)
@@ -196,14 +196,14 @@ def _logcumsumexp(x: Any, axis: int) -> Any:
     x = np.asarray(x)
     normalize_axes("logcumsumexp", axis, x.ndim)
     if x.dtype.kind in "biu":
-        x = x.astype(floating(x.dtype))
+        x = x.astype(floating_dtype(x.dtype))
     if x.dtype == np.float16:  # where a large sum no longer grows by one element
         return np.logaddexp.accumulate(x.astype(np.float32), axis).astype(np.float16)
     return np.logaddexp.accumulate(x, axis)
 
 
 def _lower_logcumsumexp(build: Any, x: Any, axis: int) -> Any:
-    dtype = floating(x.dtype)
+    dtype = floating_dtype(x.dtype)
     single = np.dtype(np.float32) if dtype == np.float16 else dtype
     sums = build.scan(_logaddexp_scalar, build.cast(x, single), axis=axis)
     return sums if single == dtype else build.cast(sums, dtype)
@@ -248,7 +248,7 @@ def _logcumsumexp_jvp(t: Any, x: Any, out: Any, axis: int) -> Any:
 
 def _logcumsumexp_spec(x: Spec, axis: int) -> Spec:
     normalize_axes("logcumsumexp", axis, x.ndim)
-    return Spec(x.shape, floating(x.dtype))
+    return Spec(x.shape, floating_dtype(x.dtype))
 
 
 @op(

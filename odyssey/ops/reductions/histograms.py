@@ -20,7 +20,7 @@ from odyssey.ops.structure.shape import as_operand, astype, reshape
 from odyssey.spec import Array, Spec
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.scope import follower
+from odyssey.table.scope import recording_of
 from odyssey.table.store import numbers_of
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
@@ -167,7 +167,7 @@ def histogram(
     array([1, 2, 1])
     """
     numbers = _known("histogram", "a", a)
-    if isinstance(bins, Value) and follower("histogram", bins) is not None:
+    if isinstance(bins, Value) and recording_of("histogram", bins) is not None:
         raise DTypeError(
             f"histogram: bins is {shown(bins)}, but bins are constants; pass bins.detach()"
         )

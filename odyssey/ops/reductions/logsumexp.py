@@ -9,6 +9,7 @@ import numpy as np
 
 from odyssey.checks import flag
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, isfinite, where
 from odyssey.ops.elementwise.complex_numbers import real
@@ -17,13 +18,12 @@ from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import max, sum
 from odyssey.ops.structure.half_precision import compute_in_float32
 from odyssey.ops.structure.shape import astype, reshape
-from odyssey.quiet import unwarned
 from odyssey.spec import Spec
-from odyssey.table.canonical import folded
-from odyssey.table.declare import dressed, op, publish
-from odyssey.table.published import COMPOSITES
+from odyssey.table.canonical_options import canonical_axes
+from odyssey.table.declare import op, publish, set_op_metadata
+from odyssey.table.registry import COMPOSITES
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import reduced, reduced_shape
+from odyssey.table.shape_rules import reduced_shape, reduction_rule
 
 _FOLDS = (
     sample((2, 3)),
@@ -65,7 +65,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     return out.reshape(reduced_shape("logsumexp", x.shape, axis, keepdims))[()]
 
 
-@unwarned("divide", "over")
+@ignore_fp_errors("divide", "over")
 def _log_of_sum(x: Any, top: Any, axis: Any) -> Any:
     wide = np.float32 if x.dtype.char == "e" else None  # half precision ends at 65504
     total = np.add.reduce(np.exp(x - top), axis, wide, keepdims=True)
@@ -122,7 +122,7 @@ def _or_weighted(plain: Any) -> Any:
             raise DTypeError(f"logsumexp: {error}") from None
         return weighted(*bound.args, **bound.kwargs)
 
-    row.call = dressed(call, row)
+    row.call = set_op_metadata(call, row)
     row.call.__wrapped__ = _signature
     return row.call
 
@@ -130,9 +130,9 @@ def _or_weighted(plain: Any) -> Any:
 @_or_weighted
 @op(
     kernel=_logsumexp,
-    canonical=folded,
+    canonical=canonical_axes,
     decomposition=compute_in_float32(_logsumexp_in_ops),
-    infer=reduced(
+    infer=reduction_rule(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,
         lone=False,

@@ -23,7 +23,7 @@ from odyssey.ops.structure.shape import (
 )
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import folded_axes, normalize_axes
+from odyssey.table.shape_rules import normalize_axes, reduced_axes
 
 _FOLDS = (
     sample((2, 3)),
@@ -59,7 +59,7 @@ def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) 
     array([3., 0.])
     """
     a = as_operand("ptp", "a", a)
-    axes = folded_axes("ptp", axis, len(a.shape))
+    axes = reduced_axes("ptp", axis, len(a.shape))
     if not all(a.shape[k] for k in axes):
         raise ShapeError(f"ptp: no elements over axis {axis} of shape {a.shape}")
     top = max(a, axis, keepdims=keepdims, tape=tape)

@@ -19,15 +19,15 @@ from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.joining import concatenate
 from odyssey.ops.structure.shape import astype, reshape, transpose
 from odyssey.spec import Spec, spec_of
-from odyssey.table.canonical import folded
-from odyssey.table.choosing import are_kernels_compiled
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import Kernel, op, publish
-from odyssey.table.derived import derived
+from odyssey.table.derived_rules import derive_rules
+from odyssey.table.kernel_selection import are_kernels_compiled
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import (
-    folded_axes,
-    reduced,
+    reduced_axes,
     reduced_shape,
+    reduction_rule,
 )
 
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
@@ -71,7 +71,7 @@ def _others_of_array(x: Any) -> Any:
 
 
 def _others_over(x: Any, axis: Any) -> Any:
-    folded = folded_axes("prod_others", axis, len(x.shape))
+    folded = reduced_axes("prod_others", axis, len(x.shape))
     kept = tuple(k for k in range(len(x.shape)) if k not in folded)
     order = (*folded, *kept)
     shape = tuple(x.shape[k] for k in order)
@@ -96,7 +96,7 @@ def _folds_together(x: Spec, axis: Any, *rest: Any) -> bool:
     if not scan.fits(x):
         return False
     try:
-        axes = folded_axes("prod", axis, x.ndim)
+        axes = reduced_axes("prod", axis, x.ndim)
     except OdysseyError:  # which the op reports, in its name
         return False
     return bool(axes) and axes == tuple(range(axes[0], axes[-1] + 1))
@@ -106,7 +106,7 @@ def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
     """Whether the last axes are folded: along others NumPy is as fast."""
     if type(axis) is int and axis not in (-1, x.ndim - 1):  # 2 us sooner known
         return False
-    return _folds_together(x, axis) and folded_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
+    return _folds_together(x, axis) and reduced_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
 
 
 def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
@@ -121,7 +121,7 @@ def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _others_in_loops(x: Any, axis: Any) -> Any:
-    axes = folded_axes("prod_others", axis, x.ndim)
+    axes = reduced_axes("prod_others", axis, x.ndim)
     tail = math.prod(x.shape[axes[-1] + 1 :])
     heads = math.prod(x.shape[: axes[0]])
     parts = x.reshape(heads, reduction_size(spec_of(x), axis), tail)
@@ -141,7 +141,7 @@ def _mend_others(parts: Any, out: Any) -> None:
 
 
 def _others_spec(x: Spec, axis: Any) -> Spec:
-    folded_axes("prod_others", axis, x.ndim)
+    reduced_axes("prod_others", axis, x.ndim)
     return x
 
 
@@ -150,9 +150,9 @@ def _others_spec(x: Spec, axis: Any) -> Spec:
     kernels=[Kernel("eight lanes", _others_in_loops, when=_folds_together)],
     decomposition=_others_over,
     lowering=_others_natively,
-    canonical=folded,
+    canonical=canonical_axes,
     infer=_others_spec,
-    **derived(lambda x, /, axis: _others_over(x, axis)),
+    **derive_rules(lambda x, /, axis: _others_over(x, axis)),
     samples=[
         sample((2, 3)),
         sample((2, 9), axis=1),
@@ -181,8 +181,8 @@ def _prod_dtype(dtype: Any) -> Any:
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
     kernels=[Kernel("eight lanes", _product_in_loops, when=_folds_last)],
     numpy=[np.prod],
-    canonical=folded,
-    infer=reduced("prod", _prod_dtype),
+    canonical=canonical_axes,
+    infer=reduction_rule("prod", _prod_dtype),
     vjp={
         "x": lambda g, x, x_spec, axis, keepdims: mul(
             broadcast_back(g, x_spec, axis, keepdims), prod_others(x, axis)

@@ -11,6 +11,7 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -27,12 +28,11 @@ from odyssey.ops.structure.half_precision import narrow_float16, widen_float16
 from odyssey.ops.structure.joining import stack
 from odyssey.ops.structure.shape import astype, moveaxis, reshape, transpose
 from odyssey.ops.structure.sorting import sort
-from odyssey.quiet import unwarned
 from odyssey.spec import Shape, Spec
-from odyssey.table.canonical import folded
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import folded_axes, made_by, reduced_shape
+from odyssey.table.shape_rules import reduced_axes, reduced_shape, result_dtype_of
 from odyssey.table.store import numbers_of
 from odyssey.table.value import Symbol, Value, is_tracked
 
@@ -50,7 +50,7 @@ class QuantilePosition(NamedTuple):
 
 def flatten_reduced_axes(x: Any, axis: Any, tape: Any = None) -> Any:
     """The elements that are folded into one along the last axis, the other axes before it."""
-    folded = folded_axes("median", axis, len(x.shape), lone=False)
+    folded = reduced_axes("median", axis, len(x.shape), lone=False)
     kept = [k for k in range(len(x.shape)) if k not in folded]
     order = (*kept, *folded)
     moved = x if order == tuple(range(len(order))) else transpose(x, order, tape=tape)
@@ -67,7 +67,7 @@ def axes_size(shape: Shape, axes: tuple[int, ...]) -> int:
 
 def _from_lines(line: Any, x_spec: Spec, axis: Any) -> Any:
     """The transpose of ``as_lines``."""
-    folded = folded_axes("median", axis, x_spec.ndim, lone=False)
+    folded = reduced_axes("median", axis, x_spec.ndim, lone=False)
     order = (*(k for k in range(x_spec.ndim) if k not in folded), *folded)
     back = tuple(order.index(k) for k in range(len(order)))
     return transpose(reshape(line, tuple(x_spec.shape[k] for k in order)), back)
@@ -147,7 +147,7 @@ def quantile_jvp(
 # ------------------------------------------------------------------ median
 
 
-MEAN = made_by(np.mean)
+MEAN = result_dtype_of(np.mean)
 
 
 def _median_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
@@ -157,13 +157,13 @@ def _median_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
 def order_statistic_spec(who: str, x: Spec, axis: Any, keepdims: bool, first: Shape = ()) -> Spec:
     """What an order statistic gives: in the dtype of a mean, with axes before the others."""
     shape = reduced_shape(who, x.shape, axis, keepdims)
-    if not axes_size(x.shape, folded_axes(who, axis, x.ndim, lone=False)):
+    if not axes_size(x.shape, reduced_axes(who, axis, x.ndim, lone=False)):
         raise ShapeError(f"{who}: x {x.shape} has no elements over axis {axis!r} and so no {who}")
     return Spec((*first, *shape), MEAN(x.dtype))
 
 
 def _middle(x: Any, axis: Any) -> list[QuantilePosition]:
-    n = axes_size(x.shape, folded_axes("median", axis, len(x.shape), lone=False))
+    n = axes_size(x.shape, reduced_axes("median", axis, len(x.shape), lone=False))
     return [QuantilePosition((n - 1) // 2, n // 2, 0.0 if n % 2 else 0.5)]
 
 
@@ -216,7 +216,7 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
     with_residual=_median_with_middle,
     decomposition=_median_in_ops,
     numpy=[np.median],
-    canonical=folded,
+    canonical=canonical_axes,
     infer=_median_spec,
     vjp={"x": _median_rule},
     jvp={"x": _median_forward},
@@ -294,7 +294,7 @@ def _spots(n: int, q: Any, method: str) -> list[QuantilePosition]:
     return [QuantilePosition(int(v), min(int(v) + 1, n - 1), v % 1.0) for v in found.tolist()]
 
 
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _quantile(
     who: str, of: Any, scale: float, x: Any, q: Any, axis: Any, method: str, keepdims: bool
 ) -> Any:
@@ -351,7 +351,7 @@ def _quantile_forward(scale: float) -> Callable[..., Any]:
 
 
 def _spots_of(x: Any, q: Any, axis: Any, method: str, scale: float) -> list[QuantilePosition]:
-    n = axes_size(x.shape, folded_axes("quantile", axis, len(x.shape), lone=False))
+    n = axes_size(x.shape, reduced_axes("quantile", axis, len(x.shape), lone=False))
     return _spots(n, _scaled(q, scale), method)
 
 
@@ -361,7 +361,7 @@ def _scaled(q: Any, scale: float) -> Any:
 
 
 def _spelled(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> tuple[Any, ...]:
-    return q, *folded(x, axis), method, keepdims
+    return q, *canonical_axes(x, axis), method, keepdims
 
 
 def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec
-from odyssey.table.canonical import folded, one_axis
+from odyssey.table.canonical_options import canonical_axes, one_axis
 from odyssey.table.declare import op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import made_by, reduced, reduced_shape
+from odyssey.table.shape_rules import reduced_shape, reduction_rule, result_dtype_of
 
 __all__ = ["lower_argextreme"]
 
@@ -70,7 +70,7 @@ _FOLDS = (
 )
 _LONE = (sample((), axis=0), sample((), axis=-1, keepdims=True))
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
-_SUMMED = made_by(np.add.reduce)
+_SUMMED = result_dtype_of(np.add.reduce)
 
 
 @op(
@@ -81,8 +81,8 @@ _SUMMED = made_by(np.add.reduce)
         "sum", build.cast(x, _SUMMED(x.dtype)), axis, keepdims
     ),
     numpy=[np.sum],
-    canonical=folded,
-    infer=reduced("sum", _SUMMED),
+    canonical=canonical_axes,
+    infer=reduction_rule("sum", _SUMMED),
     vjp={"x": lambda g, x_spec, axis, keepdims: broadcast_back(g, x_spec, axis, keepdims)},
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0), sample((0,))],
     rejects=[_NO_AXIS],
@@ -119,8 +119,8 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
         )
     ),
     numpy=[np.mean],
-    canonical=folded,
-    infer=reduced("mean", made_by(np.mean), lone=False),
+    canonical=canonical_axes,
+    infer=reduction_rule("mean", result_dtype_of(np.mean), lone=False),
     vjp={
         "x": lambda g, x_spec, axis, keepdims: broadcast_back(
             divide_by_size(g, at_least_one(reduction_size(x_spec, axis))), x_spec, axis, keepdims
@@ -201,7 +201,7 @@ _EXTREMA: dict[str, Any] = {
     primitive="reduce",
     lowering=lambda build, x, axis, keepdims: build.fold("max", x, axis, keepdims),
     numpy=[np.max, np.amax],
-    canonical=folded,
+    canonical=canonical_axes,
     infer=_extremum_infer("max"),
     rejects=[_NO_AXIS, reject((0, 2), match="and so no max")],
     **_EXTREMA,
@@ -217,7 +217,7 @@ def max(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     primitive="reduce",
     lowering=lambda build, x, axis, keepdims: build.fold("min", x, axis, keepdims),
     numpy=[np.min, np.amin],
-    canonical=folded,
+    canonical=canonical_axes,
     infer=_extremum_infer("min"),
     rejects=[_NO_AXIS, reject((0, 2), match="and so no min")],
     **_EXTREMA,
@@ -298,8 +298,8 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
         "any", build.cast(x, bool), axis, keepdims
     ),
     numpy=[np.any],
-    canonical=folded,
-    infer=reduced("any", made_by(np.any)),
+    canonical=canonical_axes,
+    infer=reduction_rule("any", result_dtype_of(np.any)),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )
@@ -315,8 +315,8 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
         "all", build.cast(x, bool), axis, keepdims
     ),
     numpy=[np.all],
-    canonical=folded,
-    infer=reduced("all", made_by(np.all)),
+    canonical=canonical_axes,
+    infer=reduction_rule("all", result_dtype_of(np.all)),
     samples=[*_FOLDS, *_LONE, sample((0, 3), axis=0)],
     rejects=[_NO_AXIS],
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from odyssey.checks import number
 from odyssey.errors import DTypeError
+from odyssey.floating_point_errors import ignore_fp_errors
 from odyssey.kernels import T, select
 from odyssey.ops.elementwise.arithmetic import div, mul, neg, square, sub
 from odyssey.ops.elementwise.choice import equal, greater, isfinite, where
@@ -19,12 +20,11 @@ from odyssey.ops.reductions.broadcast_back import broadcast_back, reduction_size
 from odyssey.ops.reductions.reduce import mean, sum
 from odyssey.ops.structure.half_precision import compute_in_float32, narrow_float16, widen_float16
 from odyssey.ops.structure.shape import reshape
-from odyssey.quiet import unwarned
 from odyssey.spec import Spec
-from odyssey.table.canonical import folded
+from odyssey.table.canonical_options import canonical_axes
 from odyssey.table.declare import op, publish
-from odyssey.table.samples import APART, PAIRS, reject, sample
-from odyssey.table.shape_rules import reduced, reduced_shape
+from odyssey.table.samples import NO_BROADCAST, PAIRS, reject, sample
+from odyssey.table.shape_rules import reduced_shape, reduction_rule
 from odyssey.table.store import operand_of
 from odyssey.table.value import Value
 
@@ -57,7 +57,7 @@ def ddof_option(who: str) -> Any:
 def canonical_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
     """One spelling for the axes, and for a whole number of ``ddof``."""
     ddof = int(ddof) if float(ddof).is_integer() else ddof
-    return *folded(x, axis), ddof, keepdims, None
+    return *canonical_axes(x, axis), ddof, keepdims, None
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -66,7 +66,7 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def moment_infer(name: str) -> Any:
     """The shape rule of a variance or a deviation."""
-    infer = reduced(name, _real, lone=False)
+    infer = reduction_rule(name, _real, lone=False)
     return lambda x, axis, ddof, keepdims, correction: infer(x, axis, keepdims)
 
 
@@ -154,7 +154,7 @@ def std_from_variance(variance: Any, tape: Any = None) -> Any:
     return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
 
 
-_divide = unwarned("invalid")(np.divide)
+_divide = ignore_fp_errors("invalid")(np.divide)
 
 
 def _over_length(x: Any, length: Any) -> Any:
@@ -175,7 +175,7 @@ def _over_length(x: Any, length: Any) -> Any:
     },
     kinks="at (0, 0) inf in x, NaN in length",
     samples=[sample(*s.operands, low=0.5) for s in PAIRS],
-    rejects=[APART],
+    rejects=[NO_BROADCAST],
 )
 def over_length(x: Any, length: Any, /) -> Any:
     """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
@@ -265,7 +265,7 @@ def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     return reshape(mul(root, exp2(power)), shape)
 
 
-@unwarned("invalid")
+@ignore_fp_errors("invalid")
 def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     return np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
 

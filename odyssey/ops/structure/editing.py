@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, shown, word
-from odyssey.devices.ownership import apart
+from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.creation import check_parts, zeros_like
 from odyssey.ops.structure.gathering import take
@@ -210,7 +210,7 @@ def broadcast_arrays(*args: Any, tape: Any = None) -> Any:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(f"broadcast_arrays: shapes {shapes} do not broadcast") from None
-    return tuple(apart(broadcast_to(x, shape, tape=tape)) for x in arrays)
+    return tuple(copy_if_shared(broadcast_to(x, shape, tape=tape)) for x in arrays)
 
 
 @composite(
@@ -262,7 +262,7 @@ def meshgrid(
     for k, line in zip(order, lines, strict=True):
         shape = tuple(-1 if j == k else 1 for j in range(len(lines)))
         upright.append(reshape(line, shape, tape=tape))
-    return tuple(map(apart, upright)) if sparse else broadcast_arrays(*upright, tape=tape)
+    return tuple(map(copy_if_shared, upright)) if sparse else broadcast_arrays(*upright, tape=tape)
 
 
 # ------------------------------------------------------------------ blocks
@@ -299,7 +299,7 @@ def block(arrays: Any, *, tape: Any = None) -> Any:
     depth = _depth(arrays)
     ndim = max(depth, _most_axes(arrays))
     joined = _joined(arrays, ndim - depth, ndim, tape)
-    return identity(joined, tape=tape) if joined is arrays else apart(joined)
+    return identity(joined, tape=tape) if joined is arrays else copy_if_shared(joined)
 
 
 def _depth(arrays: Any) -> int:

@@ -18,10 +18,10 @@ from odyssey.ops.structure import index_lowering
 from odyssey.ops.structure.scatter import added_rows, in_range, put_under
 from odyssey.ops.structure.shape import astype, broadcast_to, expand_dims, reshape
 from odyssey.spec import Shape, Spec
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import Kernel, composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import given_spec, normalize_axes
+from odyssey.table.shape_rules import normalize_axes, spec_option_rule
 
 
 def _taking(axis: Any, mode: str, *rest: Any) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ def _added_natively(
     kernels=[Kernel("numbers and rows added one by one", _add_taken_in_loops, when=of_floats)],
     prepare=_taking,
     canonical=_spelled_by_spec,
-    infer=given_spec,
+    infer=spec_option_rule,
     vjp={"x": lambda g, indices, axis, mode: take(g, indices, axis, mode=mode)},
     jvp={
         "x": lambda t, indices, axis, mode, spec: add_taken(
@@ -319,7 +319,7 @@ def _added_along_natively(build: Any, x: Any, indices: Any, axis: int | None, sp
     lowering=_added_along_natively,
     rearranges=True,
     canonical=_spelled_by_spec,
-    infer=given_spec,
+    infer=spec_option_rule,
     kernels=[
         Kernel(
             "numbers added line by line",

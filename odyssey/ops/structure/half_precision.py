@@ -11,7 +11,7 @@ import numpy as np
 from odyssey.ops.structure.shape import astype
 from odyssey.table.value import NUMBERS
 
-__all__ = ["narrow_float16", "compute_in_float32", "widen_float16"]
+__all__ = ["compute_in_float32", "narrow_float16", "widen_float16"]
 
 
 def widen_float16(x: Any) -> Any:

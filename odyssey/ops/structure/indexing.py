@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import ARRAY_LIKE, as_array, gives_array
-from odyssey.devices.ownership import apart
+from odyssey.devices.arrays import ARRAY_LIKE, as_array, is_array_like
+from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, OutOfRangeError, ShapeError
 from odyssey.kernels.scatter import of_floats
 from odyssey.ops.elementwise.choice import keep_where
@@ -25,7 +25,7 @@ from odyssey.spec import Shape, Spec
 from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.row import Row
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import given_spec
+from odyssey.table.shape_rules import spec_option_rule
 from odyssey.table.store import numbers_of
 from odyssey.table.value import NUMBERS, Symbol, Traced, Value
 
@@ -65,7 +65,7 @@ def plain_key(key: Any) -> Any:
         return slice(_bound(key.start), _bound(key.stop), _bound(key.step))
     if isinstance(key, _INDICES):
         return key
-    if hasattr(type(key), "__index__") and not gives_array(key):
+    if hasattr(type(key), "__index__") and not is_array_like(key):
         return operator.index(key)
     array = as_array("getitem", "the index", key)
     if not (array.size or isinstance(key, ARRAY_LIKE)):
@@ -187,8 +187,8 @@ def getitem(x: Any, /, key: Any) -> Any:
     """The part ``x[key]`` for any index that NumPy accepts, as a new array."""
     x = x if hasattr(x, "dtype") else np.asarray(x)
     if type(key) is np.ndarray and key.dtype.kind == "i" and x.ndim:
-        return apart(x.take(key, 0))  # whole rows, in seven eighths of the time
-    return apart(x[key])
+        return copy_if_shared(x.take(key, 0))  # whole rows, in seven eighths of the time
+    return copy_if_shared(x[key])
 
 
 def _only_slices(key: Any) -> bool:
@@ -229,7 +229,7 @@ def _added_natively(build: Any, x: Any, key: Any, spec: Spec) -> Any:
     ],
     prepare=_prepare,
     canonical=lambda x, key, spec: (spelled_key(spec.shape, key), spec),
-    infer=given_spec,
+    infer=spec_option_rule,
     vjp={"x": lambda g, key: getitem(g, key)},
     samples=[
         sample((3,), key=1, spec=Spec((4, 3), np.dtype(np.float64))),

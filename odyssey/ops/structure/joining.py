@@ -13,7 +13,7 @@ from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import add_at, getitem
 from odyssey.ops.structure.shape import astype, expand_dims, reshape, shape_of
 from odyssey.spec import Shape, Spec
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

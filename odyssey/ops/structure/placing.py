@@ -28,7 +28,7 @@ from odyssey.ops.structure.indexing import getitem, setitem
 from odyssey.ops.structure.scatter import zeros
 from odyssey.ops.structure.shape import as_operand, astype, broadcast_to, reshape
 from odyssey.spec import Shape, Spec, spec_of
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes

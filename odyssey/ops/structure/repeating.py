@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.ownership import apart
+from odyssey.devices.ownership import copy_if_shared
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem, plain_key
 from odyssey.ops.structure.shape import broadcast_to, reshape, shape_of
@@ -68,7 +68,7 @@ def _counts(who: str, numbers: Any) -> tuple[int, ...]:
 
 def _fresh(x: Any, shape: tuple[int, ...], tape: Any) -> Any:
     """Under ``shape``, and no view of what was repeated, though nothing may have been."""
-    return apart(reshape(x, shape, tape=tape))
+    return copy_if_shared(reshape(x, shape, tape=tape))
 
 
 @composite(

@@ -13,7 +13,7 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.spec import Shape, Spec
 from odyssey.table.declare import PASS, composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import like, normalize_axes
+from odyssey.table.shape_rules import normalize_axes, same_spec_rule
 from odyssey.table.value import Symbol, Value
 
 Axes = int | tuple[int, ...] | None
@@ -40,7 +40,7 @@ def shape_of(x: Any) -> Shape:
     linear=True,
     primitive="view",
     lowering=lambda build, x: x,
-    infer=like,
+    infer=same_spec_rule,
     vjp={"x": PASS},
     samples=[sample((2, 3)), sample(()), sample((0,))],
 )

@@ -12,10 +12,10 @@ from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.ops.structure.gathering import add_along_axis, take, take_along_axis
 from odyssey.ops.structure.shape import as_operand, reshape, squeeze
 from odyssey.spec import Spec, spec_of
-from odyssey.table.canonical import one_axis
+from odyssey.table.canonical_options import one_axis
 from odyssey.table.declare import composite, op, publish
 from odyssey.table.samples import reject, sample
-from odyssey.table.shape_rules import normalize_axes, running
+from odyssey.table.shape_rules import cumulative_rule, normalize_axes
 from odyssey.table.store import numbers_of
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
@@ -93,7 +93,7 @@ _MANY = 2000
     kernel=lambda x, axis, *rest: stable_order(x, axis),
     prepare=_one_order("argsort"),
     canonical=lambda x, axis, *rest: (one_axis(axis, x.ndim), *rest),
-    infer=running("argsort", lambda dtype: np.dtype(np.intp)),
+    infer=cumulative_rule("argsort", lambda dtype: np.dtype(np.intp)),
     samples=[*_AXES, sample(np.array([2.0, 1.0, 2.0, 1.0])), sample(())],
     rejects=_UNFIT,
 )

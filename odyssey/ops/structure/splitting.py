@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import whole
-from odyssey.devices.arrays import refuse
+from odyssey.devices.arrays import refuse_non_array
 from odyssey.errors import DTypeError, ShapeError
 from odyssey.ops.structure.indexing import getitem
 from odyssey.ops.structure.shape import shape_of
@@ -111,7 +111,7 @@ def _parts(who: str, ary: Any, given: Any, axis: int, equal: bool, tape: Any) ->
 
 def _places(who: str, given: Any) -> int | list[int]:
     """The number of parts, or the places to cut at."""
-    refuse(who, "indices_or_sections", given)
+    refuse_non_array(who, "indices_or_sections", given)
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
     if several and getattr(given, "shape", True) != ():
         return [whole(who, "a place in indices_or_sections", place) for place in given]

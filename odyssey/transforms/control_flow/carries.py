@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import shown
-from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, refuse_non_array
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.ops.structure.joining import stack
 from odyssey.spec import Spec, spec_of
@@ -107,7 +107,7 @@ def spec_of_leaf(who: str, what: str, leaf: Any, weak: bool = False) -> Any:
         return leaf
     if isinstance(leaf, Symbol):
         return leaf.spec
-    refuse(who, what, leaf)
+    refuse_non_array(who, what, leaf)
     array = np.asarray(leaf) if isinstance(leaf, (*ARRAY_LIKE, *NUMBERS)) else None
     if array is None or array.dtype.kind not in "biufc":
         raise DTypeError(f"{who}: {what} is {shown(leaf)}; pass arrays, Variables or numbers")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import flag, function, shown, sort_of, whole
-from odyssey.devices.arrays import ARRAY_LIKE, refuse
+from odyssey.devices.arrays import ARRAY_LIKE, refuse_non_array
 from odyssey.errors import DTypeError, ShapeError, TapeError
 from odyssey.graph.subgraphs import Loop
 from odyssey.graph.trace import Trace
@@ -115,7 +115,7 @@ def _length(xs: Any, length: Any) -> int:
     for path, leaf in paths(xs, "xs"):
         if leaf is None:
             continue
-        refuse("scan", path, leaf)
+        refuse_non_array("scan", path, leaf)
         if not isinstance(leaf, (Value, Symbol, *ARRAY_LIKE)):
             raise DTypeError(
                 f"scan: {path} is {sort_of(leaf)}; pass an array whose first axis goes "

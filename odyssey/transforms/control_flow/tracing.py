@@ -33,7 +33,7 @@ from odyssey.table.value import (
     is_tracked,
     is_trainable,
     make_value,
-    place_of,
+    recording_attribute,
 )
 from odyssey.tape.gradient_mask import poles_among
 from odyssey.tape.sweep import dependents
@@ -86,7 +86,7 @@ def kind_of(value: Any, live: bool) -> int:
         return ARRAY
     if live:
         return LIVE
-    return FIXED if place_of(value) is CONSTANT else LOST
+    return FIXED if recording_attribute(value) is CONSTANT else LOST
 
 
 def kinds_of(recording: Any, values: Flat) -> list[int]:
@@ -225,7 +225,7 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     results = [o for o in outputs if isinstance(o, Variable)]
     known = sources_of(segment, nodes, [o._id for o in results])
     for o in results:  # what is given away as it came from outside
-        if is_tracked(o) and place_of(o) is not segment:
+        if is_tracked(o) and recording_attribute(o) is not segment:
             known.setdefault(o._id, o)
     own = {i for i, v in known.items() if is_trainable(v) and i > start}
     sources = {i: v for i, v in known.items() if i not in own and i not in live}
@@ -234,7 +234,7 @@ def trace_part(body: Body, operands: Sequence[Any], kinds: Sequence[int], record
     found = [kind_of(o, isinstance(o, Variable) and o._id in reached) for o in outputs]
     # What a tape inside has of constants is recorded, and no gradient is lost with it.
     for k, o in enumerate(outputs):
-        if found[k] == LOST and place_of(o) is segment and o._id not in lost:
+        if found[k] == LOST and recording_attribute(o) is segment and o._id not in lost:
             found[k] = FIXED
     chooses = any(node[0].selects for node in nodes)
     return Traced(symbols, instructions, outputs, found, sources, chooses, poles_among(nodes))

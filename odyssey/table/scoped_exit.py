@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-__all__ = ["Block", "Door", "Left"]
+__all__ = ["ExitHandle", "Scoped", "ScopedBlock"]
 
 
-class Door:
+class ExitHandle:
     """Stands in a class as ``__exit__``; ``with`` looks it up anew for each block.
 
     The class, ``Left``, has ``_blocks``, its open blocks; ``_leave(kind, error, trace)``, which
@@ -43,7 +43,7 @@ class Door:
             raise
 
 
-class Left:
+class Scoped:
     """What is left by doors.
 
     ``_blocks`` are its open blocks, each a sequence whose first item is its door. Subclasses have
@@ -68,10 +68,10 @@ class Left:
         while any(block[0] is door for block in self._blocks):
             self._leave(BaseException, None, None)
 
-    __exit__ = Door()
+    __exit__ = ExitHandle()
 
 
-class Block(Left, ContextDecorator):
+class ScopedBlock(Scoped, ContextDecorator):
     """A ``with`` block that does something at its begin and undoes it at its end.
 
     Subclasses have ``_begin(entry)``, which stores what ``_end`` will need in ``entry[1]`` before

@@ -12,10 +12,10 @@ import numpy as np
 
 from odyssey.spec import Spec
 
-__all__ = ["Wire", "WireSpec"]
+__all__ = ["MultiOutput", "MultiOutputSpec"]
 
 
-class Wire:
+class MultiOutput:
     """The cotangents, or tangents, of some of the results of one call, by number."""
 
     # ``chosen``: masks of the parts, by number, see ``tape.choices``.
@@ -29,7 +29,7 @@ class Wire:
         self.parts = parts
         self.chosen: dict[int, Any] = {}
 
-    def __add__(self, other: Wire) -> Wire:
+    def __add__(self, other: MultiOutput) -> MultiOutput:
         parts = dict(self.parts)
         for k, part in other.parts.items():
             parts[k] = parts[k] + part if k in parts else part
@@ -37,12 +37,12 @@ class Wire:
         wire.chosen = self.chosen | other.chosen
         return wire
 
-    def of(self, parts: dict[int, Any]) -> Wire:
+    def of(self, parts: dict[int, Any]) -> MultiOutput:
         """A wire like this one, with other parts."""
-        return Wire(parts)
+        return MultiOutput(parts)
 
 
-class WireSpec(Spec):
+class MultiOutputSpec(Spec):
     """The spec of a Wire, which has the form of a number for the sweep, and for nobody else.
 
     Attributes:
@@ -52,7 +52,7 @@ class WireSpec(Spec):
     __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Spec, ...] = ()) -> None:
-        super().__init__((), Wire.dtype)
+        super().__init__((), MultiOutput.dtype)
         self.parts = parts
 
     def __repr__(self) -> str:

@@ -15,18 +15,18 @@ import numpy as np
 
 from odyssey.errors import NotDifferentiableError, OdysseyError
 from odyssey.spec import Spec
-from odyssey.table.published import OPS
+from odyssey.table.registry import OPS
 from odyssey.table.signature import PASS, Rule, parameters_of
 from odyssey.table.steps import Step, Steps, spec_of_operand
 from odyssey.table.value import Symbol
 
-__all__ = ["DERIVED", "derived"]
+__all__ = ["DERIVED", "derive_rules"]
 
 DERIVED = "<derived>"
 """Where the code of such rules says that it stands, for there is no file."""
 
 
-def derived(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
+def derive_rules(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
     """``vjp`` and ``jvp`` of a row from its ``equals``, for ``@op(equals=f, **derived(f))``.
 
     Args:

@@ -15,15 +15,15 @@ import numpy as np
 from odyssey.errors import DeviceError, OdysseyError
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec
-from odyssey.table.choosing import FACTOR, is_brief
-from odyssey.table.signature import Rule, asked
+from odyssey.table.kernel_selection import SIZE_FACTOR, is_numba_avoided
+from odyssey.table.signature import Rule, rule_arguments
 from odyssey.table.steps import Steps
 from odyssey.table.value import NUMBERS, Symbol
 
-__all__ = ["fused"]
+__all__ = ["fuse_rule"]
 
 
-def fused(row: Any, rule: Rule, usual: Rule) -> Rule:
+def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
     """The rule on plain arrays: one loop from the size on from which the op runs compiled kernels.
 
     Args:
@@ -32,7 +32,7 @@ def fused(row: Any, rule: Rule, usual: Rule) -> Rule:
         usual: The same on plain arrays, for the calls that no loop is made for.
     """
     least = SIZES[row.name]
-    names = asked(rule)
+    names = rule_arguments(rule)
     arrays = [k for k, name in enumerate(names) if name in (*row.arrays, *row.results)]
     others = [k for k in range(len(names)) if k not in arrays]
     loops: dict[Any, Any] = {}
@@ -40,7 +40,7 @@ def fused(row: Any, rule: Rule, usual: Rule) -> Rule:
     @wraps(usual)
     def run(g: Any, *values: Any) -> Any:
         left = len(values) > len(names) and type(values[-1]) is tuple  # the kernel left slopes
-        if left or g.size < least * FACTOR[0] or is_brief():
+        if left or g.size < least * SIZE_FACTOR[0] or is_numba_avoided():
             return usual(g, *values)
         given = [g, *[values[k] for k in arrays]]
         dtype, shape = g.dtype, g.shape

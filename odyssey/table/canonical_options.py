@@ -17,7 +17,7 @@ from odyssey.spec import Spec
 if TYPE_CHECKING:
     from odyssey.table.row import Row
 
-__all__ = ["folded", "one_axis", "plain_options"]
+__all__ = ["canonical_axes", "one_axis", "plain_options"]
 
 
 _SETTLED = frozenset({int, bool, float, str, type(None), slice, Spec})
@@ -45,7 +45,7 @@ def _plain(option: Any) -> Any:
     return bool(option) if isinstance(option, np.bool_) else option
 
 
-def folded(x: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
+def canonical_axes(x: Any, axis: Any, *rest: Any) -> tuple[Any, ...]:
     """Options that begin with the axes that an op folds away: all of them, in order."""
     ndim = x.ndim
     axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)

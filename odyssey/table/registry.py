@@ -20,27 +20,27 @@ from weakref import WeakValueDictionary
 from odyssey.checks import STUMBLES, flag, kind_of
 from odyssey.devices.commit import commit
 from odyssey.errors import DTypeError, LinAlgError, OdysseyError, SettingError, ShapeError
+from odyssey.suggestions import keyword_hint
 from odyssey.table import index
-from odyssey.table.borrowed import borrowed
+from odyssey.table.array_rules import OP_MODULES, forget_module, make_array_pullbacks
+from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import Row
 from odyssey.table.samples import Reject, Sample
-from odyssey.table.signature import call_text, parameters_of
-from odyssey.table.twins import FAMILIES, bare, forget
-from odyssey.vocabulary import keyword_hint
+from odyssey.table.signature import format_call, parameters_of
 
 __all__ = [
     "COMPOSITES",
-    "FAMILIES",
     "FOREIGN",
     "OPS",
+    "OP_MODULES",
     "composite",
     "function_of",
-    "handed_on",
-    "is_ours",
-    "listed",
-    "load",
+    "is_library_function",
+    "lazy_module_interface",
     "load_all",
-    "no_attribute",
+    "load_module",
+    "missing_attribute_error",
+    "op_names",
     "publish",
     "row_of",
 ]
@@ -76,7 +76,7 @@ _COMPOSITES: dict[str, Callable[..., Any]] = {}
 _NAMES: dict[str, Callable[..., Any]] = {}
 _LOADED: set[str] = set()
 
-FAMILIES.update(index.ROWS, index.COMPOSITES)
+OP_MODULES.update(index.ROWS, index.COMPOSITES)
 
 
 class _ByName(Mapping[str, T]):
@@ -122,7 +122,7 @@ owner keeps them."""
 # ------------------------------------------------------------------ names, and loading
 
 
-def listed(*, rows: bool = True, composites: bool = True, others: bool = False) -> list[str]:
+def op_names(*, rows: bool = True, composites: bool = True, others: bool = False) -> list[str]:
     """Return names without loading what has them, of rows or composites, other names with them."""
     homes = (_ROW_HOMES if rows else {}) | (_COMPOSITE_HOMES if composites else {})
     return [n for first, (_, *more) in homes.items() for n in (first, *(more if others else ()))]
@@ -131,13 +131,13 @@ def listed(*, rows: bool = True, composites: bool = True, others: bool = False) 
 def function_of(name: str) -> Callable[..., Any] | None:
     """Return the op or composite of a name, other names included; None where there is none."""
     if name not in _NAMES and name in _HOMES:
-        load(_HOMES[name])
+        load_module(_HOMES[name])
         if name not in _NAMES:  # the index is older than the family
             load_all()
     return _NAMES.get(name)
 
 
-def is_waiting(name: str) -> bool:
+def is_unloaded(name: str) -> bool:
     """Whether a name is that of an op or a composite whose family was not loaded yet."""
     return name not in _NAMES and name in _HOMES
 
@@ -149,11 +149,11 @@ def row_of(name: str) -> Row | None:
 
 def load_all() -> None:
     """Load all families."""
-    for family in sorted(FAMILIES - _LOADED):
-        load(family)
+    for family in sorted(OP_MODULES - _LOADED):
+        load_module(family)
 
 
-def load(module: str) -> ModuleType:
+def load_module(module: str) -> ModuleType:
     """Import a module of the package, whatever goes on around its first use, and return it.
 
     It is run in a context of its own: no tape records what it computes, no graph holds it, and
@@ -162,7 +162,7 @@ def load(module: str) -> ModuleType:
     return Context().run(import_module, module)
 
 
-def handed_on(
+def lazy_module_interface(
     room: str, others: Sequence[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a room, which loads what it is asked.
@@ -185,14 +185,14 @@ def handed_on(
     def get(name: str) -> Any:
         value = function_of(name) if name in known else None
         if value is None:
-            raise no_attribute(room, name)
+            raise missing_attribute_error(room, name)
         vars(sys.modules[room])[name] = value
         return value
 
     return names, get, lambda: sorted({*vars(sys.modules[room]), *known})
 
 
-def no_attribute(module: str, name: str) -> AttributeError:
+def missing_attribute_error(module: str, name: str) -> AttributeError:
     """The error to raise for a name that a module does not have; Python adds which are near."""
     words = f"module {module!r} has no attribute {name!r}"
     if name in _HOMES:
@@ -243,7 +243,7 @@ def composite(
             except (OdysseyError, FloatingPointError):
                 raise
             except STUMBLES as error:
-                found = borrowed(function.__name__, made, function, args, named)
+                found = call_with_numpy_signature(function.__name__, made, function, args, named)
                 if found is NotImplemented:
                     raise _misuse(function, error, named) from error
                 return found
@@ -263,15 +263,15 @@ def _misuse(
 
     name = function.__name__
     came = f"{error}{keyword_hint(named)}"
-    shape = call_text(name, inspect.signature(function))
+    shape = format_call(name, inspect.signature(function))
     return kind_of(error)(f"{name}: {came}; the signature is {shape}")
 
 
-def is_ours(function: Any) -> bool:
+def is_library_function(function: Any) -> bool:
     """Whether a function was written in a family of this package."""
     space = getattr(function, "__globals__", {})
     name = space.get("__name__")
-    return name in FAMILIES and vars(sys.modules.get(name, sys)) is space
+    return name in OP_MODULES and vars(sys.modules.get(name, sys)) is space
 
 
 def publish(namespace: dict[str, Any]) -> None:
@@ -281,7 +281,7 @@ def publish(namespace: dict[str, Any]) -> None:
         OdysseyError: for a name that another op has, and for a module that is no family.
     """
     family = namespace["__name__"]
-    if family not in FAMILIES:
+    if family not in OP_MODULES:
         raise OdysseyError(
             f"publish: the table is sealed, {family} is not in its index; an op from outside is "
             "called as it is, without a name in the table, and a new family of this package gets "
@@ -299,9 +299,9 @@ def publish(namespace: dict[str, Any]) -> None:
         elif hasattr(value, "aliases"):
             _name(names, family, (value.__name__, *value.aliases), value)
             composites[value.__name__] = value
-    forget(family)  # what an import that was broken off has left
+    forget_module(family)  # what an import that was broken off has left
     for row in rows.values():
-        row.array_pullbacks = bare(row)
+        row.array_pullbacks = make_array_pullbacks(row)
     commit(
         [
             (_ROWS.update, rows),

@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 
 from odyssey.devices.arrays import ARRAY_LIKE, ARRAYS, plain_result
-from odyssey.devices.ownership import apart, is_kept, owner_of
+from odyssey.devices.ownership import copy_if_shared, is_referenced_elsewhere, owner_of
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
 from odyssey.table.signature import PASS, Layout, Rule
 from odyssey.table.value import NUMBERS, Symbol, Value
 
-__all__ = ["checking", "counted", "in_own_memory", "refusing_complex", "residual_in_own_memory"]
+__all__ = [
+    "check_result_count",
+    "check_rule",
+    "copy_if_retained",
+    "copy_residual_if_retained",
+    "refuse_complex",
+]
 
 
-def counted(
+def check_result_count(
     layout: Layout, make: Callable[[Any], tuple[Any, ...]], function: Callable[..., Any], who: str
 ) -> Callable[..., tuple[Any, ...]]:
     """Let a kernel or a shape rule of several results raise unless it gives so many."""
@@ -37,12 +43,12 @@ def counted(
     return several
 
 
-def in_own_memory(layout: Layout, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def copy_if_retained(layout: Layout, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of somebody else return a copy of what it has, or of an operand or its part."""
 
     def one(*args: Any) -> Any:
         box = [plain_result(layout.name, kernel(*args))]
-        return box[0].copy() if is_kept(box) else apart(box[0], args)
+        return box[0].copy() if is_referenced_elsewhere(box) else copy_if_shared(box[0], args)
 
     def several(*args: Any) -> Any:
         found = kernel(*args)
@@ -58,14 +64,14 @@ def _each_apart(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any
     places = [sum(part is other for other in found) for part in found]
     for k, place in enumerate(places):
         who = f"{layout.name}: {layout.results[k]}" if k < len(layout.results) else layout.name
-        if is_kept(box, k, 2 * place - 1):
+        if is_referenced_elsewhere(box, k, 2 * place - 1):
             own.append(plain_result(who, box[k]).copy())
         else:
-            own.append(apart(plain_result(who, box[k]), (*others, *own)))
+            own.append(copy_if_shared(plain_result(who, box[k]), (*others, *own)))
     return own
 
 
-def residual_in_own_memory(
+def copy_residual_if_retained(
     layout: Layout, with_residual: Callable[..., Any], real: bool
 ) -> Callable[..., tuple[Any, Any] | None]:
     """The same for a ``with_residual``: what it leaves must be its own too."""
@@ -85,14 +91,14 @@ def residual_in_own_memory(
                 f"op {layout.name}: with_residual left {type(residual).__name__} {residual!r}; the "
                 "residual must be an array, a number or a tuple of them"
             )
-        own = tuple([apart(part, (*args, *outs)) for part in parts])
-        out = _each_apart(layout, outs, args) if layout.cotangents else apart(out, args)
+        own = tuple([copy_if_shared(part, (*args, *outs)) for part in parts])
+        out = _each_apart(layout, outs, args) if layout.cotangents else copy_if_shared(out, args)
         return out, own if type(residual) is tuple else own[0]
 
     return alone
 
 
-def checking(layout: Layout, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
+def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = False) -> Rule | None:
     """A rule of somebody else, whose result is checked, and copied where it is a saved array.
 
     Gradients share memory with nothing.
@@ -141,7 +147,7 @@ def _own(box: list[Any], known: tuple[Any, ...]) -> Any:
 
     It may return what it was given, or show it in another shape.
     """
-    if not is_kept(box):
+    if not is_referenced_elsewhere(box):
         return box[0]
     owner = owner_of(box[0])
     given = any(owner is owner_of(value) for value in known)
@@ -160,7 +166,7 @@ def _check_broadcast(who: str, came: Any, wide: Any, narrow: Any) -> None:
         )
 
 
-def refusing_complex(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_complex(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel or a shape rule of real numbers raise where complex ones come out."""
 
     @wraps(function)

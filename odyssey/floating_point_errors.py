@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-__all__ = ["apart", "told_of_errors", "unwarned"]
+__all__ = ["NUMPY_ERRSTATE", "ignore_fp_errors", "isolate_errstate"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,11 +22,11 @@ def _found() -> ContextVar[Any]:
     return next(iter(context))
 
 
-told_of_errors = _found()
+NUMPY_ERRSTATE = _found()
 """The variable in which NumPy keeps, for each context, how floating-point errors are treated."""
 
 
-def unwarned(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def ignore_fp_errors(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let NumPy ignore floating-point errors while a function runs, as ``np.errstate`` does.
 
     The beginning and the end of ``np.errstate`` are of Python, and Ctrl-C in the midst of them
@@ -46,7 +46,7 @@ def unwarned(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def silent() -> Any:
         np.seterr(**modes)
-        return told_of_errors.get()
+        return NUMPY_ERRSTATE.get()
 
     usual = Context().run(silent)
 
@@ -54,8 +54,8 @@ def unwarned(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(fn)
         def run(*args: P.args, **named: P.kwargs) -> R:
             context = copy_context()
-            if told_of_errors.get(None) is None:  # as mostly; what was told is not kept for later
-                context.run(told_of_errors.set, usual)
+            if NUMPY_ERRSTATE.get(None) is None:  # as mostly; what was told is not kept for later
+                context.run(NUMPY_ERRSTATE.set, usual)
             else:
                 context.run(silent)
             return context.run(fn, *args, **named)
@@ -65,7 +65,7 @@ def unwarned(*kinds: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def apart(fn: Callable[P, R]) -> Callable[P, R]:
+def isolate_errstate(fn: Callable[P, R]) -> Callable[P, R]:
     """Run a function so that what it tells NumPy of floating-point errors ends with it.
 
     For functions of others that enter ``np.errstate``; what the caller told NumPy holds within.

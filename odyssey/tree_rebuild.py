@@ -10,7 +10,13 @@ from typing import Any
 
 from odyssey.errors import DTypeError
 
-__all__ = ["attributes", "extras", "field_names", "fields_of_tuple", "rebuild"]
+__all__ = [
+    "attributes",
+    "extra_attributes",
+    "field_names",
+    "namedtuple_fields",
+    "rebuild_container",
+]
 
 _MISSING = object()
 
@@ -23,13 +29,13 @@ def field_names(node: Any) -> list[str]:
     return [field.name for field in fields(node)]
 
 
-def fields_of_tuple(node: Any) -> tuple[str, ...]:
+def namedtuple_fields(node: Any) -> tuple[str, ...]:
     """The names of a named tuple's fields; none for other tuples, and all else."""
     names = getattr(type(node), "_fields", ()) if isinstance(node, tuple) else ()
     return names if type(names) is tuple and len(names) == len(node) else ()
 
 
-def rebuild(node: Any, values: list[Any]) -> Any:
+def rebuild_container(node: Any, values: list[Any]) -> Any:
     """A container like ``node`` of other children."""
     if type(node) is dict:
         return dict(zip(node, values, strict=True))
@@ -184,7 +190,7 @@ def attributes(node: Any) -> Iterator[tuple[str, Any]]:
             yield slot.__name__, held
 
 
-def extras(node: Any) -> list[tuple[str, Any]]:
+def extra_attributes(node: Any) -> list[tuple[str, Any]]:
     """The attributes of a container that are no children of it, nor computed of these."""
     kind = type(node)
     found = list(attributes(node))

@@ -9,7 +9,7 @@ import numpy as np
 
 from odyssey.errors import DTypeError
 from odyssey.spec import Array
-from odyssey.table.shape_rules import floating
+from odyssey.table.shape_rules import floating_dtype
 from odyssey.table.value import NUMBERS, Symbol, Value
 
 __all__ = ["promoted", "real_dtype", "real_floating", "real_options"]
@@ -25,7 +25,7 @@ def real_floating(x: Any) -> Array:
     if x.dtype.kind == "f":
         return x
     if x.dtype.kind in "biu":
-        return x.astype(floating(x.dtype))
+        return x.astype(floating_dtype(x.dtype))
     raise TypeError("needs real numbers")
 
 

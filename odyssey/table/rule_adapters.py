@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 
 from odyssey.errors import OdysseyError
-from odyssey.table.signature import PASS, Layout, Rule, asked, takes_nothing, takes_residual
-from odyssey.table.wires import Wire
+from odyssey.table.multi_output import MultiOutput
+from odyssey.table.signature import (
+    PASS,
+    Layout,
+    Rule,
+    rule_arguments,
+    takes_no_arguments,
+    takes_residual,
+)
 
-__all__ = ["check_choice", "gathering", "picking", "placing", "spreading"]
+__all__ = [
+    "adapt_multi_output_jvp",
+    "adapt_multi_output_vjp",
+    "adapt_rule",
+    "adapt_variadic_rule",
+    "check_selection_rules",
+]
 
 
-def picking(layout: Layout, rule: Rule | None) -> Rule | None:
+def adapt_rule(layout: Layout, rule: Rule | None) -> Rule | None:
     """Turn ``rule(g, name, ...)`` into ``pull(g, kept, specs)``, which picks the names' values."""
     if rule is None or rule is PASS:
         return rule
     positions = {name: k for k, name in enumerate(layout.kept)}
     of_specs = {name: k for k, name in enumerate(layout.specs)}
-    names, count = asked(rule), len(positions)
+    names, count = rule_arguments(rule), len(positions)
     # Out of what was saved and the specs, as one tuple.
     pick = _picker([positions.get(n, count + of_specs.get(n, 0)) for n in names])
     if takes_residual(rule):
@@ -62,7 +75,7 @@ def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
 # ------------------------------------------------------------------ any number of operands
 
 
-def placing(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
+def adapt_variadic_rule(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
     """The same for the operand number ``place`` of an op that takes any number of them.
 
     Its rule is one for all, and may ask for ``place``, for all operands and for all specs.
@@ -72,7 +85,7 @@ def placing(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
     count, kept_count = len(layout.arrays), len(layout.kept)
     places = {name: k for k, name in enumerate(layout.kept)}
     picks: list[int | slice] = []
-    for name in asked(rule):
+    for name in rule_arguments(rule):
         if name == "place":
             picks.append(kept_count + count)
         elif name == layout.variadic:
@@ -92,21 +105,21 @@ def placing(layout: Layout, rule: Rule | None, place: int) -> Rule | None:
 # ------------------------------------------------------------------ several results
 
 
-def gathering(layout: Layout, rule: Rule | None) -> Rule | None:
+def adapt_multi_output_vjp(layout: Layout, rule: Rule | None) -> Rule | None:
     """The same for a reverse rule ``rule(g_<result>, ..., name, ...)`` of a row of several results.
 
     A cotangent that did not arrive is zeros.
     """
     if rule is None:
         return None
-    names = asked(rule, 0)
+    names = rule_arguments(rule, 0)
     wanted = [layout.cotangents.index(name) for name in names if name in layout.cotangents]
     places = {name: k for k, name in enumerate((*layout.kept, *layout.specs))}
     count = len(layout.kept)
     pick = _picker([places[name] for name in names[len(wanted) :]])
     residual = takes_residual(rule)
 
-    def pull(g: Wire, kept: Any, specs: Any) -> Any:
+    def pull(g: MultiOutput, kept: Any, specs: Any) -> Any:
         parts, known = g.parts, specs[-1].parts
         given = [parts[j] if j in parts else _zeros(known[j]) for j in wanted]
         others = pick((*kept[:count], *specs))
@@ -121,14 +134,14 @@ def _zeros(spec: Any) -> Any:
     return np.zeros(spec.shape, spec.dtype)
 
 
-def spreading(layout: Layout, rule: Rule | None) -> Rule | None:
+def adapt_multi_output_jvp(layout: Layout, rule: Rule | None) -> Rule | None:
     """The same for a forward rule, which returns a tangent for each result, or None for zeros."""
-    push = picking(layout, rule)
+    push = adapt_rule(layout, rule)
     if push is None:
         return None
     count = len(layout.results)
 
-    def spread(t: Any, kept: Any, specs: Any) -> Wire:
+    def spread(t: Any, kept: Any, specs: Any) -> MultiOutput:
         moved = push(t, kept, specs)
         if not isinstance(moved, (tuple, list)) or len(moved) != count:
             what = f"{len(moved)}" if isinstance(moved, (tuple, list)) else type(moved).__name__
@@ -136,7 +149,7 @@ def spreading(layout: Layout, rule: Rule | None) -> Rule | None:
                 f"op {layout.name}: a forward rule returned {what}; wanted is a tuple of "
                 f"{count} tangents, of {', '.join(layout.results)}"
             )
-        return Wire({j: part for j, part in enumerate(moved) if part is not None})
+        return MultiOutput({j: part for j, part in enumerate(moved) if part is not None})
 
     return spread
 
@@ -144,7 +157,7 @@ def spreading(layout: Layout, rule: Rule | None) -> Rule | None:
 # ------------------------------------------------------------------ what was chosen
 
 
-def check_choice(
+def check_selection_rules(
     layout: Layout, given: bool | Mapping[str, Rule | None], kept: frozenset[str]
 ) -> None:
     """Refuse rules of what was chosen that ask for what a node does not keep; see ``op``."""
@@ -152,8 +165,8 @@ def check_choice(
         return
     for name, rule in given.items():
         wrong = {name} - set(layout.arrays)
-        needs = asked(rule) if rule else ()
-        if rule and not needs and takes_nothing(rule):
+        needs = rule_arguments(rule) if rule else ()
+        if rule and not needs and takes_no_arguments(rule):
             raise OdysseyError(
                 f"op {layout.name}: the rule of what was chosen of {name!r} takes nothing; it must "
                 "take what is not 0 where the result is wanted"

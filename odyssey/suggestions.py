@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["ATTRIBUTES", "MISSING_OPS", "Elsewhere", "keyword_hint"]
+__all__ = ["MISSING_ATTRIBUTES", "MISSING_OPS", "MissingAttribute", "keyword_hint"]
 
 _KEYWORDS = {
     "dim": "axis",
@@ -30,7 +30,7 @@ _KEYWORDS = {
     "padding_idx": "padding_index",
 }
 
-ATTRIBUTES = {
+MISSING_ATTRIBUTES = {
     "add_": "v.assign(v + x)",
     "base": "v.data.base",
     "bool": "v.astype(bool)",
@@ -110,7 +110,7 @@ def keyword_hint(names: Iterable[str]) -> str:
     )
 
 
-class Elsewhere:
+class MissingAttribute:
     """An attribute that is not there, and whose error says what to write in its place.
 
     A ``__getattr__`` would do the same, but make Python search longer for every other attribute.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["LENDERS", "borrowed"]
+__all__ = ["FALLBACKS", "call_with_numpy_signature"]
 
-LENDERS: list[Callable[..., Any]] = []
+FALLBACKS: list[Callable[..., Any]] = []
 """Who knows NumPy's functions: the room of Variables, which stands above the table."""
 
 
-def borrowed(
+def call_with_numpy_signature(
     name: str,
     function: Callable[..., Any],
     reads: Callable[..., Any],
@@ -37,6 +37,6 @@ def borrowed(
         pass
     else:
         return NotImplemented  # it was not the signature that it stumbled over
-    for lend in LENDERS:
+    for lend in FALLBACKS:
         return lend(name, function, bind, args, dict(named))
     return NotImplemented

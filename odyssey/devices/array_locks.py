@@ -16,7 +16,7 @@ import numpy as np
 
 from odyssey.spec import Array
 
-__all__ = ["holders", "is_locked", "lock", "locked_bytes", "open_all_but"]
+__all__ = ["is_locked", "lock_array", "lock_holders", "locked_bytes", "unlock_all_except"]
 
 
 class _Lock:
@@ -41,7 +41,7 @@ _moment = count().__next__
 _set_writable: Any = np.ndarray.setflags
 
 
-def lock(array: Array, held: dict[int, Any], holder: Any = None) -> None:
+def lock_array(array: Array, held: dict[int, Any], holder: Any = None) -> None:
     """Make ``array`` read-only until ``held``, and all others that it was locked for, let it go.
 
     Args:
@@ -59,7 +59,7 @@ def lock(array: Array, held: dict[int, Any], holder: Any = None) -> None:
         _set_writable(array, True)
 
 
-def holders(array: Array) -> list[Any]:
+def lock_holders(array: Array) -> list[Any]:
     """Who locked ``array`` and still holds it."""
     entry = _HELD.get(id(array))
     known = entry[0]() if entry is not None else None
@@ -114,7 +114,7 @@ def _outlast(lock: _Lock, base: Any) -> None:
         base = base.base
 
 
-def open_all_but(needed: set[int]) -> None:
+def unlock_all_except(needed: set[int]) -> None:
     """Open the locked arrays whose ids are not ``needed``, whoever refers to their locks.
 
     For the child of a fork, where threads that are not there keep what they referred to.

@@ -9,16 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from odyssey.checks import word
-from odyssey.devices.guard import FORK_WAITS, hold_at_forks
-from odyssey.table.blocks import Block
-from odyssey.table.choosing import FACTOR, USUAL_FACTOR, first_fitting, first_leaving
-from odyssey.table.published import OPS
+from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
+from odyssey.table.kernel_selection import (
+    DEFAULT_SIZE_FACTOR,
+    SIZE_FACTOR,
+    first_applicable,
+    first_with_residual,
+)
+from odyssey.table.registry import OPS
 from odyssey.table.row import Row
+from odyssey.table.scoped_exit import ScopedBlock
 
 __all__ = ["count_kernels", "use_kernels"]
 
 
-class use_kernels(Block):
+class use_kernels(ScopedBlock):
     """In a block, ops run the compiled kernels that their rows have, on arrays of any size.
 
     By themselves ops run these, loops that numba compiles, from the sizes on from which they win
@@ -61,7 +66,7 @@ class use_kernels(Block):
         _close(entry)
 
 
-class count_kernels(Block):
+class count_kernels(ScopedBlock):
     """Count the kernel calls of every op in a block, in the whole process: name to calls.
 
     >>> import odyssey as od
@@ -99,7 +104,7 @@ _COUNTERS: list[tuple[Counter[str], ...]] = [()]
 
 # Whoever changes these has it.
 _LOCK = RLock()
-hold_at_forks(lambda: (_LOCK,), FORK_WAITS)
+hold_during_forks(lambda: (_LOCK,), FORK_WAITS)
 
 
 def _open(entry: list[Any], what: str | Counter[str]) -> None:
@@ -137,12 +142,14 @@ def _settle(rows: list[Row]) -> None:
         for device in wanted:
             kernels = [kernel for kernel in known if kernel.device == device]
             if kernels:
-                run, leaving = first_fitting(kernels, run), first_leaving(kernels, leaving)
+                run, leaving = first_applicable(kernels, run), first_with_residual(kernels, leaving)
         row.with_residuals = residuals | {run: leaving} if wanted else residuals
         row.use(_counted(row.name, run) if counting else run)
     if not wanted and not counting:
         _USUAL.clear()
-    FACTOR[0] = 0.0 if "cpu" in wanted else math.inf if "numpy" in devices else USUAL_FACTOR
+    SIZE_FACTOR[0] = (
+        0.0 if "cpu" in wanted else math.inf if "numpy" in devices else DEFAULT_SIZE_FACTOR
+    )
     _NOW[0] = devices, counting
 
 

@@ -18,37 +18,37 @@ from odyssey.spec import Spec, spec_of
 from odyssey.table.meaning import Kernel
 
 __all__ = [
-    "FACTOR",
-    "USUAL_FACTOR",
+    "DEFAULT_SIZE_FACTOR",
+    "SIZE_FACTOR",
     "are_kernels_compiled",
-    "by_scalar",
-    "by_size",
-    "first_fitting",
-    "first_leaving",
-    "is_brief",
+    "first_applicable",
+    "first_with_residual",
+    "is_numba_avoided",
+    "scalar_loop",
+    "select_by_size",
 ]
 
 Run = Callable[..., Any]
 
-USUAL_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0
+DEFAULT_SIZE_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0
 
-FACTOR = [USUAL_FACTOR]
+SIZE_FACTOR = [DEFAULT_SIZE_FACTOR]
 """By what the sizes are multiplied from which ops run compiled kernels: infinity is never."""
 
 _BRIEF = ContextVar("_BRIEF", default=False)
 
 
-def is_brief() -> bool:
+def is_numba_avoided() -> bool:
     """Whether NumPy is to do here what kernels would for which numba is not loaded yet."""
-    return _BRIEF.get() and "numba" not in sys.modules and FACTOR[0] > 0
+    return _BRIEF.get() and "numba" not in sys.modules and SIZE_FACTOR[0] > 0
 
 
 def are_kernels_compiled() -> bool:
     """Whether large operands have compiled kernels here."""
-    return math.isfinite(FACTOR[0]) and has_numba()
+    return math.isfinite(SIZE_FACTOR[0]) and has_numba()
 
 
-def briefly(fn: Run, /, *args: Any, **named: Any) -> Any:
+def without_numba(fn: Run, /, *args: Any, **named: Any) -> Any:
     """Call a function that will not run again, and so is not worth the import of numba.
 
     That takes 0.4 seconds and 75 MB, where NumPy does the same in some milliseconds.
@@ -62,7 +62,7 @@ def briefly(fn: Run, /, *args: Any, **named: Any) -> Any:
             _BRIEF.reset(token)
 
 
-def by_size(
+def select_by_size(
     name: str, kernels: Sequence[Kernel], count: int, usual: Run, leaving: Run | None
 ) -> tuple[Run, Run | None]:
     """What runs the calls of an op, and its recorded ones, where nothing else is said.
@@ -81,28 +81,30 @@ def by_size(
     least = SIZES.get(name)
     if not own or least is None:
         return usual, leaving
-    large = first_fitting(own, usual)
+    large = first_applicable(own, usual)
 
     def few(*values: Any) -> bool:
-        bound = least * FACTOR[0]
+        bound = least * SIZE_FACTOR[0]
         for value in values[:count]:  # noqa: SIM110 (max() or all() took twice as long)
             if getattr(value, "size", 1) >= bound:
                 return False
         return True
 
     def run(*values: Any) -> Any:
-        return (usual if few(*values) or is_brief() else large)(*values)
+        return (usual if few(*values) or is_numba_avoided() else large)(*values)
 
     def run_one(x: Any, *options: Any) -> Any:  # without a tuple of all: 60 ns less
-        return (usual if x.size < least * FACTOR[0] or is_brief() else large)(x, *options)
+        return (usual if x.size < least * SIZE_FACTOR[0] or is_numba_avoided() else large)(
+            x, *options
+        )
 
     chosen = run_one if count == 1 else run
-    large_leaving = first_leaving(own, leaving)
+    large_leaving = first_with_residual(own, leaving)
     if large_leaving is None:
         return chosen, None
 
     def forward(*values: Any) -> Any:
-        if few(*values) or is_brief():
+        if few(*values) or is_numba_avoided():
             return None if leaving is None else leaving(*values)
         return large_leaving(*values)
 
@@ -116,12 +118,12 @@ def _paying(kernel: Kernel) -> Kernel:
         return kernel
 
     def when(*given: Any) -> bool:
-        return kernel.takes(*given) and (FACTOR[0] == 0 or pays(*given))
+        return kernel.takes(*given) and (SIZE_FACTOR[0] == 0 or pays(*given))
 
     return kernel._replace(when=when)
 
 
-def first_fitting(kernels: Sequence[Kernel], usual: Run) -> Run:
+def first_applicable(kernels: Sequence[Kernel], usual: Run) -> Run:
     """The first of some kernels that can run a call; else the usual one."""
     left = list(kernels)
 
@@ -136,7 +138,7 @@ def first_fitting(kernels: Sequence[Kernel], usual: Run) -> Run:
     return run
 
 
-def first_leaving(kernels: Sequence[Kernel], usual: Run | None) -> Run | None:
+def first_with_residual(kernels: Sequence[Kernel], usual: Run | None) -> Run | None:
     """The same for a recorded call, of which rules use again what was computed on the way."""
     left = list(kernels)
 
@@ -161,7 +163,7 @@ def _taking(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel | None:
     return None
 
 
-def by_scalar(
+def scalar_loop(
     scalar: Callable[..., Any], arity: int = 1, slope: Callable[..., Any] | None = None
 ) -> Kernel:
     """The kernel that numba makes of a row's scalar: one loop over arrays of one shape.

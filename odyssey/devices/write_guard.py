@@ -25,12 +25,12 @@ __all__ = [
     "STATES",
     "WAIT",
     "Locks",
-    "guard",
-    "hold_at_forks",
-    "is_within_a_program",
-    "run_beside_others",
+    "hold_during_forks",
+    "is_inside_program",
+    "run_with_locks",
     "wait_for_programs",
     "wait_for_writers",
+    "write_lock",
 ]
 
 # Reentrant: the collector may run anything in the middle of a delivery or a step. One for all who
@@ -62,7 +62,7 @@ class _Token:
     __slots__ = ("__weakref__",)
 
 
-def hold_at_forks(
+def hold_during_forks(
     locks: Callable[[], Sequence[RLock]],
     seconds: float,
     lost: Callable[[], object] = lambda: None,
@@ -137,23 +137,23 @@ def _all() -> list[RLock]:
     return [GUARD, *sorted(STATES.living(), key=id)]
 
 
-hold_at_forks(_all, FORK_WAITS)
+hold_during_forks(_all, FORK_WAITS)
 
 
 # ------------------------------------------------------------------ who writes, and programs
 
 
-def is_within_a_program() -> bool:
+def is_inside_program() -> bool:
     """Whether this thread is in the midst of a program: a signal or the collector called it."""
     return any(map(_is_held_here, list(_RUNNING)))
 
 
-def guard() -> RLock:
+def write_lock() -> RLock:
     """The lock to have while writing, where ``wait_for_programs`` comes first.
 
     Within a program it is one that nobody has: who has ``GUARD`` may be waiting for that program.
     """
-    return RLock() if _RUNNING and is_within_a_program() else GUARD
+    return RLock() if _RUNNING and is_inside_program() else GUARD
 
 
 def wait_for_programs() -> None:
@@ -179,7 +179,7 @@ def wait_for_writers() -> None:
         pass
 
 
-def run_beside_others(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
+def run_with_locks(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
     """What a program returns that has the locks of its states; ``WAIT`` where somebody writes.
 
     Args:
@@ -194,7 +194,7 @@ def run_beside_others(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
             # First it is said, and then looked; who writes takes the guard first, and looks then.
             _RUNNING[lock] = False
             if others:
-                return run_beside_others(others, run)
+                return run_with_locks(others, run)
             return WAIT if any(map(is_, map(call, _TRY), repeat(False))) else run()
         finally:
             _RUNNING.pop(lock, None)

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.table.blocks import Block
+from odyssey.table.scoped_exit import ScopedBlock
 from odyssey.table.store import store
 from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 
-__all__ = ["Noted", "noting", "repeating", "repetition", "standing_for"]
+__all__ = ["RecordedRng", "current_rng_state", "is_replaying", "record_rng", "replay_rng"]
 
 
-class Noted:
+class RecordedRng:
     """Where generators stood when a function first asked for them: Symbols, or arrays of its own.
 
     Each by the id of its Value, with the Value, whose id would else be given out again.
@@ -38,7 +38,7 @@ class _First:
 
     again = over = False
 
-    def __init__(self, noted: Noted) -> None:
+    def __init__(self, noted: RecordedRng) -> None:
         self._starts = noted.starts
 
     def stand_in(self, state: Value, outer: Any) -> Value:
@@ -53,7 +53,7 @@ class _Again:
 
     again, over = True, False
 
-    def __init__(self, noted: Noted) -> None:
+    def __init__(self, noted: RecordedRng) -> None:
         self._starts = noted.starts
         self._others: dict[int, tuple[Value, Value]] = {}
 
@@ -81,12 +81,12 @@ def _standing(state: Value, around: Any) -> Value:
     return state
 
 
-def standing_for(state: Value) -> Value:
+def current_rng_state(state: Value) -> Value:
     """The Value that a generator stands at here: its own, but in a repetition."""
     return _standing(state, _AROUND.get())
 
 
-def repeating() -> bool:
+def is_replaying() -> bool:
     """Whether what runs here has run before, and left what it leaves."""
     around = _AROUND.get()
     while around is not None:
@@ -96,10 +96,10 @@ def repeating() -> bool:
     return False
 
 
-class _Within(Block):
+class _Within(ScopedBlock):
     """A block that a scope surrounds, which ends with the block, whatever was entered since."""
 
-    def __init__(self, kind: type[_First] | type[_Again], noted: Noted) -> None:
+    def __init__(self, kind: type[_First] | type[_Again], noted: RecordedRng) -> None:
         super().__init__()
         self._kind, self._noted = kind, noted
 
@@ -117,11 +117,11 @@ class _Within(Block):
         _AROUND.set(around)
 
 
-def noting(noted: Noted) -> Block:
+def record_rng(noted: RecordedRng) -> ScopedBlock:
     """A block that notes where generators stand when they are first asked for."""
     return _Within(_First, noted)
 
 
-def repetition(noted: Noted) -> Block:
+def replay_rng(noted: RecordedRng) -> ScopedBlock:
     """A block that runs once more what ran in ``noting(noted)``."""
     return _Within(_Again, noted)

@@ -14,25 +14,27 @@ from types import FunctionType
 from typing import Any
 
 from odyssey.kernels.sizes import SIZES
-from odyssey.table.fused import fused
-from odyssey.table.row import Row, noted
-from odyssey.table.rules import picking, placing
-from odyssey.table.signature import PASS, REQUIRED, Rule, asked
+from odyssey.table.fused_rules import fuse_rule
+from odyssey.table.row import Row, profiled
+from odyssey.table.rule_adapters import adapt_rule, adapt_variadic_rule
+from odyssey.table.signature import PASS, REQUIRED, Rule, rule_arguments
 from odyssey.table.value import NUMBERS
 
-__all__ = ["FAMILIES", "bare", "forget"]
+__all__ = ["OP_MODULES", "forget_module", "make_array_pullbacks"]
 
 # The modules whose rows are the table's, loaded or not.
-FAMILIES: set[str] = set()
+OP_MODULES: set[str] = set()
 
 
-def bare(row: Row) -> tuple[Rule | None, ...]:
+def make_array_pullbacks(row: Row) -> tuple[Rule | None, ...]:
     """The reverse rules of a row as a sweep over plain arrays calls them."""
     if row.cotangents:  # few, and long at work
         return row.pullbacks
     if row.layout.variadic:
         return tuple(
-            placing(row.layout, _twin(rule), k) if type(rule) is FunctionType else row.pullbacks[k]
+            adapt_variadic_rule(row.layout, _twin(rule), k)
+            if type(rule) is FunctionType
+            else row.pullbacks[k]
             for k, rule in enumerate(row.vjp.values())
         )
     return tuple(
@@ -46,19 +48,21 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
         return pull
     twin = _twin(rule)
     if row.elementwise and row.name in SIZES:
-        twin = noted(f"rule of {row.name}", fused(row, rule, twin))
-    fast = picking(row.layout, twin)
+        twin = profiled(f"rule of {row.name}", fuse_rule(row, rule, twin))
+    fast = adapt_rule(row.layout, twin)
     assert fast is not None
-    others = [k for k, array in enumerate(row.arrays) if array != name and array in asked(rule)]
+    others = [
+        k for k, array in enumerate(row.arrays) if array != name and array in rule_arguments(rule)
+    ]
     if not others:
         return fast
     # An operand may be a Python number, and a kernel that is given nothing else would return one
     # of NumPy's, which is not weak in its promotion.
     if len(others) == 1:
         k = others[0]
-        if len(asked(rule)) == 1:
+        if len(rule_arguments(rule)) == 1:
             return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(g, kept[k])
-        if asked(rule) == (row.arrays[k], f"{name}_spec"):
+        if rule_arguments(rule) == (row.arrays[k], f"{name}_spec"):
             own = row.arrays.index(name)
             return lambda g, kept, specs: (rule if type(kept[k]) in NUMBERS else twin)(
                 g, kept[k], specs[own]
@@ -108,7 +112,7 @@ def _scope_of(module: str) -> dict[str, Any]:
     return scope
 
 
-def forget(module: str) -> None:
+def forget_module(module: str) -> None:
     """Drop what was made for a module, which is run again."""
     _SCOPES.pop(module, None)
 
@@ -154,4 +158,4 @@ def _is_helper(value: Any) -> bool:
         return False
     if "tape" in value.__code__.co_varnames:  # which it passes on to ops
         return False
-    return value.__globals__["__name__"] in FAMILIES
+    return value.__globals__["__name__"] in OP_MODULES
