@@ -251,6 +251,7 @@ print("read" in loaded.seconds)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_compile_the_same_at_once_are_right_and_leave_quietly(cache):
     children = [
         subprocess.Popen(
@@ -295,6 +296,7 @@ except DeviceError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_llvmlite_the_reason_is_told():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
@@ -331,6 +333,7 @@ def test_an_llvmlite_that_does_not_work_is_a_reason_too(monkeypatch, name, error
             one.cache_clear()
 
 
+@pytest.mark.slow
 def test_importing_the_package_and_its_compiler_does_not_import_llvmlite():
     program = "import sys, odyssey.compiler.machine.jit; sys.exit('llvmlite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

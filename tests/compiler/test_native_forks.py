@@ -25,6 +25,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "native"
 
 
+@pytest.mark.slow
 @in_its_thread
 def test_an_interrupt_at_any_line_leaves_all_as_it_was(cache, monkeypatch):
     # A tracer can raise before a file is closed, where no signal is handled.
@@ -114,6 +115,7 @@ def test_a_child_runs_what_was_loaded_and_loads_more():
     check()
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_in_the_middle_of_compiling_gives_a_child_that_compiles(monkeypatch):

@@ -132,6 +132,7 @@ every_pair = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_pair
 def test_operands_of_two_dtypes_are_cast_as_the_kernel_casts_them(dtypes):
     assert walk_pairs(dtypes, lambda name: drawn(f"{name}{dtypes}", 5)) > 2

@@ -31,6 +31,7 @@ ADD, TIMES = (meaning(TWO[name][0], 2, (), "f8") for name in ("sum", "product"))
 # ------------------------------------------------------------------ making nodes
 
 
+@pytest.mark.slow
 @settings(max_examples=150, **CALM)
 @given(graphs(whole=False))
 def test_nodes_mean_what_they_were_asked_for_with_nan_infinities_and_signs_of_zeros(found):
@@ -38,6 +39,7 @@ def test_nodes_mean_what_they_were_asked_for_with_nan_infinities_and_signs_of_ze
     same(evaluated(nodes_of(roots), graph.leaves), arrays(roots))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, **CALM)
 @given(graphs())
 def test_nodes_of_sums_and_products_mean_what_they_were_asked_for(found):
@@ -45,6 +47,7 @@ def test_nodes_of_sums_and_products_mean_what_they_were_asked_for(found):
     alike(evaluated(nodes_of(roots), graph.leaves), arrays(roots))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **CALM)
 @given(graphs())
 def test_equal_nodes_are_made_once(found):
@@ -58,6 +61,7 @@ def test_equal_nodes_are_made_once(found):
     assert len(keys) == len(graph.nodes.all)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **CALM)
 @given(graphs())
 def test_what_is_live_is_what_roots_are_made_of_inputs_first(found):
@@ -78,6 +82,7 @@ def test_what_is_live_is_what_roots_are_made_of_inputs_first(found):
 # ------------------------------------------------------------------ rewriting
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **CALM)
 @given(graphs(whole=False))
 def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
@@ -93,6 +98,7 @@ def test_graphs_that_are_rebuilt_of_copies_mean_the_same(found):
     assert len(live(made)) >= len(live(nodes_of(roots)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, **CALM)
 @given(graphs(whole=False), st.data())
 def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, data):
@@ -112,6 +118,7 @@ def test_nodes_that_give_way_to_others_of_their_value_leave_all_values(found, da
     assert not set(new) & {n.id for n in live(made[n.id] for n in nodes_of(roots))}
 
 
+@pytest.mark.slow
 @settings(max_examples=80, **CALM)
 @given(graphs())
 def test_wholes_of_parts_that_are_summed_become_wholes(found):
@@ -161,6 +168,7 @@ def test_parts_that_share_a_place_are_summed_and_not_joined():
     assert joined(nodes, [root]) == [root]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, **CALM)
 @given(graphs())
 def test_products_that_are_summed_over_a_batch_become_one_product(found):
@@ -273,6 +281,7 @@ def test_nothing_is_added_to_0_times_a_state_since_that_keeps_nan(number):
 # ------------------------------------------------------------------ arranging
 
 
+@pytest.mark.slow
 @settings(max_examples=80, **CALM)
 @given(graphs())
 def test_values_that_are_arranged_for_kernels_are_the_same(found):

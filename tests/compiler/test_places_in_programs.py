@@ -236,6 +236,7 @@ def test_running_folds_are_those_of_numpy_to_the_bit(fn, shape):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", [ops.argmax, ops.argmin])
 def test_the_first_extreme_is_found_and_the_first_nan(fn):
     ties = RNG.integers(0, 3, (5, 19)).astype(float)
@@ -266,6 +267,7 @@ def test_recurrences_are_those_of_the_kernels_to_the_bit(dtype, reverse):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_places_among_sorted_numbers_are_found_by_halving(side):
     for size in range(10):

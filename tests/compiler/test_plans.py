@@ -33,6 +33,7 @@ def check_plan(graph, roots, updates, look=verify):
     return made
 
 
+@pytest.mark.slow
 @settings(max_examples=150, **CALM)
 @given(graphs())
 def test_plans_give_what_their_graphs_mean_and_write_each_state(found):
@@ -69,6 +70,7 @@ def found_wrong():
     return wrong
 
 
+@pytest.mark.slow
 def test_plans_that_are_right_are_found_right():
     assert found_wrong() == 0
 
@@ -89,6 +91,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_is_planted_in_a_pass_is_found(monkeypatch, fault):
     where, name, wrong = FAULTS[fault]

@@ -33,6 +33,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_a_larger_window_takes_no_more_kernels_and_gives_what_the_op_gives(call):
     shape, pooled = CALLS[call]
@@ -53,6 +54,7 @@ def test_a_larger_window_takes_no_more_kernels_and_gives_what_the_op_gives(call)
     assert kernels[0] == kernels[1] < 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [2, 6])
 def test_windows_have_one_program_for_all_sizes_whether_they_cover_the_image_or_not(window):
     def both(x):

@@ -111,6 +111,7 @@ def check(kinds, sizes, batches, after, dtype, rng):
     assert np.array_equal(compiled(function, x, y), function(x, y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(6), ids=lambda k: f"seed {k}")
 def test_products_of_any_views_are_those_of_numpy(chunk):
     choose, rng = random.Random(chunk), np.random.default_rng(chunk)
@@ -155,6 +156,7 @@ def test_a_state_that_a_product_is_added_to_is_written_where_it_lies(m, turned, 
     assert np.array_equal(results[0], x @ y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("dtype", "fD")
 def test_a_product_is_written_where_it_belongs_or_copied_there(after, dtype):
@@ -210,6 +212,7 @@ def test_a_product_and_a_view_read_what_became_a_state_wherever_that_lies(kind):
     assert compiled.statistics().native == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_steps_whose_products_all_are_the_librarys(seed, monkeypatch):
     # Those of small matrices are loops else, which write anywhere.

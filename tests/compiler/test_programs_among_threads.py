@@ -100,6 +100,7 @@ def ticks_during(call):
     return sum(start + quarter < t < end - quarter for t in ticks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_other_threads_of_python_run_during_a_long_call(threads):
     x = np.linspace(-1.0, 1.0, LONG)
@@ -109,6 +110,7 @@ def test_other_threads_of_python_run_during_a_long_call(threads):
     assert max(ticks_during(lambda: compiled(x)) for _ in range(5)) > 3
 
 
+@pytest.mark.slow
 def test_other_threads_of_python_run_while_a_state_is_written():
     w = Variable(np.linspace(-1.0, 1.0, LONG), requires_grad=True)
     compiled = made(lambda: w.assign(slowly(w)))
@@ -116,6 +118,7 @@ def test_other_threads_of_python_run_while_a_state_is_written():
     assert max(ticks_during(compiled) for _ in range(5)) > 3
 
 
+@pytest.mark.slow
 def test_other_threads_of_python_run_where_a_size_that_varies_is_large():
     compiled = od.compile(slowly, dynamic={"x": {0: od.Dim("n", 1)}})
     for size in (3, 4, 5, LONG):
@@ -130,6 +133,7 @@ def test_a_short_program_keeps_the_interpreter():
     assert not module_of(made(ops.exp, x)).free
 
 
+@pytest.mark.slow
 def test_an_argument_cannot_be_resized_while_a_program_reads_it():
     x = np.linspace(-1.0, 1.0, LONG)
     compiled = made(slowly, x)
@@ -174,6 +178,7 @@ def step_of(seed=0, size=160):
     return step, p
 
 
+@pytest.mark.slow
 def test_steps_of_one_model_in_several_threads_are_as_many_steps_in_one():
     x = np.random.default_rng(1).standard_normal((300, 160))
     step, p = step_of()
@@ -194,6 +199,7 @@ def test_steps_of_one_model_in_several_threads_are_as_many_steps_in_one():
     assert all(np.array_equal(v.numpy(), a) for v, a in zip(p, wanted, strict=True))
 
 
+@pytest.mark.slow
 def test_models_trained_in_two_threads_are_what_they_are_one_after_another():
     x = np.random.default_rng(1).standard_normal((300, 160))
     found = []
@@ -210,6 +216,7 @@ def test_models_trained_in_two_threads_are_what_they_are_one_after_another():
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
+@pytest.mark.slow
 def test_a_program_reads_a_leaf_as_it_was_before_a_write_of_another_thread_or_after():
     w = Variable(np.zeros(LONG), requires_grad=True)
     program = made(lambda: (ops.min(slowly(w) * 0.0 + w), ops.max(slowly(w) * 0.0 + w)))
@@ -234,6 +241,7 @@ def test_a_program_reads_a_leaf_as_it_was_before_a_write_of_another_thread_or_af
     assert seen <= set(map(float, range(9)))
 
 
+@pytest.mark.slow
 def test_a_program_reads_a_leaf_as_it_is_before_another_program_writes_it_or_after():
     w = Variable(np.zeros(LONG), requires_grad=True)
     writer = made(lambda: w.assign(slowly(w) * 0.0 + w + 1.0))
@@ -259,6 +267,7 @@ def test_a_program_reads_a_leaf_as_it_is_before_another_program_writes_it_or_aft
     assert np.array_equal(w.numpy(), np.full(LONG, first + 12))
 
 
+@pytest.mark.slow
 def test_one_program_in_several_threads_gives_each_its_own_result():
     arrays = [np.linspace(-1.0, k, LONG) for k in range(1, 4)]
     compiled = made(slowly, arrays[0])
@@ -273,6 +282,7 @@ def test_one_program_in_several_threads_gives_each_its_own_result():
     run_all(*[lambda x=x, result=result: work(x, result) for x, result in pairs])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes_vary", [False, True])
 def test_threads_that_call_first_together_make_one_program(sizes_vary):
     settings = SimpleNamespace(factor=2.0)
@@ -309,6 +319,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_an_interrupt_comes_when_a_step_is_done_as_a_whole(interruptible):
     w = Variable(np.zeros(LONG), requires_grad=True)
     compiled = made(lambda: w.assign(slowly(w) * 0.0 + w + 1.0))
@@ -359,6 +370,7 @@ def in_a_child(check):
     return False
 
 
+@pytest.mark.slow
 @forks
 def test_a_child_has_a_pool_of_its_own_and_so_has_its_child():
     x = np.linspace(-1.0, 1.0, 400_000)
@@ -381,6 +393,7 @@ def test_a_child_has_a_pool_of_its_own_and_so_has_its_child():
         works()
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("state", [False, True])

@@ -154,6 +154,7 @@ def test_the_dtypes_shown_are_those_of_the_numpy_function(name):
     assert dtypes_of(OPS[name]) == wanted
 
 
+@pytest.mark.slow
 def test_no_filter_of_warnings_is_needed_to_ask_rows_for_their_dtypes(monkeypatch):
     def refuse(*args, **named):
         raise AssertionError("the filters belong to all threads, and Ctrl-C leaves them changed")
@@ -413,6 +414,7 @@ def run_mypy(*arguments):
     return subprocess.run(command, cwd=ROOT, env=paths, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_program_written_with_ops_has_the_types_that_its_calls_return(tmp_path):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM, encoding="utf-8")
@@ -420,6 +422,7 @@ def test_a_program_written_with_ops_has_the_types_that_its_calls_return(tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_stub_shades_is_type_checked_all_the_same():
     rooms = [f"odyssey/{room}/__init__.py" for room in ROOMS]
     done = run_mypy("odyssey/backward.py", *rooms)

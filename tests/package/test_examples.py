@@ -45,6 +45,7 @@ def test_there_are_examples():
     assert EXAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_reaches_what_it_asserts(path, tmp_path):
     if "sklearn" in path.read_text(encoding="utf-8") and "sklearn" in missing:
@@ -53,6 +54,7 @@ def test_example_reaches_what_it_asserts(path, tmp_path):
     assert not list(tmp_path.iterdir()), "an example leaves no files"
 
 
+@pytest.mark.slow
 @needs_extras
 def test_train_reads_97_percent_of_the_digits_and_saves_its_picture(tmp_path):
     picture = tmp_path / "digits.png"
