@@ -132,7 +132,8 @@ def pytest_generate_tests(metafunc):
     """Make the cases that this run asks for, by its marks and its shard.
 
     Of tests marked ``share(n)`` all but one case in n are soaks. Of other tests with many cases
-    two in three are slow, or soaks where the test is slow. Who asks for tests by name gets all.
+    two in three are slow, or soaks where the test is slow or compares with peers. Who asks for
+    tests by name gets all.
     """
     yield
     cases, config = metafunc._calls, metafunc.config  # pytest has no public list of the cases
@@ -142,7 +143,8 @@ def pytest_generate_tests(metafunc):
     if not _asked_by_name(config) and KINDS.isdisjoint(marks):
         in_order = sorted(cases, key=lambda case: crc32(case.id.encode()))
         one_in = marks["share"].args[0] if "share" in marks else 3 if len(cases) >= MANY else 1
-        kind = pytest.mark.slow if marks.keys().isdisjoint({"share", "slow"}) else pytest.mark.soak
+        light = marks.keys().isdisjoint({"share", "slow", "peers"})
+        kind = pytest.mark.slow if light else pytest.mark.soak
         for case in in_order[-(-len(cases) // one_in) :]:
             case.marks.append(kind.mark)
     asked = Expression.compile(config.option.markexpr or "not nothing")
@@ -156,7 +158,7 @@ def pytest_generate_tests(metafunc):
     cases[:] = [case for case in cases if wanted(case)] or cases[:1]
 
 
-KINDS = {"soak", "peers", "cudasim"}
+KINDS = {"soak", "cudasim"}
 SHARD, _, SHARDS = os.environ.get("ODYSSEY_TEST_SHARD", "1/1").partition("/")
 
 

@@ -18,6 +18,7 @@ from support.chosen import BY_ROW, DERIVED, FLOATS, ONE, ONE_DERIVED, OTHERS, dr
 from support.compiled_programs import run
 from support.compiled_rows import check, derivatives, forward, outcome
 from support.programs import seeded
+from support.seeds import DERANDOMIZE
 
 # Ordinary runs take one case in fourteen, and soaks the others.
 pytestmark = pytest.mark.share(14)
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.share(14)
 RNG = np.random.default_rng(0)
 CALM = {
     "deadline": None,
-    "derandomize": True,
+    "derandomize": DERANDOMIZE,
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow],
 }

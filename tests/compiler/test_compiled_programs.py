@@ -6,6 +6,7 @@ import pytest
 import odyssey as od
 from odyssey import GradientTape, Variable, ops
 from support.programs import seeded
+from support.seeds import SEED
 
 
 def assert_same_bits(compiled, eager):
@@ -60,7 +61,7 @@ def test_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones
 @pytest.mark.soak
 @pytest.mark.parametrize("chunk", range(4), ids=lambda k: f"programs from {k * 100}")
 def test_400_compiled_programs_and_their_derivatives_have_the_bits_of_the_eager_ones(chunk):
-    walk(range(chunk * 100, (chunk + 1) * 100))
+    walk(range(SEED + chunk * 100, SEED + (chunk + 1) * 100))
 
 
 @pytest.mark.parametrize("rule", [od.optim.SGD, od.optim.AdamW], ids=["SGD", "AdamW"])

@@ -11,10 +11,11 @@ from support.compiled_programs import Stepped, run
 from support.compiled_rows import EXACT, ways_to_outputs
 from support.optimizers import OPTIMIZERS
 from support.programs import seeded, write
+from support.seeds import DERANDOMIZE
 
 CALM = {
     "deadline": None,
-    "derandomize": True,
+    "derandomize": DERANDOMIZE,
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }

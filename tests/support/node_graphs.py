@@ -8,6 +8,7 @@ from odyssey.compiler.ir.nodes import Nodes, meaning
 from odyssey.compiler.lowering.lowering import Lowered
 from odyssey.kernels import T, select
 from support.node_values import dtype_of
+from support.seeds import DERANDOMIZE
 
 # A scalar for nodes, and the same for arrays.
 ONE = {
@@ -299,7 +300,7 @@ def scan(g):
 
 CALM = {
     "deadline": None,
-    "derandomize": True,
+    "derandomize": DERANDOMIZE,
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }

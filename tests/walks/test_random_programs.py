@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from odyssey import GradientTape, Variable, ops
 from support.programs import Program, Step, seeded, write
+from support.seeds import DERANDOMIZE
 
 CALM = {
     "deadline": None,
-    "derandomize": True,
+    "derandomize": DERANDOMIZE,
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
