@@ -1,4 +1,4 @@
-"""Counting and weighing what falls into bins: differentiable in the weights."""
+"""Histograms and bin counts, differentiable in the weights."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from odyssey.table.value import CONSTANT, Symbol, Value, free_id, make_value
 _DOUBLE, _WHOLE = np.dtype(np.float64), np.dtype(np.intp)
 
 
-def _known(who: str, name: str, x: Any) -> Array:
-    """What decides the bins, and so must have values."""
+def _bin_values(who: str, name: str, x: Any) -> Array:
+    """Return the values of an operand that determines bins, and so must be known."""
     if isinstance(x, Symbol):
         raise DTypeError(
             f"{who}: {name} has no values while a graph is traced, but bins hang on them; pass it "
@@ -37,8 +37,8 @@ def _known(who: str, name: str, x: Any) -> Array:
     return numbers_of(who, x) if isinstance(x, Value) else as_array(who, name, x)
 
 
-def _counts(x: Any, places: Array, length: int) -> Any:
-    """How many places there are of each number below ``length``; a Variable for a Variable."""
+def _count_indices(x: Any, places: Array, length: int) -> Any:
+    """Return how often each integer below ``length`` occurs; a Variable for a Variable."""
     if not isinstance(x, Value):
         return np.bincount(places.astype(np.intp, copy=False), minlength=length)
     number = make_value(type(x), places, CONSTANT, free_id())
@@ -61,25 +61,25 @@ def _counts(x: Any, places: Array, length: int) -> Any:
     ],
 )
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = None) -> Any:
-    """How often each number comes, or what weighs all that bears it.
+    """Count of each integer, or the sum of the weights at each integer.
 
     Args:
         x: Integers on one axis, none of them negative; static in a graph.
-        weights: What each weighs, differentiable; by default each counts 1.
-        minlength: How long the result is at least; else as the largest number asks for.
+        weights: Weight of each integer, differentiable; by default 1.
+        minlength: Minimum length of the result.
         tape: The tape to record on.
 
     Returns:
-        Counts; or sums of weights in double precision, made in their order.
+        Counts; or sums of weights in double precision, added in order.
 
     Raises:
-        ShapeError: for negative numbers, other shapes, and too few or many weights.
-        DTypeError: for what is not integers, and complex weights.
+        ShapeError: for negative numbers, other shapes, or a wrong number of weights.
+        DTypeError: if ``x`` has no integer dtype, or the weights are complex.
 
     >>> bincount(np.array([0, 2, 2]), np.array([1.0, 0.5, 0.25]))
     array([1.  , 0.  , 0.75])
     """
-    places = _known("bincount", "x", x)
+    places = _bin_values("bincount", "x", x)
     check_indices("bincount", places)
     if places.ndim != 1:
         raise ShapeError(f"bincount: x has shape {places.shape}; pass numbers on one axis")
@@ -88,16 +88,16 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, tape: Any = Non
     least = whole("bincount", "minlength", minlength, 0)
     length = max(least, int(places.max()) + 1 if places.size else 0)
     if weights is None:
-        return _counts(x, places, length)
+        return _count_indices(x, places, length)
     weights = as_operand("bincount", "weights", weights)
     if weights.shape != places.shape:
         raise ShapeError(
             f"bincount: weights {weights.shape} for x {places.shape}; pass as many weights"
         )
-    return _sums("bincount", weights, places, length, tape)
+    return _sum_weights("bincount", weights, places, length, tape)
 
 
-def _sums(who: str, weights: Any, places: Array, length: int, tape: Any) -> Any:
+def _sum_weights(who: str, weights: Any, places: Array, length: int, tape: Any) -> Any:
     if weights.dtype.kind == "c":
         raise DTypeError(f"{who}: weights of {weights.dtype}; pass real numbers")
     wide = weights if weights.dtype == _DOUBLE else astype(weights, _DOUBLE, tape=tape)
@@ -108,7 +108,7 @@ def _sums(who: str, weights: Any, places: Array, length: int, tape: Any) -> Any:
 
 
 class Histogram(NamedTuple):
-    """What falls into bins, and where the bins begin and end."""
+    """Histogram values and bin edges."""
 
     hist: Any
     bin_edges: Any
@@ -144,34 +144,34 @@ def histogram(
     *,
     tape: Any = None,
 ) -> Any:
-    """What falls into each of some bins: counted, or weighed.
+    """Histogram: count, or sum of weights, of the elements in each bin.
 
     Args:
-        a: Numbers, whose bins are constants: there is no gradient in them; static in a graph.
-        bins: How many of one width, a rule of NumPy's for that, or where they begin and end;
-            constants too.
-        range: From where to where; by default from the least number to the largest.
-        density: Whether to give the share in each bin over its width, as of a density.
-        weights: What each number weighs, differentiable; by default each counts 1.
+        a: Numbers, static in a graph; there is no gradient in them.
+        bins: Number of bins of equal width, the name of a NumPy rule for it, or the bin edges;
+            without a gradient too.
+        range: Lower and upper end of the bins; by default the smallest and largest number.
+        density: Whether to return a density, whose integral over all bins is 1.
+        weights: Weight of each number, differentiable; by default 1.
         tape: The tape to record on.
 
     Returns:
-        ``hist`` and ``bin_edges``. All bins but the last leave out their end.
+        ``hist`` and ``bin_edges``. All bins but the last exclude their right edge.
 
     Raises:
-        ShapeError: for bins that do not rise, and too few or many weights.
-        DTypeError: for complex numbers and bins, which have no order, and for bins that a tape
-            follows, whose gradient would be lost.
+        ShapeError: if bins do not increase, or the number of weights is wrong.
+        DTypeError: for complex numbers or bins, which have no order, and for bins with a
+            gradient, which would be lost.
 
     >>> histogram(np.array([0.0, 1.0, 1.0, 3.0]), 3).hist
     array([1, 2, 1])
     """
-    numbers = _known("histogram", "a", a)
+    numbers = _bin_values("histogram", "a", a)
     if isinstance(bins, Value) and recording_of("histogram", bins) is not None:
         raise DTypeError(
             f"histogram: bins is {shown(bins)}, but bins are constants; pass bins.detach()"
         )
-    bins = _plain(bins)
+    bins = _as_plain_array(bins)
     _check_real(numbers, bins)
     plain = None
     if weights is not None:
@@ -180,7 +180,7 @@ def histogram(
             raise ShapeError(
                 f"histogram: weights {weighing.shape} for a {numbers.shape}; pass as many weights"
             )
-        plain = None if isinstance(weighing, Symbol) else _plain(weighing)
+        plain = None if isinstance(weighing, Symbol) else _as_plain_array(weighing)
     edges = np.histogram_bin_edges(numbers, bins, range, plain)
     flat = numbers.reshape(-1)
     places = np.searchsorted(edges, flat, "right") - 1
@@ -188,7 +188,7 @@ def histogram(
     inside = (flat >= edges[0]) & (flat <= edges[-1])
     count = len(edges) - 1
     if weights is None:
-        hist = _counts(a, places[inside], count)
+        hist = _count_indices(a, places[inside], count)
     else:
         own = reshape(weighing, -1, tape=tape)
         own = own if inside.all() else getitem(own, inside, tape=tape)
@@ -208,11 +208,11 @@ def _check_real(numbers: Any, bins: Any) -> None:
             )
 
 
-def _plain(x: Any) -> Any:
+def _as_plain_array(x: Any) -> Any:
     return numbers_of("histogram", x)
 
 
-# ------------------------------------------------------------------ the number of a bin
+# ------------------------------------------------------------------ bin numbers
 
 
 def _bins_spec(x: Spec, bins: Spec, right: bool) -> Spec:
@@ -234,23 +234,23 @@ def _digitize(x: Any, bins: Any, right: bool) -> Any:
     return len(bins) - np.searchsorted(bins[::-1], x, side)
 
 
-def _both_ways(bins: Any) -> tuple[Any, Any]:
-    """Whether bins rise, and whether they fall."""
+def _bin_directions(bins: Any) -> tuple[Any, Any]:
+    """Return whether bins increase, and whether they decrease."""
     ends, starts = getitem(bins, slice(1, None)), getitem(bins, slice(None, -1))
     return all(greater_equal(ends, starts)), all(less_equal(ends, starts))
 
 
-def _digitize_in_ops(x: Any, bins: Any, right: bool) -> Any:
+def _decompose_digitize(x: Any, bins: Any, right: bool) -> Any:
     side = "left" if right else "right"
-    rising, _ = _both_ways(bins)
+    rising, _ = _bin_directions(bins)
     fallen = sub(bins.shape[0], searchsorted(flip(bins), x, side))
     return where(rising, searchsorted(bins, x, side), fallen)
 
 
 @op(
     kernel=_digitize,
-    decomposition=_digitize_in_ops,
-    requires=lambda x, bins, right: [logical_or(*_both_ways(bins))],
+    decomposition=_decompose_digitize,
+    requires=lambda x, bins, right: [logical_or(*_bin_directions(bins))],
     infer=_bins_spec,
     samples=[
         sample(_SPREAD.reshape(2, 3), np.array([-1.0, 0.0, 1.0])),
@@ -265,7 +265,7 @@ def _digitize_in_ops(x: Any, bins: Any, right: bool) -> Any:
     ],
 )
 def bin_numbers(x: Any, bins: Any, /, *, right: bool = False) -> Any:
-    """``digitize``, of arrays alone."""
+    """Bin numbers as by ``digitize``, for arrays."""
     return _digitize(x, bins, right)
 
 
@@ -284,16 +284,16 @@ def bin_numbers(x: Any, bins: Any, /, *, right: bool = False) -> Any:
     ],
 )
 def digitize(x: Any, bins: Any, right: bool = False, *, tape: Any = None) -> Any:
-    """The number of the bin into which each element falls; a constant.
+    """Index of the bin that each element falls into; a constant.
 
     Args:
         x: Array of real numbers.
-        bins: Where bins begin and end, rising or falling.
-        right: Whether a bin has its right end and not its left one.
+        bins: Bin edges, increasing or decreasing.
+        right: Whether a bin includes its right edge instead of its left one.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for bins that neither rise nor fall.
+        ShapeError: if bins neither increase nor decrease.
 
     >>> digitize(np.array([0.5, 2.5]), np.array([0.0, 1.0, 2.0]))
     array([1, 3])

@@ -1,4 +1,4 @@
-"""Places among sorted numbers, and straight lines between given points."""
+"""Binary search and linear interpolation."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ from odyssey.table.samples import reject, sample
 from odyssey.table.store import numbers_of, operand_of
 from odyssey.table.value import NUMBERS, Symbol
 
-# ------------------------------------------------------------------ places
+# ------------------------------------------------------------------ binary search
 
 
-def _side(side: Any) -> tuple[str]:
+def _side_option(side: Any) -> tuple[str]:
     return (word("searchsorted", "side", side, ("left", "right")),)
 
 
-def _places_spec(a: Spec, v: Any, side: str) -> Spec:
+def _searchsorted_spec(a: Spec, v: Any, side: str) -> Spec:
     if a.ndim != 1:
         raise ShapeError(f"searchsorted: a has shape {a.shape}; pass sorted numbers on one axis")
     return Spec(getattr(v, "shape", ()), np.dtype(np.intp))
 
 
-def _stands_before(a: Any, v: Any) -> Any:
-    """Whether a number stands before another in sorted order, where NaN is the last."""
+def _sorts_before(a: Any, v: Any) -> Any:
+    """Return whether a number precedes another in sorted order, where NaN comes last."""
     found = less(a, v)
     return logical_or(found, logical_and(equal(a, a), not_equal(v, v)))
 
 
-def _places_natively(build: Any, a: Any, v: Any, side: str) -> Any:
-    """Halving: of the places left, the upper half where its first still stands before ``v``."""
+def _lower_searchsorted(build: Any, a: Any, v: Any, side: str) -> Any:
+    """Lower ``searchsorted`` to a binary search with a fixed number of halvings."""
     dtype = np.result_type(a.dtype, v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype)
     a, v = build.cast(a, dtype), build.cast(v, dtype)
     place: Any = build.zeros(v.shape, np.int64)
     for step in reversed([1 << k for k in range(a.size.bit_length())]):
         ahead = add(place, step)
         seen = build.gather(a, [sub(ahead, 1)])
-        before = _stands_before(seen, v) if side == "left" else logical_not(_stands_before(v, seen))
+        before = _sorts_before(seen, v) if side == "left" else logical_not(_sorts_before(v, seen))
         place = where(logical_and(before, less_equal(ahead, a.size)), ahead, place)
     return place
 
 
 @op(
     primitive="reduce",
-    lowering=_places_natively,
+    lowering=_lower_searchsorted,
     numpy=[np.searchsorted],
-    prepare=_side,
-    infer=_places_spec,
+    prepare=_side_option,
+    infer=_searchsorted_spec,
     samples=[
         sample(np.array([-1.0, 0.0, 0.5]), (2, 3)),
         sample(np.array([-1, 0, 2], np.int8), (), side="right"),
@@ -83,19 +83,19 @@ def _places_natively(build: Any, a: Any, v: Any, side: str) -> Any:
     ],
 )
 def searchsorted(a: Any, v: Any, /, side: str = "left") -> Any:
-    """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
+    """Indices at which to insert ``v`` into the sorted ``a``; a constant."""
     return np.searchsorted(a, v, side)
 
 
-# ------------------------------------------------------------------ straight lines
+# ------------------------------------------------------------------ linear interpolation
 
 
-def _beyond(left: Any, right: Any) -> tuple[Any, Any]:
-    return _number("left", left), _number("right", right)
+def _end_values_option(left: Any, right: Any) -> tuple[Any, Any]:
+    return _python_number("left", left), _python_number("right", right)
 
 
-def _number(name: str, number: Any) -> Any:
-    """A setting as a number of Python's, which raises no precision; None stays."""
+def _python_number(name: str, number: Any) -> Any:
+    """Return an option as a Python number, which promotes no dtype; None stays None."""
     if number is None or type(number) in NUMBERS:
         return number
     if isinstance(number, ARRAY_LIKE) and not number.ndim and number.dtype.kind in "iufc":
@@ -103,7 +103,7 @@ def _number(name: str, number: Any) -> Any:
     raise DTypeError(f"interp: {name} is {shown(number)}; it is static, pass a number")
 
 
-def _lines_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
+def _interp_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
     if len(xp.shape) != 1 or xp.shape != fp.shape or not xp.size:
         raise ShapeError(
             f"interp: xp {xp.shape} and fp {fp.shape}; pass as many values as places, on one axis"
@@ -113,15 +113,15 @@ def _lines_spec(x: Spec, xp: Spec, fp: Spec, left: Any, right: Any) -> Spec:
     return Spec(x.shape, np.result_type(x.dtype, xp.dtype, fp.dtype, np.float16))
 
 
-def _lines(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+def _interp_array(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
     x, xp, fp = np.asarray(x), np.asarray(xp), np.asarray(fp)
     x_spec, xp_spec, fp_spec = (Spec(v.shape, v.dtype) for v in (x, xp, fp))
-    spec = _lines_spec(x_spec, xp_spec, fp_spec, left, right)
+    spec = _interp_spec(x_spec, xp_spec, fp_spec, left, right)
     return np.asarray(np.interp(x, xp, fp, left, right)).astype(spec.dtype, copy=False)[()]
 
 
-def _neighbours(x: Any, xp: Any) -> tuple[Any, Any]:
-    """The places of the line that ``x`` lies on: at a point, of that to its right."""
+def _bracketing_indices(x: Any, xp: Any) -> tuple[Any, Any]:
+    """Return the indices of the points around ``x``; at a point, that point and the next one."""
     last = xp.shape[0] - 1
     after = maximum(minimum(searchsorted(xp, x, side="right"), last), min(1, last))
     return maximum(sub(after, 1), 0), after
@@ -131,54 +131,54 @@ def _outside(x: Any, xp: Any) -> tuple[Any, Any]:
     return less(x, take(xp, 0)), greater(x, take(xp, xp.shape[0] - 1))
 
 
-def _slope(g: Any, x: Any, xp: Any, fp: Any) -> Any:
-    """``g`` times the slope of the line that ``x`` lies on; 0 outside."""
+def _slope_times(g: Any, x: Any, xp: Any, fp: Any) -> Any:
+    """Return ``g`` times the slope of the segment around ``x``; 0 outside."""
     if xp.shape[0] == 1:
         return keep_where(g, False)
-    before, after = _neighbours(x, xp)
+    before, after = _bracketing_indices(x, xp)
     rise = sub(take(fp, after), take(fp, before))
     slope = div(rise, sub(take(xp, after), take(xp, before)))
     slope = where(isnan(x), np.nan, slope)
     return keep_where(mul(g, slope), logical_not(logical_or(*_outside(x, xp))))
 
 
-def _share(x: Any, xp: Any) -> Any:
-    """How much of the value comes from the point after ``x``."""
+def _right_weight(x: Any, xp: Any) -> Any:
+    """Return the weight of the point to the right of ``x``."""
     if xp.shape[0] == 1:
         return 1.0
-    before, after = _neighbours(x, xp)
+    before, after = _bracketing_indices(x, xp)
     start = take(xp, before)
     run = sub(take(xp, after), start)
-    # The last two points may be at one place, of which the last has the value.
+    # The last two points may have equal x, where the last one has the value.
     share = where(equal(run, 0), 1, div(sub(x, start), where(equal(run, 0), 1, run)))
     below, above = _outside(x, xp)
     return where(below, 0, where(above, 1, share))
 
 
-def _to_points(g: Any, x: Any, xp: Any, spec: Spec) -> Any:
-    before, after = _neighbours(x, xp)
-    share = _share(x, xp)
+def _xp_vjp(g: Any, x: Any, xp: Any, spec: Spec) -> Any:
+    before, after = _bracketing_indices(x, xp)
+    share = _right_weight(x, xp)
     first = add_taken(mul(g, sub(1, share)), before, spec=spec)
     return add(first, add_taken(mul(g, share), after, spec=spec))
 
 
-def _to_values(g: Any, x: Any, xp: Any, fp_spec: Spec, left: Any, right: Any) -> Any:
+def _fp_vjp(g: Any, x: Any, xp: Any, fp_spec: Spec, left: Any, right: Any) -> Any:
     below, above = _outside(x, xp)
     if left is not None:
         g = keep_where(g, logical_not(below))
     if right is not None:
         g = keep_where(g, logical_not(above))
-    return _to_points(g, x, xp, fp_spec)
+    return _xp_vjp(g, x, xp, fp_spec)
 
 
-def _from_values(t: Any, x: Any, xp: Any, left: Any, right: Any) -> Any:
+def _fp_jvp(t: Any, x: Any, xp: Any, left: Any, right: Any) -> Any:
     ends = [None if end is None else 0.0 for end in (left, right)]
     return piecewise_linear(x, xp, t, left=ends[0], right=ends[1])
 
 
-def _on_lines(x: Any, xp: Any, fp: Any) -> Any:
-    """As NumPy has it: at a point its value, else from the other end where one gives NaN."""
-    before, after = _neighbours(x, xp)
+def _interpolate_inside(x: Any, xp: Any, fp: Any) -> Any:
+    """Interpolate as NumPy: the value at a point; from the other end where one end gives NaN."""
+    before, after = _bracketing_indices(x, xp)
     start, low = take(xp, before), take(fp, before)
     end, high = take(xp, after), take(fp, after)
     slope = div(sub(high, low), sub(end, start))
@@ -187,15 +187,17 @@ def _on_lines(x: Any, xp: Any, fp: Any) -> Any:
         other = add(mul(slope, sub(x, end)), high)
         other = where(logical_and(isnan(other), equal(low, high)), low, other)
         inner = where(isnan(inner), other, inner)
-    inner = where(equal(x, end), high, where(equal(x, start), low, inner))  # the last of two
+    inner = where(
+        equal(x, end), high, where(equal(x, start), low, inner)
+    )  # the last of equal points
     return where(isnan(x), x, inner)
 
 
-def _lines_in_ops(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
+def _decompose_interp(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
     first, last = take(fp, 0), take(fp, xp.shape[0] - 1)
     inner = add(first, mul(0.0, sub(x, take(xp, 0))))
     if xp.shape[0] > 1:
-        inner = _on_lines(x, xp, fp)
+        inner = _interpolate_inside(x, xp, fp)
     below, above = _outside(x, xp)
     inner = where(below, first if left is None else left, inner)
     return where(above, last if right is None else right, inner)
@@ -205,20 +207,22 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 
 
 @op(
-    kernel=_lines,
-    decomposition=_lines_in_ops,
-    prepare=_beyond,
+    kernel=_interp_array,
+    decomposition=_decompose_interp,
+    prepare=_end_values_option,
     canonical=lambda x, xp, fp, *ends: tuple(float(v) if type(v) is int else v for v in ends),
-    infer=_lines_spec,
+    infer=_interp_spec,
     vjp={
-        "x": _slope,
-        "xp": lambda g, x, xp, fp, xp_spec: neg(_to_points(_slope(g, x, xp, fp), x, xp, xp_spec)),
-        "fp": _to_values,
+        "x": _slope_times,
+        "xp": lambda g, x, xp, fp, xp_spec: neg(
+            _xp_vjp(_slope_times(g, x, xp, fp), x, xp, xp_spec)
+        ),
+        "fp": _fp_vjp,
     },
     jvp={
-        "x": lambda t, x, xp, fp: _slope(t, x, xp, fp),
-        "xp": lambda t, x, xp, fp: neg(_slope(piecewise_linear(x, xp, t), x, xp, fp)),
-        "fp": _from_values,
+        "x": lambda t, x, xp, fp: _slope_times(t, x, xp, fp),
+        "xp": lambda t, x, xp, fp: neg(_slope_times(piecewise_linear(x, xp, t), x, xp, fp)),
+        "fp": _fp_jvp,
     },
     kinks="at a point the slope of the line to its right, at the last that of the last line; "
     "0 outside",
@@ -239,8 +243,8 @@ _POINTS = np.array([-1.5, -0.5, 0.25, 1.25], np.float16)
 def piecewise_linear(
     x: Any, xp: Any, fp: Any, /, *, left: float | None = None, right: float | None = None
 ) -> Any:
-    """The straight lines between the points ``(xp, fp)`` at ``x``; beyond them the end values."""
-    return _lines(x, xp, fp, left, right)
+    """Linear interpolation of the points ``(xp, fp)`` at ``x``; outside them the end values."""
+    return _interp_array(x, xp, fp, left, right)
 
 
 @composite(
@@ -263,34 +267,34 @@ def interp(
     *,
     tape: Any = None,
 ) -> Any:
-    """The straight lines between given points, in double precision as ``np.interp`` has them.
+    """Linear interpolation between points, in double precision as ``np.interp``.
 
     Args:
-        x: Where to read them, an array of any shape.
-        xp: The places of the points, increasing unless there is a ``period``.
-        fp: The values there, real or complex.
-        left: The value below the first point; by default that of the point.
-        right: The value above the last.
-        period: After which the places repeat; ``left`` and ``right`` then say nothing.
+        x: Where to interpolate, an array of any shape.
+        xp: The x-coordinates of the points, increasing unless there is a ``period``.
+        fp: The values at the points, real or complex.
+        left: The value below the first point; by default the first value.
+        right: The value above the last point, likewise.
+        period: Period of the x-coordinates; ``left`` and ``right`` are then ignored.
         tape: The tape to record on.
 
     Returns:
-        The values at ``x``, of its shape, with gradients in ``x``, ``xp`` and ``fp``.
+        The values at ``x``, in its shape, with gradients in ``x``, ``xp`` and ``fp``.
 
     Raises:
-        ShapeError: where there are not as many values as places. DTypeError: for complex places.
+        ShapeError: if ``xp`` and ``fp`` differ in length. DTypeError: for complex coordinates.
 
     >>> interp(np.array([0.5, 3.0]), np.array([0.0, 1.0]), np.array([2.0, 4.0]))
     array([3., 4.])
     """
-    x, xp, fp = (_double(v, tape) for v in (x, xp, fp))
+    x, xp, fp = (_to_float64(v, tape) for v in (x, xp, fp))
     if period is None:
         return piecewise_linear(x, xp, fp, left=left, right=right, tape=tape)
-    period = abs(_number("period", period))
+    period = abs(_python_number("period", period))
     if not period:
         raise ShapeError("interp: period is 0, by which it divides; pass another number")
     x, xp = mod(x, period, tape=tape), mod(xp, period, tape=tape)
-    order = _sorting(xp)
+    order = _sort_order(xp)
     xp, fp = take(xp, order, tape=tape), take(fp, order, tape=tape)
     first, last = np.array([0]), np.array([xp.shape[0] - 1])
     before = sub(take(xp, last, tape=tape), period, tape=tape)
@@ -300,12 +304,12 @@ def interp(
     return piecewise_linear(x, places, concatenate(values, tape=tape), tape=tape)
 
 
-def _sorting(xp: Any) -> Any:
+def _sort_order(xp: Any) -> Any:
     data = operand_of(xp)
     return argsort(data) if isinstance(data, Symbol) else np.argsort(numbers_of("interp", xp))
 
 
-def _double(v: Any, tape: Any) -> Any:
+def _to_float64(v: Any, tape: Any) -> Any:
     v = v if hasattr(v, "dtype") else np.asarray(v)
     double = np.dtype(np.complex128 if v.dtype.kind == "c" else np.float64)
     return v if v.dtype == double else astype(v, double, tape=tape)

@@ -34,45 +34,47 @@ _FOLDS = (
 NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 
-def _weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    """The softmax over ``axis``: e to the distance from the result, 0 where all are -inf."""
-    if x_spec.dtype == np.float16:  # whose sums stop growing at 2048
+def _softmax_weights(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
+    """Return the softmax over ``axis``, ``exp(x - out)``; 0 where all elements are -inf."""
+    if x_spec.dtype == np.float16:  # float16 sums stop growing at 2048
         x, out = astype(x, np.float32), astype(out, np.float32)
-    # -inf - -inf is NaN; where the result is -inf any finite one in its place gives 0.
+    # -inf - -inf is NaN; where the result is -inf, any finite number instead gives 0.
     finite = where(equal(out, -np.inf), 0, out)
     shares = exp(sub(x, broadcast_back(finite, x_spec, axis, keepdims)))
-    # A large result is rounded by more than the digits of a share; their sum tells by how much.
+    # The rounding of a large result exceeds the precision of the weights; their sum corrects it.
     total = sum(shares, axis, keepdims=True)
     return div(shares, where(equal(total, 0), 1, total))
 
 
 def _logsumexp_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return mul(broadcast_back(g, x_spec, axis, keepdims), _weights(x, out, x_spec, axis, keepdims))
+    return mul(
+        broadcast_back(g, x_spec, axis, keepdims), _softmax_weights(x, out, x_spec, axis, keepdims)
+    )
 
 
 def _logsumexp_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    return sum(mul(t, _weights(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
+    return sum(mul(t, _softmax_weights(x, out, x_spec, axis, keepdims)), axis, keepdims=keepdims)
 
 
 def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     x = np.asarray(x)
     if x.dtype.kind in "biu":
         x = x.astype(np.float64)
-    # Subtracting the largest keeps exp from overflowing; an infinite one must not meet itself.
+    # Subtracting the largest keeps exp from overflowing; inf - inf is avoided.
     top = np.max(x.real, axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, x.real.dtype.type(0))
-    out = _log_of_sum(x, top, axis)
+    out = _log_sum_shifted(x, top, axis)
     return out.reshape(reduced_shape("logsumexp", x.shape, axis, keepdims))[()]
 
 
 @ignore_fp_errors("divide", "over")
-def _log_of_sum(x: Any, top: Any, axis: Any) -> Any:
-    wide = np.float32 if x.dtype.char == "e" else None  # half precision ends at 65504
+def _log_sum_shifted(x: Any, top: Any, axis: Any) -> Any:
+    wide = np.float32 if x.dtype.char == "e" else None  # float16 overflows at 65504
     total = np.add.reduce(np.exp(x - top), axis, wide, keepdims=True)
     return (np.log(total) + top).astype(x.dtype, copy=False)
 
 
-def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
+def _decompose_logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     if x.dtype.kind in "biu":
         x = astype(x, np.float64)
     top: Any = 0.0
@@ -83,16 +85,16 @@ def _logsumexp_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
     return reshape(out, reduced_shape("logsumexp", x.shape, axis, keepdims))
 
 
-def _signature(
+def _call_signature(
     x: Any, /, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
-    """How the logarithm of a sum of exponentials is called."""
+    """Signature of ``logsumexp``, as SciPy's."""
 
 
-def _or_weighted(plain: Any) -> Any:
-    """The op, which leaves sums with weights, and those whose sign is asked for, to another.
+def _with_weights(plain: Any) -> Any:
+    """Wrap the op: calls with weights or ``return_sign`` go to ``weighted_logsumexp``.
 
-    That one stands with SciPy's functions, in a room above, and is looked up when it is asked for.
+    That composite is in ``odyssey.special``, a layer above, and is looked up at its first use.
     """
     row = plain.row
 
@@ -123,15 +125,15 @@ def _or_weighted(plain: Any) -> Any:
         return weighted(*bound.args, **bound.kwargs)
 
     row.call = set_op_metadata(call, row)
-    row.call.__wrapped__ = _signature
+    row.call.__wrapped__ = _call_signature
     return row.call
 
 
-@_or_weighted
+@_with_weights
 @op(
     kernel=_logsumexp,
     canonical=canonical_axes,
-    decomposition=compute_in_float32(_logsumexp_in_ops),
+    decomposition=compute_in_float32(_decompose_logsumexp),
     infer=reduction_rule(
         "logsumexp",
         lambda dtype: np.dtype(np.float64) if dtype.kind in "biu" else dtype,
@@ -144,20 +146,20 @@ def _or_weighted(plain: Any) -> Any:
     rejects=[NO_AXIS],
 )
 def logsumexp(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing.
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf if it is empty.
 
     Args:
         x: The exponents.
         axis: One axis or several; None for all.
         b: Weights of the exponentials, which may be negative and depend on a leaf; as SciPy's.
-        keepdims: Whether the axes stay, of length 1.
-        return_sign: Return a pair: the logarithm of the size of the sum, and its sign.
+        keepdims: Whether the reduced axes stay, with length 1.
+        return_sign: Return a pair: the logarithm of the sum's absolute value, and its sign.
 
     Returns:
         The logarithm, or the pair; with weights, NaN where the sum is negative.
 
     Raises:
-        DTypeError: for complex numbers together with weights, or with the sign.
+        DTypeError: for complex numbers with weights or with ``return_sign``.
 
     >>> logsumexp(np.array([999.0, 999.0]), b=np.array([3.0, -1.0])).round(6)
     np.float64(999.693147)

@@ -1,4 +1,4 @@
-"""Weighted means, and how far values spread."""
+"""Weighted means and ranges."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _FOLDS = (
     ],
 )
 def ptp(a: Any, axis: Axes = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """The largest value less the smallest, over axes.
+    """Range of values, ``max - min``, over axes.
 
-    The derivative is shared evenly among equal largest values, and among equal smallest ones.
+    Equal largest values, and equal smallest ones, share the derivative evenly.
 
     Args:
-        a: Real array with an element or more.
-        axis: Over which axes; by default over all.
-        keepdims: Whether these axes stay, with one element.
+        a: Real array with at least one element.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for axes that ``a`` lacks, or no element.
+        ShapeError: if ``a`` lacks an axis or is empty.
 
     >>> ptp(np.array([[1.0, 4.0], [2.0, 2.0]]), axis=1)
     array([3., 0.])
@@ -101,11 +101,11 @@ def average(
 
     Args:
         a: Array of any shape.
-        axis: Over which axes; by default over all.
-        weights: Of the shape of ``a``, or of its shape along ``axis``; by default all alike. The
-            mean has a gradient in them, too.
-        returned: Whether the sum of the weights comes as well.
-        keepdims: Whether the axes stay, with one element.
+        axis: One axis or several; by default all.
+        weights: Weights in the shape of ``a``, or of its shape along ``axis``; by default all
+            equal. The mean has a gradient in them, too.
+        returned: Whether to return the sum of the weights as well.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     Returns:
@@ -124,9 +124,11 @@ def average(
             return found
         size = math.prod(a.shape) / np.maximum(math.prod(found.shape), 1)
         return found, np.full(found.shape, size, found.dtype)
-    w = _weights(a, axis, as_operand("average", "weights", weights), tape)
+    w = _broadcast_weights(a, axis, as_operand("average", "weights", weights), tape)
     dtype = np.result_type(a.dtype, w.dtype, *([np.float64] if a.dtype.kind in "biu" else []))
-    single = np.dtype(np.float32) if dtype == np.float16 else dtype  # sums of halves stop at 2048
+    single = (
+        np.dtype(np.float32) if dtype == np.float16 else dtype
+    )  # float16 sums stop growing at 2048
     if w.dtype != single:
         w = astype(w, single, tape=tape)
     total = sum(w, axis, keepdims=keepdims, tape=tape)
@@ -140,8 +142,8 @@ def average(
     return found, total if total.shape == found.shape else broadcast_to(total, found.shape)
 
 
-def _weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
-    """The weights in the shape of ``a``, or with one element along the other axes."""
+def _broadcast_weights(a: Any, axis: Any, w: Any, tape: Any) -> Any:
+    """Return the weights in the shape of ``a``, or with length 1 along the other axes."""
     if w.shape == a.shape:
         return w
     if axis is None:

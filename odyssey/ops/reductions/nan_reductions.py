@@ -1,4 +1,4 @@
-"""Folds that leave out what is not a number: NaN has no part in them, and no gradient."""
+"""Reductions that ignore NaN, which gets no gradient."""
 
 from __future__ import annotations
 
@@ -33,53 +33,53 @@ _FOLDS = (
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 
-def _replaced(who: str, a: Any, number: float, tape: Any) -> Any:
-    """Another number in the place of NaN."""
+def _replace_nan(who: str, a: Any, number: float, tape: Any) -> Any:
+    """Replace NaN by a number."""
     a = as_operand(who, "a", a)
     if a.dtype.kind not in "fc":
         return a
     return where(isnan(a, tape=tape), number, a, tape=tape)
 
 
-def _numbers(a: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
-    """How many elements are numbers, in the dtype of a mean."""
+def _count_numbers(a: Any, axis: Any, keepdims: bool, tape: Any) -> Any:
+    """Return how many elements are not NaN, in the dtype of a mean."""
     found = logical_not(isnan(a, tape=tape), tape=tape)
     dtype = np.zeros((), a.dtype).real.dtype if a.dtype.kind in "fc" else np.float64
-    # Half precision counts to 2048.
+    # Float16 counts to 2048.
     wide = np.float32 if dtype == np.float16 else dtype
     return sum(astype(found, wide, tape=tape), axis, keepdims=keepdims, tape=tape)
 
 
 @composite(numpy=[np.nansum], samples=_FOLDS, rejects=[_NO_AXIS])
 def nansum(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Sum over ``axis`` of what is not NaN; 0 of nothing.
+    """Sum over ``axis``, ignoring NaN; 0 if nothing is left.
 
     Args:
         a: Array.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nansum(np.array([1.0, np.nan, 2.0])))
     3.0
     """
-    return sum(_replaced("nansum", a, 0, tape), axis, keepdims=keepdims, tape=tape)
+    return sum(_replace_nan("nansum", a, 0, tape), axis, keepdims=keepdims, tape=tape)
 
 
 @composite(numpy=[np.nanprod], samples=_FOLDS, rejects=[_NO_AXIS])
 def nanprod(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Product over ``axis`` of what is not NaN; 1 of nothing.
+    """Product over ``axis``, ignoring NaN; 1 if nothing is left.
 
     Args:
         a: Array.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanprod(np.array([3.0, np.nan, 2.0])))
     6.0
     """
-    return prod(_replaced("nanprod", a, 1, tape), axis, keepdims=keepdims, tape=tape)
+    return prod(_replace_nan("nanprod", a, 1, tape), axis, keepdims=keepdims, tape=tape)
 
 
 _LINES = (
@@ -91,42 +91,42 @@ _LINES = (
 
 @composite(numpy=[np.nancumsum], samples=_LINES, rejects=[_NO_AXIS])
 def nancumsum(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """Running sum along ``axis`` in which NaN counts 0.
+    """Cumulative sum along ``axis``, with NaN counted as 0.
 
     Args:
         a: Array.
-        axis: Along which; by default all elements in row-major order.
+        axis: The axis; by default all elements in row-major order.
         tape: The tape to record on.
 
     >>> nancumsum(np.array([1.0, np.nan, 2.0]))
     array([1., 1., 3.])
     """
-    return cumsum(_replaced("nancumsum", a, 0, tape), axis, tape=tape)
+    return cumsum(_replace_nan("nancumsum", a, 0, tape), axis, tape=tape)
 
 
 @composite(numpy=[np.nancumprod], samples=_LINES, rejects=[_NO_AXIS])
 def nancumprod(a: Any, axis: int | None = None, *, tape: Any = None) -> Any:
-    """Running product along ``axis`` in which NaN counts 1.
+    """Cumulative product along ``axis``, with NaN counted as 1.
 
     Args:
         a: Array.
-        axis: Along which; by default all elements in row-major order.
+        axis: The axis; by default all elements in row-major order.
         tape: The tape to record on.
 
     >>> nancumprod(np.array([3.0, np.nan, 2.0]))
     array([3., 3., 6.])
     """
-    return cumprod(_replaced("nancumprod", a, 1, tape), axis, tape=tape)
+    return cumprod(_replace_nan("nancumprod", a, 1, tape), axis, tape=tape)
 
 
 @composite(numpy=[np.nanmean], samples=_FOLDS, rejects=[_NO_AXIS])
 def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Mean over ``axis`` of what is not NaN; NaN of nothing.
+    """Mean over ``axis``, ignoring NaN; NaN if nothing is left.
 
     Args:
         a: Array.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanmean(np.array([1.0, np.nan, 2.0])))
@@ -134,8 +134,8 @@ def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = Non
     """
     a = as_operand("nanmean", "a", a)
     wide = astype(a, np.float32, tape=tape) if a.dtype == np.float16 else a
-    total = sum(_replaced("nanmean", wide, 0, tape), axis, keepdims=keepdims, tape=tape)
-    mean = div(total, _numbers(a, axis, keepdims, tape), tape=tape)
+    total = sum(_replace_nan("nanmean", wide, 0, tape), axis, keepdims=keepdims, tape=tape)
+    mean = div(total, _count_numbers(a, axis, keepdims, tape), tape=tape)
     return astype(mean, a.dtype, tape=tape) if a.dtype == np.float16 else mean
 
 
@@ -147,22 +147,22 @@ def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = Non
 def nanvar(
     a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
 ) -> Any:
-    """Variance over ``axis`` of what is not NaN; NaN where that is not more than ``ddof``.
+    """Variance over ``axis``, ignoring NaN; NaN if no more than ``ddof`` elements are left.
 
     Args:
         a: Array.
-        axis: An axis, or several; by default all.
-        ddof: What is taken from the count by which is divided.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        ddof: Delta degrees of freedom: the divisor is the count less ``ddof``.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanvar(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return _variance("nanvar", a, axis, ddof, keepdims, tape)
+    return _nan_variance("nanvar", a, axis, ddof, keepdims, tape)
 
 
-def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any) -> Any:
+def _nan_variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any) -> Any:
     a = as_operand(who, "a", a)
     kind = a.dtype
     if kind.kind in "biu" or kind == np.float16:
@@ -173,7 +173,7 @@ def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any)
         squares = real(mul(away, conj(away, tape=tape), tape=tape), tape=tape)
     else:
         squares = square(away, tape=tape)
-    count = _numbers(a, axis, keepdims, tape)
+    count = _count_numbers(a, axis, keepdims, tape)
     left = sub(count, ddof, tape=tape)
     left = where(greater(left, 0, tape=tape), left, np.nan, tape=tape)
     found = div(sum(squares, axis, keepdims=keepdims, tape=tape), left, tape=tape)
@@ -188,27 +188,27 @@ def _variance(who: str, a: Any, axis: Any, ddof: Any, keepdims: bool, tape: Any)
 def nanstd(
     a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, tape: Any = None
 ) -> Any:
-    """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``.
+    """Standard deviation over ``axis``, ignoring NaN: the square root of ``nanvar``.
 
-    Its derivative is 0 where all elements are equal, as that of ``std``.
+    The derivative is 0 where all elements are equal, as for ``std``.
 
     Args:
         a: Array.
-        axis: An axis, or several; by default all.
-        ddof: What is taken from the count by which is divided.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        ddof: Delta degrees of freedom: the divisor is the count less ``ddof``.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanstd(np.array([1.0, np.nan, 3.0])))
     1.0
     """
-    return std_from_variance(_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
+    return std_from_variance(_nan_variance("nanstd", a, axis, ddof, keepdims, tape), tape)
 
 
 # ------------------------------------------------------------------ extremes
 
 
-def _extreme(
+def _nan_extreme(
     who: str, fold: Any, a: Any, number: float, axis: Any, keepdims: bool, tape: Any
 ) -> Any:
     a = as_operand(who, "a", a)
@@ -216,7 +216,7 @@ def _extreme(
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
     if a.dtype.kind != "f":
         return fold(a, axis, keepdims=keepdims, tape=tape)
-    out = fold(_replaced(who, a, number, tape), axis, keepdims=keepdims, tape=tape)
+    out = fold(_replace_nan(who, a, number, tape), axis, keepdims=keepdims, tape=tape)
     some = any(logical_not(isnan(a, tape=tape), tape=tape), axis, keepdims=keepdims, tape=tape)
     return where(some, out, np.nan, tape=tape)
 
@@ -225,43 +225,43 @@ def _extreme(
     numpy=[np.nanmax], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
 def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Largest element over ``axis`` that is not NaN; NaN where all are.
+    """Largest element over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanmax(np.array([1.0, np.nan, 2.0])))
     2.0
     """
-    return _extreme("nanmax", max, a, -np.inf, axis, keepdims, tape)
+    return _nan_extreme("nanmax", max, a, -np.inf, axis, keepdims, tape)
 
 
 @composite(
     numpy=[np.nanmin], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
 def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Smallest element over ``axis`` that is not NaN; NaN where all are.
+    """Smallest element over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanmin(np.array([1.0, np.nan, 2.0])))
     1.0
     """
-    return _extreme("nanmin", min, a, np.inf, axis, keepdims, tape)
+    return _nan_extreme("nanmin", min, a, np.inf, axis, keepdims, tape)
 
 
 # ------------------------------------------------------------------ medians and quantiles
 
 
-def _ordered(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
-    """The elements in rising order on a last axis, NaN last; and the place of the last number."""
+def _sorted_lines(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
+    """Return the sorted elements on a last axis, NaN last, and the index of the last number."""
     a = as_operand(who, "a", a)
     if a.dtype.kind == "c":
         raise DTypeError(f"{who}: a is {a.dtype}; complex numbers have no order")
@@ -279,32 +279,32 @@ def _ordered(who: str, a: Any, axis: Any, tape: Any) -> tuple[Any, Any]:
     numpy=[np.nanmedian], samples=_FOLDS, rejects=[_NO_AXIS, reject((0, 2), match="no elements")]
 )
 def nanmedian(a: Any, axis: Any = None, *, keepdims: bool = False, tape: Any = None) -> Any:
-    """Median over ``axis`` of what is not NaN; NaN where all is.
+    """Median over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
-        axis: An axis, or several; by default all.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     Returns:
-        The median. Of equal elements those have the gradient that a sort puts in the middle.
+        The median. Of equal elements the one that sorting puts in the middle has the gradient.
 
     >>> float(nanmedian(np.array([1.0, np.nan, 2.0, 4.0])))
     2.0
     """
-    line, last = _ordered("nanmedian", a, axis, tape)
+    line, last = _sorted_lines("nanmedian", a, axis, tape)
     low = floor_divide(last, 2, tape=tape)
     ends = [take_along_axis(line, k, -1, tape=tape) for k in (low, sub(last, low, tape=tape))]
     found = div(add(*ends, tape=tape), 2, tape=tape)
     return reshape(found, reduced_shape("nanmedian", np.shape(a), axis, keepdims), tape=tape)
 
 
-def _quantile(
+def _nan_quantile(
     who: str, a: Any, shares: Any, axis: Any, method: Any, keepdims: bool, tape: Any
 ) -> Any:
     word(who, "method", method, ("linear",))
-    line, last = _ordered(who, a, axis, tape)
+    line, last = _sorted_lines(who, a, axis, tape)
     parts = []
     for share in shares.reshape(-1).tolist():
         place = mul(last, share, tape=tape)
@@ -314,7 +314,7 @@ def _quantile(
         start, end = (take_along_axis(line, k, -1, tape=tape) for k in whole_places)
         way = astype(sub(place, low, tape=tape), line.dtype, tape=tape)
         gap = mul(sub(end, start, tape=tape), way, tape=tape)
-        moved = where(greater(way, 0, tape=tape), gap, 0, tape=tape)  # inf - inf is no way
+        moved = where(greater(way, 0, tape=tape), gap, 0, tape=tape)  # inf - inf is NaN
         parts.append(add(start, moved, tape=tape))
     shape = reduced_shape(who, np.shape(a), axis, keepdims)
     if not parts:
@@ -343,23 +343,23 @@ def nanquantile(
     keepdims: bool = False,
     tape: Any = None,
 ) -> Any:
-    """``quantile`` over ``axis`` of what is not NaN; NaN where all is.
+    """Quantiles over ``axis``, ignoring NaN; NaN if all elements are.
 
     Args:
         a: Array of real numbers.
         q: A number from 0 to 1, or several, whose axes come first in the result; static.
-        axis: An axis, or several; by default all.
+        axis: One axis or several; by default all.
         method: ``"linear"``; ``quantile`` has the others.
-        keepdims: Whether the folded axes stay, with length 1.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     Returns:
-        The quantiles. Of equal elements those have the gradient that a sort puts there.
+        The quantiles. Of equal elements the one that sorting puts there has the gradient.
 
     >>> float(nanquantile(np.array([1.0, np.nan, 2.0, 4.0]), 0.75))
     3.0
     """
-    return _quantile(
+    return _nan_quantile(
         "nanquantile", a, static_quantiles("nanquantile", q, 1), axis, method, keepdims, tape
     )
 
@@ -378,21 +378,21 @@ def nanpercentile(
     keepdims: bool = False,
     tape: Any = None,
 ) -> Any:
-    """``nanquantile`` with ``q`` in percent, from 0 to 100.
+    """Percentiles over ``axis``, ignoring NaN: ``nanquantile`` with ``q`` from 0 to 100.
 
     Args:
         a: Array of real numbers.
         q: A number from 0 to 100, or several, whose axes come first in the result; static.
-        axis: An axis, or several; by default all.
+        axis: One axis or several; by default all.
         method: ``"linear"``; ``percentile`` has the others.
-        keepdims: Whether the folded axes stay, with length 1.
+        keepdims: Whether the reduced axes stay, with length 1.
         tape: The tape to record on.
 
     >>> float(nanpercentile(np.array([1.0, np.nan, 2.0, 4.0]), 75))
     3.0
     """
     shares = static_quantiles("nanpercentile", q, 100) / 100
-    return _quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
+    return _nan_quantile("nanpercentile", a, shares, axis, method, keepdims, tape)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Polynomials at numbers, powers of numbers, and what neighbours differ by."""
+"""Polynomials, Vandermonde matrices, differences of neighbours and phase unwrapping."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from odyssey.table.shape_rules import normalize_axes
     rejects=[reject((2, 2), (3,), match="one axis")],
 )
 def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
-    """A polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``.
+    """Value of a polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``.
 
     Args:
-        p: Its coefficients, that of the highest power first, on one axis.
-        x: Where, an array of any shape.
+        p: The coefficients, highest power first, on one axis.
+        x: The points, an array of any shape.
         tape: The tape to record on.
 
     Returns:
         Values in the shape of ``x``, with gradients in both.
 
     Raises:
-        ShapeError: for coefficients on more than one axis.
+        ShapeError: if ``p`` has more than one axis.
 
     >>> polyval(np.array([1.0, 0.0, -2.0]), np.array([1.0, 3.0]))
     array([-1.,  7.])
@@ -72,16 +72,16 @@ def polyval(p: Any, x: Any, *, tape: Any = None) -> Any:
     rejects=[reject((2, 2), match="one axis"), reject((2,), N=-1, match="negative")],
 )
 def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any = None) -> Any:
-    """Powers of numbers, each row those of one: a Vandermonde matrix.
+    """Vandermonde matrix: each row has the powers of one number.
 
     Args:
         x: Numbers on one axis.
-        N: How many powers, from 0 up; by default as many as numbers.
-        increasing: Whether the power 0 comes first; otherwise the highest does.
+        N: Number of powers, from 0 up; by default the number of elements.
+        increasing: Whether the power 0 comes first; otherwise it comes last.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for more than one axis, or a negative ``N``.
+        ShapeError: if ``x`` has more than one axis, or ``N`` is negative.
 
     >>> vander(np.array([2.0, 3.0]), 3)
     array([[4., 2., 1.],
@@ -93,15 +93,15 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
     n = x.shape[0] if N is None else whole("vander", "N", N)
     if n < 0:
         raise ShapeError(f"vander: N={n} is negative; pass how many powers")
-    x = astype(x, np.promote_types(x.dtype, int), tape=tape)  # as NumPy does
+    x = astype(x, np.promote_types(x.dtype, int), tape=tape)  # as in NumPy
     ones = np.ones((x.shape[0], min(n, 1)), x.dtype)
     wide = broadcast_to(expand_dims(x, 1, tape=tape), (x.shape[0], max(n - 1, 0)), tape=tape)
-    # Products, whose derivatives at 0 are exact, rather than powers.
+    # Products rather than powers: their derivatives at 0 are exact.
     powers = cumprod(concatenate([ones, wide], axis=1, tape=tape), 1, tape=tape)
     return powers if increasing else flip(powers, 1, tape=tape)
 
 
-# ------------------------------------------------------------------ neighbours
+# ------------------------------------------------------------------ differences and unwrapping
 
 
 @composite(
@@ -116,12 +116,12 @@ def vander(x: Any, N: int | None = None, increasing: bool = False, *, tape: Any 
     ],
 )
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None, *, tape: Any = None) -> Any:
-    """Differences of neighbours among all elements, on one axis.
+    """Differences of neighbours of the flattened array.
 
     Args:
         ary: Array of any shape.
-        to_end: What to put behind them.
-        to_begin: What to put before them.
+        to_end: Elements to append to the differences.
+        to_begin: Elements to put before the differences.
         tape: The tape to record on.
 
     >>> ediff1d(np.array([1, 4, 9]), to_begin=np.array([0]))
@@ -157,19 +157,19 @@ def unwrap(
     period: float = 2 * math.pi,
     tape: Any = None,
 ) -> Any:
-    """Angles along an axis without jumps: periods are added where neighbours are far apart.
+    """Unwrap angles along an axis: add periods where neighbours are far apart.
 
     The periods are constants, so the derivative is that of the angles, 1.
 
     Args:
-        p: Angles, or other values with a period.
-        discont: Up to which difference nothing is added; half a period at least, and by default.
-        axis: Along which axis.
+        p: Angles, or other periodic values.
+        discont: Largest difference left as it is; at least, and by default, half a period.
+        axis: The axis.
         period: The period.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: for an axis that ``p`` lacks.
+        ShapeError: if ``p`` lacks the axis.
 
     >>> unwrap(np.array([0.0, 2.0, 4.0, 0.0, 2.0]), period=5.0)
     array([0., 2., 4., 5., 7.])
@@ -181,7 +181,7 @@ def unwrap(
     half, tie = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
     small = mod(add(steps, half, tape=tape), period, tape=tape)
     small = sub(small, half, tape=tape)
-    if tie == 0:  # half a period forward may be half a period back as well
+    if tie == 0:  # half a period forward and half a period back are equivalent
         back = logical_and(equal(small, -half, tape=tape), greater(steps, 0, tape=tape), tape=tape)
         small = where(back, half, small, tape=tape)
     added = sub(small, steps, tape=tape)

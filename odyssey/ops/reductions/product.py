@@ -1,4 +1,4 @@
-"""Products along axes."""
+"""Products along axes, and products of all other elements."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from odyssey.table.shape_rules import (
 _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 
 
-def _others(x: Any) -> Any:
-    """For each element the product of the others on the first axis, without a division.
+def _product_of_others(x: Any) -> Any:
+    """Return for each element the product of the others on the first axis, without a division.
 
-    Each element of the first half is multiplied with its partner in the second, and so on down to
-    one product; on the way back each takes what its pair takes from the others times its partner.
-    Along the first axis halves are blocks of memory: three times as fast as along the last.
+    Going up, elements of the first half are multiplied by their partners in the second half, until
+    one product is left; going down, each element gets the result of its pair times its partner.
+    Halves of the first axis are contiguous: three times as fast as along the last axis.
     """
     n = x.shape[0]
-    if n < 2:  # of no element, whatever it is
+    if n < 2:  # 1, the product of no element, whatever x is
         return astype(add(keep_where(x, False), 1), x.dtype)
     if type(x) is np.ndarray:
-        return _others_of_array(x)
+        return _product_of_others_array(x)
     half, last = n // 2, slice(n - n % 2, n)
     left, right = getitem(x, slice(half)), getitem(x, slice(half, 2 * half))
-    above = _others(concatenate([mul(left, right), getitem(x, last)], 0))
+    above = _product_of_others(concatenate([mul(left, right), getitem(x, last)], 0))
     by_pair, alone = getitem(above, slice(half)), getitem(above, slice(half, half + n % 2))
     return concatenate([mul(by_pair, right), mul(by_pair, left), alone], 0)
 
 
-def _others_of_array(x: Any) -> Any:
-    """The same, written to where it belongs: half the time, and half the memory."""
+def _product_of_others_array(x: Any) -> Any:
+    """Return ``_product_of_others`` of an array, written in place: half the time and the memory."""
     n = x.shape[0]
     if n < 2:
         return np.ones(x.shape, x.dtype)
@@ -62,7 +62,7 @@ def _others_of_array(x: Any) -> Any:
     pairs = np.empty((n - half, *x.shape[1:]), x.dtype)
     np.multiply(left, right, pairs[:half])
     pairs[half:] = x[end:]
-    above = _others_of_array(pairs)
+    above = _product_of_others_array(pairs)
     out = np.empty_like(x)
     np.multiply(above[:half], right, out[:half])
     np.multiply(above[:half], left, out[half:end])
@@ -70,89 +70,99 @@ def _others_of_array(x: Any) -> Any:
     return out
 
 
-def _others_over(x: Any, axis: Any) -> Any:
+def _product_of_others_over_axes(x: Any, axis: Any) -> Any:
     folded = reduced_axes("prod_others", axis, len(x.shape))
     kept = tuple(k for k in range(len(x.shape)) if k not in folded)
     order = (*folded, *kept)
     shape = tuple(x.shape[k] for k in order)
     flat = reshape(transpose(x, order), (reduction_size(x, folded), *shape[len(folded) :]))
     back = tuple(order.index(k) for k in range(len(order)))
-    return transpose(reshape(_others(flat), shape), back)
+    return transpose(reshape(_product_of_others(flat), shape), back)
 
 
-# From so many products of so many elements on the kernel takes less time than what a program
-# writes, step by step over all of them: a sixth to two thirds of it for 128 * 128 to 256 * 1024.
-_MANY = 64
+# From this many products of this many elements on, the compiled loop is faster than the lowered
+# decomposition: a sixth to two thirds of its time for 128 * 128 to 256 * 1024.
+_LOOP_MINIMUM = 64
 
 
-def _others_natively(build: Any, x: Any, axis: Any) -> Any:
+def _lower_prod_others(build: Any, x: Any, axis: Any) -> Any:
     length = reduction_size(x, axis)
-    large = min(length, x.size // max(length, 1)) >= _MANY and x.size >= SIZES["prod_others"]
-    return NotImplemented if large and are_kernels_compiled() else _others_over(x, axis)
+    large = (
+        min(length, x.size // max(length, 1)) >= _LOOP_MINIMUM and x.size >= SIZES["prod_others"]
+    )
+    return (
+        NotImplemented
+        if large and are_kernels_compiled()
+        else _product_of_others_over_axes(x, axis)
+    )
 
 
-def _folds_together(x: Spec, axis: Any, *rest: Any) -> bool:
-    """Whether the axes that are folded follow each other, of single or double precision."""
+def _reduces_contiguous_axes(x: Spec, axis: Any, *rest: Any) -> bool:
+    """Return whether the reduced axes are adjacent and the dtype is float32 or float64."""
     if not scan.fits(x):
         return False
     try:
         axes = reduced_axes("prod", axis, x.ndim)
-    except OdysseyError:  # which the op reports, in its name
+    except OdysseyError:  # the op reports it under its own name
         return False
     return bool(axes) and axes == tuple(range(axes[0], axes[-1] + 1))
 
 
-def _folds_last(x: Spec, axis: Any, *rest: Any) -> bool:
-    """Whether the last axes are folded: along others NumPy is as fast."""
-    if type(axis) is int and axis not in (-1, x.ndim - 1):  # 2 us sooner known
+def _reduces_last_axes(x: Spec, axis: Any, *rest: Any) -> bool:
+    """Return whether the last axes are reduced: along others NumPy is as fast."""
+    if type(axis) is int and axis not in (-1, x.ndim - 1):  # saves 2 us
         return False
-    return _folds_together(x, axis) and reduced_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
+    return (
+        _reduces_contiguous_axes(x, axis) and reduced_axes("prod", axis, x.ndim)[-1] == x.ndim - 1
+    )
 
 
-def _product_in_loops(x: Any, axis: Any, keepdims: bool) -> Any:
+def _prod_loop(x: Any, axis: Any, keepdims: bool) -> Any:
     shape = reduced_shape("prod", x.shape, axis, keepdims, lone=True)
     rows = x.reshape(math.prod(shape), reduction_size(spec_of(x), axis))
     out = products(rows)
-    # Partial products, which are others than NumPy's, may leave the range and come back as NaN.
+    # Partial products, which differ from NumPy's, may overflow or underflow on the way.
     lost = ~np.isfinite(out) | (out == 0)
     if lost.any():
         out[lost] = np.multiply.reduce(rows[lost], 1)
     return out.reshape(shape)[()]
 
 
-def _others_in_loops(x: Any, axis: Any) -> Any:
+def _prod_others_loop(x: Any, axis: Any) -> Any:
     axes = reduced_axes("prod_others", axis, x.ndim)
     tail = math.prod(x.shape[axes[-1] + 1 :])
     heads = math.prod(x.shape[: axes[0]])
     parts = x.reshape(heads, reduction_size(spec_of(x), axis), tail)
     out, inside = others(parts)
-    if not inside:  # or there are zeros
-        _mend_others(parts, out)
+    if not inside:  # out of range, or there are zeros
+        _fix_overflowed_lines(parts, out)
     return out.reshape(x.shape)
 
 
-def _mend_others(parts: Any, out: Any) -> None:
-    """As for ``prod``: lines that left the range on the way are what NumPy's way makes of them."""
+def _fix_overflowed_lines(parts: Any, out: Any) -> None:
+    """Recompute lines whose partial products overflowed or underflowed, in the order of NumPy."""
     zeros = (parts == 0).sum(1)
     lost = ~np.isfinite(out).all(1) | ((zeros == 0) & ~out.all(1)) | ((zeros == 1) & ~out.any(1))
     if lost.any():
         lines = np.ascontiguousarray(parts.swapaxes(0, 1)[:, lost])
-        out.swapaxes(0, 1)[:, lost] = _others_of_array(lines)
+        out.swapaxes(0, 1)[:, lost] = _product_of_others_array(lines)
 
 
-def _others_spec(x: Spec, axis: Any) -> Spec:
+def _prod_others_spec(x: Spec, axis: Any) -> Spec:
     reduced_axes("prod_others", axis, x.ndim)
     return x
 
 
 @op(
-    kernel=lambda x, axis: np.array(_others_over(np.asarray(x), axis), order="C")[()],
-    kernels=[Kernel("eight lanes", _others_in_loops, when=_folds_together)],
-    decomposition=_others_over,
-    lowering=_others_natively,
+    kernel=lambda x, axis: np.array(_product_of_others_over_axes(np.asarray(x), axis), order="C")[
+        ()
+    ],
+    kernels=[Kernel("eight lanes", _prod_others_loop, when=_reduces_contiguous_axes)],
+    decomposition=_product_of_others_over_axes,
+    lowering=_lower_prod_others,
     canonical=canonical_axes,
-    infer=_others_spec,
-    **derive_rules(lambda x, /, axis: _others_over(x, axis)),
+    infer=_prod_others_spec,
+    **derive_rules(lambda x, /, axis: _product_of_others_over_axes(x, axis)),
     samples=[
         sample((2, 3)),
         sample((2, 9), axis=1),
@@ -165,8 +175,8 @@ def _others_spec(x: Spec, axis: Any) -> Spec:
     rejects=[_NO_AXIS],
 )
 def prod_others(x: Any, /, axis: Any = None) -> Any:
-    """For each element the product of the others over ``axis``: the slope of ``prod``."""
-    return _others_over(np.asarray(x), axis)
+    """Product of all other elements over ``axis``: the derivative of ``prod``."""
+    return _product_of_others_over_axes(np.asarray(x), axis)
 
 
 def _prod_dtype(dtype: Any) -> Any:
@@ -179,7 +189,7 @@ def _prod_dtype(dtype: Any) -> Any:
         "prod", build.cast(x, _prod_dtype(x.dtype)), axis, keepdims
     ),
     kernel=lambda x, axis, keepdims: np.multiply.reduce(x, axis, keepdims=keepdims),
-    kernels=[Kernel("eight lanes", _product_in_loops, when=_folds_last)],
+    kernels=[Kernel("eight lanes", _prod_loop, when=_reduces_last_axes)],
     numpy=[np.prod],
     canonical=canonical_axes,
     infer=reduction_rule("prod", _prod_dtype),
@@ -206,7 +216,7 @@ def _prod_dtype(dtype: Any) -> Any:
     rejects=[_NO_AXIS],
 )
 def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Product over ``axis``, by default of all elements; 1 of nothing."""
+    """Product over ``axis``, by default of all elements; 1 if there are none."""
     return np.multiply.reduce(x, axis, keepdims=keepdims)
 
 

@@ -1,4 +1,4 @@
-"""Medians and quantiles: numbers that stand at given places once the elements are in order."""
+"""Medians, quantiles and percentiles."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from odyssey.table.value import Symbol, Value, is_tracked
 
 
 class QuantilePosition(NamedTuple):
-    """Where a quantile lies: ``share`` of the way from one place to the next."""
+    """Position of a quantile: the fraction ``share`` of the way from rank ``low`` to ``high``."""
 
     low: int
     high: int
     share: float
 
 
-# ------------------------------------------------------------------ lines of elements
+# ------------------------------------------------------------------ ranks along reduced axes
 
 
 def flatten_reduced_axes(x: Any, axis: Any, tape: Any = None) -> Any:
-    """The elements that are folded into one along the last axis, the other axes before it."""
+    """Move the reduced axes to the end and flatten them into one."""
     folded = reduced_axes("median", axis, len(x.shape), lone=False)
     kept = [k for k in range(len(x.shape)) if k not in folded]
     order = (*kept, *folded)
@@ -58,15 +58,15 @@ def flatten_reduced_axes(x: Any, axis: Any, tape: Any = None) -> Any:
 
 
 def axes_size(shape: Shape, axes: tuple[int, ...]) -> int:
-    """How many elements some axes hold."""
+    """Return the product of the lengths of some axes."""
     count = 1
     for k in axes:
         count *= shape[k]
     return count
 
 
-def _from_lines(line: Any, x_spec: Spec, axis: Any) -> Any:
-    """The transpose of ``as_lines``."""
+def _restore_reduced_axes(line: Any, x_spec: Spec, axis: Any) -> Any:
+    """Undo ``flatten_reduced_axes``."""
     folded = reduced_axes("median", axis, x_spec.ndim, lone=False)
     order = (*(k for k in range(x_spec.ndim) if k not in folded), *folded)
     back = tuple(order.index(k) for k in range(len(order)))
@@ -74,7 +74,7 @@ def _from_lines(line: Any, x_spec: Spec, axis: Any) -> Any:
 
 
 def elements_at_ranks(line: Any, places: list[int]) -> list[Any]:
-    """What stands at each of some places in order; NaN at all in a line that has one."""
+    """Return the elements of given ranks in sorted order; all NaN in a line that has a NaN."""
     n = line.shape[-1]
     if type(line) is np.ndarray:
         ordered = np.partition(line, sorted({*places, n - 1}), -1)
@@ -85,9 +85,9 @@ def elements_at_ranks(line: Any, places: list[int]) -> list[Any]:
     return [where(bad, last, take(ordered, np.array([place]), -1)) for place in places]
 
 
-def _hits(line: Any, value: Any) -> tuple[Any, Any]:
-    """Which elements are a number, a NaN where it is one, and how many those are."""
-    # A count of halves, and the sums of which it makes a mean, may be beyond 65,504.
+def _equal_elements(line: Any, value: Any) -> tuple[Any, Any]:
+    """Return a mask of the elements equal to a value, with NaN equal to NaN, and their count."""
+    # Counts of float16 elements, and their sums, may exceed 65,504.
     dtype = np.dtype(np.float32) if line.dtype == np.float16 else line.dtype
     if type(line) is np.ndarray and not np.isnan(value).any():
         found = line == value
@@ -97,13 +97,13 @@ def _hits(line: Any, value: Any) -> tuple[Any, Any]:
     return found, sum(astype(found, dtype), -1, keepdims=True)
 
 
-def _shares(
+def _quantile_weights(
     line: Any, spots: list[QuantilePosition], values: Any = None
 ) -> Iterator[list[tuple[Any, Any, float]]]:
-    """For each spot: which elements are at its places, how many those are, and the weight."""
+    """Yield for each position the mask of the elements at its ranks, their count and weight."""
     places = sorted({place for spot in spots for place in spot[:2]})
     found = dict(zip(places, values or elements_at_ranks(line, places), strict=True))
-    hits = {place: _hits(line, value) for place, value in found.items()}
+    hits = {place: _equal_elements(line, value) for place, value in found.items()}
     for low, high, share in spots:
         if low == high or share == 0:
             yield [(*hits[low], 1.0)]
@@ -114,27 +114,27 @@ def _shares(
 def quantile_vjp(
     g: Any, x: Any, x_spec: Spec, axis: Any, spots: list[QuantilePosition], values: Any = None
 ) -> Any:
-    """The gradient, of the cotangents of all spots on a last axis."""
+    """Return the cotangent of ``x``, from the cotangents of all positions on a last axis."""
     line, total = flatten_reduced_axes(x, axis), None
-    for k, shares in enumerate(_shares(line, spots, values)):
+    for k, shares in enumerate(_quantile_weights(line, spots, values)):
         part = take(g, np.array([k]), -1)
         for hits, count, weight in shares:
             own = keep_where(div(part if weight == 1 else mul(part, weight), count), hits)
             total = own if total is None else add(total, own)
     total = mul(line, 0) if total is None else narrow_float16(total, line.dtype)
-    return _from_lines(total, x_spec, axis)
+    return _restore_reduced_axes(total, x_spec, axis)
 
 
 def quantile_jvp(
     t: Any, x: Any, axis: Any, spots: list[QuantilePosition], values: Any = None
 ) -> Any:
-    """The tangents at all spots, on a first axis."""
+    """Return the tangents of all positions, on a first axis."""
     line, moving, parts = (
         flatten_reduced_axes(x, axis),
         flatten_reduced_axes(widen_float16(t), axis),
         [],
     )
-    for shares in _shares(line, spots, values):
+    for shares in _quantile_weights(line, spots, values):
         total = None
         for hits, count, weight in shares:
             own = div(sum(keep_where(moving, hits), -1, keepdims=True), count)
@@ -155,14 +155,14 @@ def _median_spec(x: Spec, axis: Any, keepdims: bool) -> Spec:
 
 
 def order_statistic_spec(who: str, x: Spec, axis: Any, keepdims: bool, first: Shape = ()) -> Spec:
-    """What an order statistic gives: in the dtype of a mean, with axes before the others."""
+    """Return the spec of an order statistic: the dtype of a mean, with axes ``first`` in front."""
     shape = reduced_shape(who, x.shape, axis, keepdims)
     if not axes_size(x.shape, reduced_axes(who, axis, x.ndim, lone=False)):
         raise ShapeError(f"{who}: x {x.shape} has no elements over axis {axis!r} and so no {who}")
     return Spec((*first, *shape), MEAN(x.dtype))
 
 
-def _middle(x: Any, axis: Any) -> list[QuantilePosition]:
+def _median_positions(x: Any, axis: Any) -> list[QuantilePosition]:
     n = axes_size(x.shape, reduced_axes("median", axis, len(x.shape), lone=False))
     return [QuantilePosition((n - 1) // 2, n // 2, 0.0 if n % 2 else 0.5)]
 
@@ -174,18 +174,18 @@ def _median(x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _median_with_middle(x: Any, axis: Any, keepdims: bool) -> tuple[Any, Any] | None:
-    """The median, and the one or two elements in the middle, which the rules look for."""
+    """Return the median and, as residual, the one or two middle elements."""
     if x.dtype.char not in "fd" or not x.ndim:
         return None
     shape = _median_spec(Spec(x.shape, x.dtype), axis, keepdims).shape
-    low, high, share = _middle(x, axis)[0]
+    low, high, share = _median_positions(x, axis)[0]
     values = elements_at_ranks(flatten_reduced_axes(x, axis), sorted({low, high}))
     middle = (values[0] + values[1]) / 2 if share else values[0]
     return middle.reshape(shape)[()], values
 
 
-def _median_in_ops(x: Any, axis: Any, keepdims: bool) -> Any:
-    (low, high, _), dtype = _middle(x, axis)[0], MEAN(x.dtype)
+def _decompose_median(x: Any, axis: Any, keepdims: bool) -> Any:
+    (low, high, _), dtype = _median_positions(x, axis)[0], MEAN(x.dtype)
     ends = [
         astype(end, dtype) for end in elements_at_ranks(flatten_reduced_axes(x, axis), [low, high])
     ]
@@ -197,11 +197,13 @@ def _median_rule(
     g: Any, x: Any, x_spec: Spec, axis: Any, keepdims: bool, residual: Any = None
 ) -> Any:
     kept = reduced_shape("median", x_spec.shape, axis, False)
-    return quantile_vjp(reshape(g, (*kept, 1)), x, x_spec, axis, _middle(x, axis), residual)
+    return quantile_vjp(
+        reshape(g, (*kept, 1)), x, x_spec, axis, _median_positions(x, axis), residual
+    )
 
 
 def _median_forward(t: Any, x: Any, axis: Any, keepdims: bool, residual: Any = None) -> Any:
-    moved = quantile_jvp(t, x, axis, _middle(x, axis), residual)
+    moved = quantile_jvp(t, x, axis, _median_positions(x, axis), residual)
     return reshape(moved, reduced_shape("median", x.shape, axis, keepdims))
 
 
@@ -214,7 +216,7 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
     selects=True,
     kernel=_median,
     with_residual=_median_with_middle,
-    decomposition=_median_in_ops,
+    decomposition=_decompose_median,
     numpy=[np.median],
     canonical=canonical_axes,
     infer=_median_spec,
@@ -232,7 +234,7 @@ _NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
     rejects=[_NO_AXIS, reject((0, 2), match="and so no median")],
 )
 def median(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """The element in the middle over ``axis``, or the mean of the two there; NaN if one is NaN."""
+    """Median over ``axis``: the middle element, or the mean of the two; NaN if one is NaN."""
     return np.median(x, axis, keepdims=keepdims)
 
 
@@ -243,32 +245,34 @@ METHODS = (
 )
 
 
-# Those that choose an element.
+# Methods that select an element.
 _ELEMENTS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 
 
-def _dtype(x: Any, method: str) -> np.dtype[Any]:
-    """That of a mean; but that of the elements where a quantile is one of them."""
+def _quantile_dtype(x: Any, method: str) -> np.dtype[Any]:
+    """Return the dtype of a mean; that of ``x`` where an integer element is selected."""
     return x.dtype if x.dtype.kind in "iu" and method in _ELEMENTS else MEAN(x.dtype)
 
 
-def _spec(who: str, x: Spec, q: Any, axis: Any, method: str, keepdims: bool) -> Spec:
-    return Spec(order_statistic_spec(who, x, axis, keepdims, np.shape(q)).shape, _dtype(x, method))
+def _quantile_spec(who: str, x: Spec, q: Any, axis: Any, method: str, keepdims: bool) -> Spec:
+    return Spec(
+        order_statistic_spec(who, x, axis, keepdims, np.shape(q)).shape, _quantile_dtype(x, method)
+    )
 
 
-def _options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
-    """A ``prepare``: the quantiles as numbers, in tuples where they are on axes."""
+def _quantile_options(who: str, most: float) -> Callable[..., tuple[Any, ...]]:
+    """Return a ``prepare`` function that makes ``q`` a number or nested tuples of numbers."""
 
     def prepare(q: Any, axis: Any, method: Any, keepdims: bool) -> tuple[Any, ...]:
         if method not in METHODS:
             raise SettingError(f"{who}: method={shown(method)}; choose one of {', '.join(METHODS)}")
-        return _nested(static_quantiles(who, q, most).tolist()), axis, method, keepdims
+        return _nested_tuples(static_quantiles(who, q, most).tolist()), axis, method, keepdims
 
     return prepare
 
 
 def static_quantiles(who: str, q: Any, most: float) -> Any:
-    """Which quantiles are asked for, as an array of float64 from 0 to ``most``."""
+    """Validate static quantiles and return them as a float64 array, from 0 to ``most``."""
     if isinstance(q, Symbol) or is_tracked(q):
         raise DTypeError(f"{who}: q is {shown(q)}, but it is static; pass numbers")
     given = numbers_of(who, q) if isinstance(q, Value) else as_array(who, "q", q)
@@ -279,17 +283,17 @@ def static_quantiles(who: str, q: Any, most: float) -> Any:
     return given.astype(np.float64)
 
 
-def _nested(numbers: Any) -> Any:
-    return tuple(map(_nested, numbers)) if isinstance(numbers, list) else numbers
+def _nested_tuples(numbers: Any) -> Any:
+    return tuple(map(_nested_tuples, numbers)) if isinstance(numbers, list) else numbers
 
 
 def _quantile_infer(who: str) -> Callable[..., Spec]:
-    return lambda x, q, axis, method, keepdims: _spec(who, x, q, axis, method, keepdims)
+    return lambda x, q, axis, method, keepdims: _quantile_spec(who, x, q, axis, method, keepdims)
 
 
 @lru_cache(maxsize=64)
-def _spots(n: int, q: Any, method: str) -> list[QuantilePosition]:
-    """Where quantiles of ``n`` elements lie, as NumPy says of elements that are their places."""
+def _quantile_positions(n: int, q: Any, method: str) -> list[QuantilePosition]:
+    """Return the positions of quantiles of ``n`` elements: NumPy's quantiles of ``arange(n)``."""
     found = np.quantile(np.arange(n, dtype=np.float64), np.ravel(q), method=method)
     return [QuantilePosition(int(v), min(int(v) + 1, n - 1), v % 1.0) for v in found.tolist()]
 
@@ -299,32 +303,32 @@ def _quantile(
     who: str, of: Any, scale: float, x: Any, q: Any, axis: Any, method: str, keepdims: bool
 ) -> Any:
     x = np.asarray(x)
-    spec = _spec(who, Spec(x.shape, x.dtype), q, axis, method, keepdims)
+    spec = _quantile_spec(who, Spec(x.shape, x.dtype), q, axis, method, keepdims)
     if x.dtype.kind == "b":
         x = x.astype(np.int8)
-    # NumPy takes numbers in the array's dtype, and counts places in it: halves end at 65504.
+    # NumPy computes ranks in the dtype of a scalar q and the array: float16 ends at 65504.
     alone = np.ndim(q) == 0 and x.dtype != np.float16
     found = of(x, q if alone else np.array(q), axis, method=method, keepdims=keepdims)
     if x.dtype.kind == "f" and np.isnan(found).any() and np.isinf(x).any():
-        # NumPy goes no way from an element to an infinite one, 0 * inf.
-        found = _quantile_in_ops(x, _scaled(q, scale), axis, method, keepdims)
+        # NumPy interpolates to an infinite element by 0 * inf, which is NaN.
+        found = _decompose_quantile(x, _percent_to_fraction(q, scale), axis, method, keepdims)
     return np.asarray(found).astype(spec.dtype, copy=False)[()]
 
 
-def _between(low: Any, high: Any, share: float) -> Any:
-    """From one number to the next, from the nearer one: at the end it is the end."""
+def _interpolate(low: Any, high: Any, share: float) -> Any:
+    """Interpolate from the nearer of two numbers, so that the ends are exact."""
     if share == 0:
         return low
-    way = sub(high, low)
-    return add(low, mul(way, share)) if share < 0.5 else sub(high, mul(way, 1.0 - share))
+    gap = sub(high, low)
+    return add(low, mul(gap, share)) if share < 0.5 else sub(high, mul(gap, 1.0 - share))
 
 
-def _quantile_in_ops(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
-    line = flatten_reduced_axes(astype(x, _dtype(x, method)), axis)
-    spots = _spots(line.shape[-1], q, method)
+def _decompose_quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
+    line = flatten_reduced_axes(astype(x, _quantile_dtype(x, method)), axis)
+    spots = _quantile_positions(line.shape[-1], q, method)
     places = sorted({place for spot in spots for place in spot[:2]})
     values = dict(zip(places, elements_at_ranks(line, places), strict=True))
-    parts = [_between(values[spot.low], values[spot.high], spot.share) for spot in spots]
+    parts = [_interpolate(values[spot.low], values[spot.high], spot.share) for spot in spots]
     kept = reduced_shape("quantile", x.shape, axis, keepdims)
     if not parts:
         return np.zeros((*np.shape(q), *kept), line.dtype)
@@ -333,7 +337,7 @@ def _quantile_in_ops(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> 
 
 def _quantile_rule(scale: float) -> Callable[..., Any]:
     def rule(g: Any, x: Any, x_spec: Spec, q: Any, axis: Any, method: str) -> Any:
-        spots = _spots_of(x, q, axis, method, scale)
+        spots = _positions_of(x, q, axis, method, scale)
         kept = reduced_shape("quantile", x_spec.shape, axis, False)
         lines = moveaxis(reshape(g, (len(spots), *kept)), 0, -1)
         return quantile_vjp(lines, x, x_spec, axis, spots)
@@ -343,29 +347,29 @@ def _quantile_rule(scale: float) -> Callable[..., Any]:
 
 def _quantile_forward(scale: float) -> Callable[..., Any]:
     def rule(t: Any, x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Any:
-        moved = quantile_jvp(t, x, axis, _spots_of(x, q, axis, method, scale))
+        moved = quantile_jvp(t, x, axis, _positions_of(x, q, axis, method, scale))
         kept = reduced_shape("quantile", x.shape, axis, keepdims)
         return reshape(moved, (*np.shape(q), *kept))
 
     return rule
 
 
-def _spots_of(x: Any, q: Any, axis: Any, method: str, scale: float) -> list[QuantilePosition]:
+def _positions_of(x: Any, q: Any, axis: Any, method: str, scale: float) -> list[QuantilePosition]:
     n = axes_size(x.shape, reduced_axes("quantile", axis, len(x.shape), lone=False))
-    return _spots(n, _scaled(q, scale), method)
+    return _quantile_positions(n, _percent_to_fraction(q, scale), method)
 
 
-def _scaled(q: Any, scale: float) -> Any:
-    """Percents as shares."""
-    return q if scale == 1 else _nested((np.asarray(q) / scale).tolist())
+def _percent_to_fraction(q: Any, scale: float) -> Any:
+    """Convert percentages to fractions."""
+    return q if scale == 1 else _nested_tuples((np.asarray(q) / scale).tolist())
 
 
-def _spelled(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> tuple[Any, ...]:
+def _canonical_quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool) -> tuple[Any, ...]:
     return q, *canonical_axes(x, axis), method, keepdims
 
 
-def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
-    """What quantiles and percentiles share."""
+def _quantile_row(who: str, scale: float, **more: Any) -> dict[str, Any]:
+    """Return the columns that ``quantile`` and ``percentile`` share."""
     cases = [
         sample((2, 3), q=0.3 * scale, spread=True),
         sample((3, 4), q=(0.0, 0.25 * scale, scale), axis=0, spread=True),
@@ -380,8 +384,8 @@ def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
     return {
         "real": True,
         "selects": True,
-        "canonical": _spelled,
-        "prepare": _options(who, scale),
+        "canonical": _canonical_quantile,
+        "prepare": _quantile_options(who, scale),
         "infer": _quantile_infer(who),
         "vjp": {"x": _quantile_rule(scale)},
         "jvp": {"x": _quantile_forward(scale)},
@@ -401,20 +405,20 @@ def _row(who: str, scale: float, **more: Any) -> dict[str, Any]:
 @op(
     kernel=lambda *given: _quantile("quantile", np.quantile, 1.0, *given),
     numpy=[np.quantile],
-    decomposition=_quantile_in_ops,
-    **_row("quantile", 1.0),
+    decomposition=_decompose_quantile,
+    **_quantile_row("quantile", 1.0),
 )
 def quantile(
     x: Any, /, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """The number below which a share ``q`` of the elements lies over ``axis``; NaN if one is.
+    """Quantile ``q`` over ``axis``; NaN if an element is NaN.
 
     Args:
         x: Array of real numbers.
         q: A number from 0 to 1, or several, whose axes come first in the result; static.
-        axis: An axis, or several; by default all.
-        method: What to take between two elements, one of NumPy's thirteen.
-        keepdims: Whether the folded axes stay, with length 1.
+        axis: One axis or several; by default all.
+        method: Interpolation between two elements, one of NumPy's thirteen methods.
+        keepdims: Whether the reduced axes stay, with length 1.
 
     >>> float(quantile(np.array([1.0, 2.0, 4.0]), 0.75))
     3.0
@@ -426,14 +430,14 @@ def quantile(
     kernel=lambda *given: _quantile("percentile", np.percentile, 100.0, *given),
     numpy=[np.percentile],
     decomposition=lambda x, q, axis, method, keepdims: quantile(
-        x, _scaled(q, 100.0), axis, method=method, keepdims=keepdims
+        x, _percent_to_fraction(q, 100.0), axis, method=method, keepdims=keepdims
     ),
-    **_row("percentile", 100.0),
+    **_quantile_row("percentile", 100.0),
 )
 def percentile(
     x: Any, /, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False
 ) -> Any:
-    """``quantile`` with ``q`` in percent, from 0 to 100."""
+    """Percentile ``q`` over ``axis``: ``quantile`` with ``q`` from 0 to 100."""
     return np.percentile(x, q, axis, method=method, keepdims=keepdims)
 
 

@@ -1,4 +1,4 @@
-"""Where the extremes of lines are, as programs find it."""
+"""Reductions: sum, mean, extremes and their indices, any, all, and sums to a shape."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from odyssey.table.shape_rules import reduced_shape, reduction_rule, result_dtyp
 __all__ = ["lower_argextreme"]
 
 
-# Lines of so many elements NumPy reads once, where a program reads them twice: of 1024 it takes
-# half of the time, of 10 seven times as long.
-_LONG = 256
+# From this length on argmax is left to NumPy, which reads a line once; compiled code does it twice.
+# NumPy takes half of the time for 1024 elements, and seven times as long for 10.
+_NUMPY_MINIMUM = 256
 
 
 def lower_argextreme(how: str) -> Any:
-    """What ``argmax`` and its like are to a program.
+    """Return the lowering of ``argmax`` or ``argmin``.
 
     Args:
         how: ``"max"`` or ``"min"``.
     """
 
-    def native(build: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
+    def lower(build: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
         ndim, line = x.ndim, x
         if axis is None:
             line, axis = build.reshape(x, (x.size,)), 0
-        if axis == line.ndim - 1 and line.shape[axis] >= _LONG:
+        if axis == line.ndim - 1 and line.shape[axis] >= _NUMPY_MINIMUM:
             return NotImplemented
         found = equal(line, build.fold(how, line, (axis,), True))
-        if x.dtype.kind == "f":  # of which NaN is the extreme, if there is one
+        if x.dtype.kind == "f":  # NaN is the extreme, if there is one
             found = logical_or(found, not_equal(line, line))
-        # Twice as many numbers of half the size are compared at a time.
+        # A vector holds twice as many 32-bit integers.
         short = np.int32 if line.shape[axis] < 2**31 else np.intp
         index = build.cast(build.index(line.shape, axis), short)
         places = where(found, index, line.shape[axis])
         first = build.cast(build.fold("min", places, (axis,), keepdims), np.intp)
         return build.reshape(first, (1,) * ndim) if keepdims and line is not x else first
 
-    return native
+    return lower
 
 
 _FOLDS = (
@@ -92,12 +92,12 @@ def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return np.add.reduce(x, axis, keepdims=keepdims)
 
 
-# Fewer are counted exactly in single precision, so that the quotient is NumPy's to the bit.
-_COUNTED = 1 << 24
+# Below this count single precision is exact, so that the quotient is NumPy's to the bit.
+_EXACT_COUNT = 1 << 24
 
 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
-    """``np.mean``, over all axes or one without what it does in Python: 2 us less."""
+    """Return ``np.mean``; over all axes or one axis without its Python code, which takes 2 us."""
     if type(x) is np.ndarray and x.dtype.char in "fd":
         if axis is None and not keepdims:
             n = x.size
@@ -105,7 +105,7 @@ def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
             n = x.shape[axis]
         else:
             n = 0
-        if 0 < n < _COUNTED:
+        if 0 < n < _EXACT_COUNT:
             return np.add.reduce(x, axis, keepdims=keepdims) / n
     return np.mean(x, axis, keepdims=keepdims)
 
@@ -135,12 +135,12 @@ def mean(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def divide_by_size(g: Any, n: int) -> Any:
-    """``g / n``, also where ``n`` is larger than any number of float16."""
+    """Return ``g / n``, also for an ``n`` beyond the range of float16."""
     return div(g, n) if n <= 65504 else mul(g, 1 / n)
 
 
 def mean_loss(losses: Any, n: int) -> Any:
-    """The sum of an array over ``n``, for kernels; float16 is summed in float32."""
+    """Return the sum of an array divided by ``n``, for kernels; float16 is summed in float32."""
     kind = losses.dtype.char
     if kind == "e":
         return np.float16(np.add.reduce(losses, None, np.float32) / n)
@@ -150,12 +150,12 @@ def mean_loss(losses: Any, n: int) -> Any:
 
 
 def at_least_one(n: int) -> int:
-    """``n``, but 1 for 0: the gradient of a mean of nothing is empty, not a division by zero."""
+    """Return ``n``, or 1 for 0: the gradient of an empty mean is empty, not a division by zero."""
     return n or 1
 
 
-def _hits(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[Any, Any]:
-    """Which elements are the extremum, a NaN if there is one; and how many share it."""
+def _extremum_mask(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[Any, Any]:
+    """Return a mask of the elements equal to the extremum, NaN included, and their count."""
     peak = broadcast_back(out, x_spec, axis, keepdims)
     both_nan = logical_and(not_equal(x, x), not_equal(peak, peak))
     hits = logical_or(equal(x, peak), both_nan)
@@ -163,13 +163,13 @@ def _hits(x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> tuple[An
 
 
 def _extremum_rule(g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    hits, sharing = _hits(x, out, x_spec, axis, keepdims)
+    hits, sharing = _extremum_mask(x, out, x_spec, axis, keepdims)
     share = narrow_float16(div(g, sharing), x_spec.dtype)
     return keep_where(broadcast_back(share, x_spec, axis, keepdims), hits)
 
 
 def _extremum_forward(t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, keepdims: bool) -> Any:
-    hits, sharing = _hits(x, out, x_spec, axis, keepdims)
+    hits, sharing = _extremum_mask(x, out, x_spec, axis, keepdims)
     total = sum(widen_float16(keep_where(t, hits)), axis, keepdims=keepdims)
     return narrow_float16(div(total, sharing), x_spec.dtype)
 
@@ -227,10 +227,10 @@ def min(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     return np.minimum.reduce(x, axis, keepdims=keepdims)
 
 
-# ------------------------------------------------------------------ constants
+# ------------------------------------------------------------------ indices of extremes, any, all
 
 
-def _index_spec(name: str) -> Any:
+def _argextreme_infer(name: str) -> Any:
     def infer(x: Spec, axis: Any, keepdims: bool) -> Spec:
         if isinstance(axis, (tuple, list)):
             raise ShapeError(
@@ -243,11 +243,11 @@ def _index_spec(name: str) -> Any:
     return infer
 
 
-def _one(x: Any, axis: Any, keepdims: bool) -> tuple[Any, ...]:
+def _canonical_axis_option(x: Any, axis: Any, keepdims: bool) -> tuple[Any, ...]:
     return one_axis(axis, x.ndim), keepdims
 
 
-_PLACES = (
+_ARG_SAMPLES = (
     sample((2, 3)),
     sample((2, 3), axis=1),
     sample((2, 3, 4), axis=-2, keepdims=True),
@@ -262,9 +262,9 @@ _PLACES = (
     primitive="reduce",
     lowering=lower_argextreme("max"),
     numpy=[np.argmax],
-    canonical=_one,
-    infer=_index_spec("argmax"),
-    samples=_PLACES,
+    canonical=_canonical_axis_option,
+    infer=_argextreme_infer("argmax"),
+    samples=_ARG_SAMPLES,
     rejects=[
         _NO_AXIS,
         reject((0, 2), match="and so no argmax"),
@@ -281,9 +281,9 @@ def argmax(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     primitive="reduce",
     lowering=lower_argextreme("min"),
     numpy=[np.argmin],
-    canonical=_one,
-    infer=_index_spec("argmin"),
-    samples=_PLACES,
+    canonical=_canonical_axis_option,
+    infer=_argextreme_infer("argmin"),
+    samples=_ARG_SAMPLES,
     rejects=[_NO_AXIS, reject((0, 2), match="and so no argmin")],
 )
 def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -304,7 +304,7 @@ def argmin(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any
     rejects=[_NO_AXIS],
 )
 def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Whether an element over ``axis`` is not 0; False of nothing; a constant."""
+    """Logical or over ``axis``: True if any element is not 0; a constant."""
     return np.any(x, axis, keepdims=keepdims)
 
 
@@ -321,15 +321,15 @@ def any(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
     rejects=[_NO_AXIS],
 )
 def all(x: Any, /, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Whether every element over ``axis`` is not 0; True of nothing; a constant."""
+    """Logical and over ``axis``: True if no element is 0; a constant."""
     return np.all(x, axis, keepdims=keepdims)
 
 
-# ------------------------------------------------------------------ undoing a broadcast
+# ------------------------------------------------------------------ sums to a shape
 
 
-def _stretched(x_shape: Shape, shape: Shape) -> tuple[int, ...]:
-    """The axes of ``x_shape`` that ``shape`` lacks, or has at length 1."""
+def _broadcast_axes(x_shape: Shape, shape: Shape) -> tuple[int, ...]:
+    """Return the axes of ``x_shape`` that ``shape`` lacks or has with length 1."""
     extra = len(x_shape) - len(shape)
     axes = []
     for k, n in enumerate(x_shape):
@@ -343,16 +343,16 @@ def _stretched(x_shape: Shape, shape: Shape) -> tuple[int, ...]:
     raise ShapeError(f"sum_to: the shape {shape} does not broadcast to that of x, {x_shape}")
 
 
-def _narrow(x: Any, axes: Any) -> Any:
-    """Sums of half precision, which in its own stop growing at 2048 equal numbers."""
+def _sum_float16(x: Any, axes: Any) -> Any:
+    """Sum float16 in float32: sums in float16 stop growing at 2048 equal numbers."""
     return np.add.reduce(x, axes, np.float32).astype(x.dtype)
 
 
 @lru_cache(maxsize=64)
-def _summing(n: int, dtype: Any) -> Any:
-    """What sums the ``n`` numbers in each column of a matrix; None where NumPy does it best."""
+def _column_sum_function(n: int, dtype: Any) -> Any:
+    """Return a function that sums columns of ``n`` elements; None where NumPy is fastest."""
     if dtype.char == "e":
-        return partial(_narrow, axes=0)
+        return partial(_sum_float16, axes=0)
     return _ones(n, dtype).dot if n <= 4096 and dtype.char in "fd" else None
 
 
@@ -361,30 +361,30 @@ def _ones(n: int, dtype: Any) -> Any:
     return np.ones(n, dtype)
 
 
-# A product with ones takes a third of the time of a sum. Along rows it sums as accurately as NumPy
-# up to 128 numbers, where NumPy begins to sum in pairs; along columns it is the more accurate.
+# A product with ones takes a third of the time of a sum. Along rows it is as accurate as NumPy to
+# 128 elements, where NumPy starts pairwise summation; along columns it is more accurate.
 
 
 def row_sums(x: Any) -> Any:
-    """The sum of each row of a matrix, for kernels."""
+    """Return the sum of each row of a matrix, for kernels."""
     n = x.shape[1]
     short = n <= 128 and x.dtype.char in "fd"
     return x.dot(_ones(n, x.dtype)) if short else np.add.reduce(x, 1)
 
 
 def column_sums(x: Any) -> Any:
-    """The sum of each column of a matrix, for kernels."""
-    sums = _summing(len(x), x.dtype)
+    """Return the sum of each column of a matrix, for kernels."""
+    sums = _column_sum_function(len(x), x.dtype)
     return np.add.reduce(x, 0) if sums is None else sums(x)
 
 
 def _sum_to(x: Any, shape: Shape) -> Any:
     if x.ndim == 2 and x.shape[1:] == shape:
         return column_sums(x)
-    axes = _stretched(x.shape, shape)
+    axes = _broadcast_axes(x.shape, shape)
     if not axes:
         return x.copy()
-    sums = _narrow(x, axes) if x.dtype.char == "e" else np.add.reduce(x, axes)
+    sums = _sum_float16(x, axes) if x.dtype.char == "e" else np.add.reduce(x, axes)
     return sums.reshape(shape)
 
 
@@ -393,7 +393,7 @@ def _shape_option(shape: Any) -> tuple[Shape]:
 
 
 def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
-    axes = _stretched(x.shape, shape)
+    axes = _broadcast_axes(x.shape, shape)
     return Spec(shape, _SUMMED(x.dtype) if axes else x.dtype)
 
 
@@ -402,7 +402,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     kernel=_sum_to,
     prepare=_shape_option,
     canonical=lambda x, shape: (shape,),
-    decomposition=lambda x, shape: reshape(sum(x, _stretched(x.shape, shape)), shape),
+    decomposition=lambda x, shape: reshape(sum(x, _broadcast_axes(x.shape, shape)), shape),
     infer=_sum_to_spec,
     vjp={"x": lambda g, x_spec: broadcast_to(g, x_spec.shape)},
     samples=[
@@ -419,7 +419,7 @@ def _sum_to_spec(x: Spec, shape: Shape) -> Spec:
     ],
 )
 def sum_to(x: Any, /, shape: Any) -> Any:
-    """Sum over the axes that broadcasting ``shape`` to the shape of ``x`` would stretch."""
+    """Sum to a shape that broadcasts to that of ``x``: the transpose of ``broadcast_to``."""
     return _sum_to(x, shape)
 
 

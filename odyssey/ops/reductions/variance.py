@@ -1,4 +1,4 @@
-"""Variance, standard deviation, and the logarithm of a sum of exponentials."""
+"""Variance and standard deviation, also of numbers whose squares or sums overflow."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _FOLDS = (
 NO_AXIS = reject((2, 3), axis=2, match="does not fit an array of 2 axes")
 NO_NUMBER = reject((2, 3), correction=1j, error=DTypeError, match="correction=1j is not a number")
 
-# ------------------------------------------------------------------ variance and deviation
+# ------------------------------------------------------------------ variance
 
 
 def ddof_option(who: str) -> Any:
-    """A ``prepare``: ``correction`` is NumPy's second name of ``ddof``."""
+    """Return a ``prepare`` that merges ``correction``, NumPy's other name, into ``ddof``."""
 
-    def prepare(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
+    def prepare_moment(axis: Any, ddof: Any, keepdims: bool, correction: Any) -> tuple[Any, ...]:
         name, given = ("ddof", ddof) if correction is None else ("correction", correction)
         if correction is not None and type(ddof) in (int, float) and ddof:
             raise DTypeError(f"{who}: ddof and correction are two names of one number; pass one")
@@ -51,47 +51,47 @@ def ddof_option(who: str) -> Any:
             given = number(who, name, given, "NaN")
         return axis, given, keepdims, None
 
-    return prepare
+    return prepare_moment
 
 
 def canonical_moment(x: Any, axis: Any, ddof: Any, keepdims: bool, correction: None) -> Any:
-    """One spelling for the axes, and for a whole number of ``ddof``."""
+    """Return axes in canonical form, and an integral ``ddof`` as an int."""
     ddof = int(ddof) if float(ddof).is_integer() else ddof
     return *canonical_axes(x, axis), ddof, keepdims, None
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64) if dtype.kind in "biu" else np.zeros((), dtype).real.dtype
 
 
-def moment_infer(name: str) -> Any:
-    """The shape rule of a variance or a deviation."""
-    infer = reduction_rule(name, _real, lone=False)
+def moment_spec_rule(name: str) -> Any:
+    """Return the shape rule of ``var`` or ``std``."""
+    infer = reduction_rule(name, _real_dtype, lone=False)
     return lambda x, axis, ddof, keepdims, correction: infer(x, axis, keepdims)
 
 
-def _pull_of_var(x: Any, axis: Any, ddof: float) -> Any:
-    """The derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
-    return mul(_away(x, axis), 2.0 * reciprocal_freedom(x, axis, ddof))
+def _var_derivative(x: Any, axis: Any, ddof: float) -> Any:
+    """Return the derivative of the variance, ``2 (x - mean) / (n - ddof)``."""
+    return mul(_conjugate_deviation(x, axis), 2.0 * reciprocal_freedom(x, axis, ddof))
 
 
-def _away(x: Any, axis: Any) -> Any:
+def _conjugate_deviation(x: Any, axis: Any) -> Any:
     away = sub(x, mean(x, axis, keepdims=True))
     return conj(away) if x.dtype.kind == "c" else away
 
 
 def reciprocal_freedom(x: Any, axis: Any, ddof: float, without: float = np.nan) -> float:
-    """One over the count less ``ddof``; ``without`` a degree of freedom there is no derivative."""
+    """Return ``1 / (count - ddof)``, or ``without`` if no degree of freedom is left."""
     left = reduction_size(x, axis) - ddof
     return 1.0 / left if left > 0 else without
 
 
 def _var_rule(g: Any, x: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
-    return mul(broadcast_back(g, x_spec, axis, keepdims), _pull_of_var(x, axis, ddof))
+    return mul(broadcast_back(g, x_spec, axis, keepdims), _var_derivative(x, axis, ddof))
 
 
 def _var_forward(t: Any, x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    moved = sum(mul(t, _pull_of_var(widen_float16(x), axis, ddof)), axis, keepdims=keepdims)
+    moved = sum(mul(t, _var_derivative(widen_float16(x), axis, ddof)), axis, keepdims=keepdims)
     return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
 
@@ -103,20 +103,22 @@ MOMENTS = (
 
 
 def decompose_var(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    """The variance, in other ops."""
-    return mean_square(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
+    """Return the variance in terms of other ops."""
+    return sum_squares_over_freedom(sub(x, mean(x, axis, keepdims=True)), axis, ddof, keepdims)
 
 
-def mean_square(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
-    """The sum of squares over the count less ``ddof``."""
+def sum_squares_over_freedom(away: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """Return the sum of squares divided by the count less ``ddof``."""
     squares = real(mul(away, conj(away))) if away.dtype.kind == "c" else square(away)
-    # NumPy divides by 0 then, which gives NaN for a sum of 0 alone.
+    # Without freedom NumPy divides by 0, which is NaN only for a sum of 0.
     share = reciprocal_freedom(away, axis, ddof, np.inf)
     return mul(sum(squares, axis, keepdims=keepdims), share)
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> Any:
-    if getattr(x, "dtype", None) == np.float16:  # whose squares end at 65,504, and sums at 2048
+    if (
+        getattr(x, "dtype", None) == np.float16
+    ):  # squares overflow at 65,504, and sums stop growing at 2048
         return np.var(x, axis, np.float32, ddof=ddof, keepdims=keepdims).astype(np.float16)
     return np.var(x, axis, ddof=ddof, keepdims=keepdims)
 
@@ -129,7 +131,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     numpy=[np.var],
     prepare=ddof_option("var"),
     canonical=canonical_moment,
-    infer=moment_infer("var"),
+    infer=moment_spec_rule("var"),
     vjp={"x": _var_rule},
     jvp={"x": _var_forward},
     samples=[*MOMENTS, sample(())],
@@ -149,7 +151,7 @@ def var(
 
 
 def std_from_variance(variance: Any, tape: Any = None) -> Any:
-    """The deviation that belongs to a variance; its slope is 0 at 0, as in the row."""
+    """Return the square root of a variance, with derivative 0 at 0, as in ``std``."""
     none = equal(variance, 0, tape=tape)
     return where(none, 0, sqrt(where(none, 1, variance, tape=tape), tape=tape), tape=tape)
 
@@ -157,7 +159,7 @@ def std_from_variance(variance: Any, tape: Any = None) -> Any:
 _divide = ignore_fp_errors("invalid")(np.divide)
 
 
-def _over_length(x: Any, length: Any) -> Any:
+def _safe_quotient(x: Any, length: Any) -> Any:
     if np.all(length):
         return np.divide(x, length)
     out = _divide(x, length)
@@ -166,7 +168,7 @@ def _over_length(x: Any, length: Any) -> Any:
 
 @op(
     elementwise=True,
-    kernel=_over_length,
+    kernel=_safe_quotient,
     decomposition=lambda x, length: div(x, length),
     scalar=lambda x, length: select((x == T(0)) & (length == T(0)), T(0), x / length),
     vjp={
@@ -178,34 +180,34 @@ def _over_length(x: Any, length: Any) -> Any:
     rejects=[NO_BROADCAST],
 )
 def over_length(x: Any, length: Any, /) -> Any:
-    """Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
-    return _over_length(x, length)
+    """Elementwise ``x / length`` for ``|x| <= length``; 0 where both are 0."""
+    return _safe_quotient(x, length)
 
 
 _SMALL = 2.0**-64
 
 
-def _middle(x: Any, axis: Any) -> Any:
-    """The mean, of numbers too whose sum is beyond their dtype."""
+def _overflow_safe_mean(x: Any, axis: Any) -> Any:
+    """Return the mean, also of numbers whose sum overflows."""
     middle = mean(x, axis, keepdims=True)
-    if _all_known(middle, np.isfinite):
+    if _holds_for_known_values(middle, np.isfinite):
         return middle
     small = mean(mul(x, _SMALL), axis, keepdims=True)
     return where(isfinite(middle), middle, div(small, _SMALL))
 
 
-def _all_known(x: Any, holds: Any) -> bool:
-    """Whether something holds of all numbers, which are known: in a graph they are not."""
+def _holds_for_known_values(x: Any, holds: Any) -> bool:
+    """Return whether a predicate holds for all values; False in a graph, where they are unknown."""
     known = operand_of(x) if isinstance(x, Value) else x
     return isinstance(known, (np.ndarray, np.generic)) and bool(holds(known).all())
 
 
-def _pull_of_std(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
-    """The derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
-    length, middle = broadcast_back(out, x_spec, axis, keepdims), _middle(x, axis)
-    # No number is farther from the mean than the root of their count allows.
+def _std_derivative(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool) -> Any:
+    """Return the derivative of the deviation, ``(x - mean) / (n - ddof) / out``."""
+    length, middle = broadcast_back(out, x_spec, axis, keepdims), _overflow_safe_mean(x, axis)
+    # No deviation exceeds out times the square root of the count.
     most = np.finfo(x.dtype).max / 4.0 / max(reduction_size(x, axis), 1) ** 0.5
-    if not _all_known(out, lambda known: known <= most):
+    if not _holds_for_known_values(out, lambda known: known <= most):
         dtype = out.dtype
         part = where(greater(length, float(most)), np.array(0.25, dtype), np.array(1, dtype))
         x, middle, length = mul(x, part), mul(middle, part), mul(length, part)
@@ -217,14 +219,14 @@ def _pull_of_std(x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdim
 def _std_rule(
     g: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    slope = _pull_of_std(x, out, x_spec, axis, ddof, keepdims)
+    slope = _std_derivative(x, out, x_spec, axis, ddof, keepdims)
     return mul(broadcast_back(g, x_spec, axis, keepdims), slope)
 
 
 def _std_forward(
     t: Any, x: Any, out: Any, x_spec: Spec, axis: Any, ddof: float, keepdims: bool
 ) -> Any:
-    slope = _pull_of_std(widen_float16(x), out, x_spec, axis, ddof, keepdims)
+    slope = _std_derivative(widen_float16(x), out, x_spec, axis, ddof, keepdims)
     moved = sum(mul(t, slope), axis, keepdims=keepdims)
     return real(moved) if x.dtype.kind == "c" else narrow_float16(moved, x.dtype)
 
@@ -235,50 +237,50 @@ def _std(x: Any, axis: Any, ddof: float, keepdims: bool, correction: None) -> An
     out = np.std(x, axis, ddof=ddof, keepdims=keepdims)
     limits = np.finfo(out.dtype)
     low = (limits.tiny / limits.eps) ** 0.5
-    # Without a degree of freedom it is infinite or NaN.
+    # Without a degree of freedom the result is infinite or NaN.
     if (
         not out.size
         or reduction_size(x, axis) <= ddof
         or (out.min() > low and out.max() <= limits.max)
     ):
         return out
-    # The squares of numbers so small or so large are 0 or infinite.
+    # Squares of numbers this small or large underflow or overflow.
     size = np.abs(x)
     peak = np.max(size, axis, keepdims=True, initial=0)
     scale = np.where((peak > 0) & np.isfinite(peak), peak, peak.dtype.type(1))
-    scaled = _std_scaled(x, scale, axis, ddof)
+    scaled = _scaled_std(x, scale, axis, ddof)
     return scaled.reshape(np.shape(out)).astype(out.dtype)[()]
 
 
-def _std_in_ops(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
+def _decompose_std(x: Any, axis: Any, ddof: float, keepdims: bool) -> Any:
     if x.dtype.kind in "biu" or not reduction_size(x, axis):
         return sqrt(decompose_var(x, axis, ddof, keepdims))
-    # A power of two changes no digit, and then squares are neither 0 nor infinite.
-    middle = _middle(x, axis)
-    size = sum(absolute(x), axis, keepdims=True)  # in the pass that finds the mean
-    most = np.finfo(x.dtype).maxexp - 4.0  # of a power whose reciprocal is a number, too
+    # Scaling by a power of two is exact, and squares then neither underflow nor overflow.
+    middle = _overflow_safe_mean(x, axis)
+    size = sum(absolute(x), axis, keepdims=True)  # fused with the mean
+    most = np.finfo(x.dtype).maxexp - 4.0  # the reciprocal of the power must be finite, too
     power = clip(floor(log2(where(greater(size, 0), size, 1))), -most, most)
     scale = exp2(neg(power))
     away = sub(mul(x, scale), mul(middle, scale))
-    root = sqrt(mean_square(away, axis, ddof, True))
+    root = sqrt(sum_squares_over_freedom(away, axis, ddof, True))
     shape = reduced_shape("std", x.shape, axis, keepdims)
     return reshape(mul(root, exp2(power)), shape)
 
 
 @ignore_fp_errors("invalid")
-def _std_scaled(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
+def _scaled_std(x: Any, scale: Any, axis: Any, ddof: float) -> Any:
     return np.std(x / scale, axis, ddof=ddof, keepdims=True) * scale
 
 
 @op(
     kernel=_std,
     decomposition=compute_in_float32(
-        lambda x, axis, ddof, keepdims, correction: _std_in_ops(x, axis, ddof, keepdims)
+        lambda x, axis, ddof, keepdims, correction: _decompose_std(x, axis, ddof, keepdims)
     ),
     numpy=[np.std],
     prepare=ddof_option("std"),
     canonical=canonical_moment,
-    infer=moment_infer("std"),
+    infer=moment_spec_rule("std"),
     vjp={"x": _std_rule},
     jvp={"x": _std_forward},
     kinks="0 where all elements are equal, the second derivatives there NaN",
@@ -294,7 +296,7 @@ def std(
     keepdims: bool = False,
     correction: float | None = None,
 ) -> Any:
-    """Standard deviation over ``axis``, the root of the variance."""
+    """Standard deviation over ``axis``: the square root of the variance."""
     return np.std(x, axis, ddof=ddof, keepdims=keepdims)
 
 
