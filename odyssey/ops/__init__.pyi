@@ -108,7 +108,7 @@ def add_taken(
     tape: Tape | None = None,
 ) -> Array: ...
 all: Fold
-"""Whether every element over ``axis`` is not 0; True of nothing; a constant."""
+"""Logical and over ``axis``: True if no element is 0; a constant."""
 
 @overload
 def angle(x: V, /, deg: bool = False, *, tape: Tape | None = None) -> V:
@@ -118,7 +118,7 @@ def angle(x: Scalar, /, deg: bool = False, *, tape: Tape | None = None) -> Any: 
 @overload
 def angle(x: Plain, /, deg: bool = False, *, tape: Tape | None = None) -> Array: ...
 any: Fold
-"""Whether an element over ``axis`` is not 0; False of nothing; a constant."""
+"""Logical or over ``axis``: True if any element is not 0; a constant."""
 
 @overload
 def append(arr: V, values: Operand, axis: int | None = None, *, tape: Tape | None = None) -> V:
@@ -309,7 +309,7 @@ def average(
 
 @overload
 def bin_numbers(x: V, bins: Operand, /, *, right: bool = False, tape: Tape | None = None) -> V:
-    """``digitize``, of arrays alone."""
+    """Bin numbers as by ``digitize``, for arrays."""
 @overload
 def bin_numbers(x: Plain, bins: V, /, *, right: bool = False, tape: Tape | None = None) -> V: ...
 @overload
@@ -325,7 +325,7 @@ binary_entropy_with_logits: Binary
 def bincount(
     x: V, weights: Operand | None = None, minlength: int = 0, *, tape: Tape | None = None
 ) -> V:
-    """How often each number comes, or what weighs all that bears it."""
+    """Count of each integer, or the sum of the weights at each integer."""
 @overload
 def bincount(x: Plain, weights: V, minlength: int = 0, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -559,7 +559,7 @@ def diff(
 
 @overload
 def digitize(x: V, bins: Any, right: bool = False, *, tape: Tape | None = None) -> V:
-    """The number of the bin into which each element falls; a constant."""
+    """Index of the bin that each element falls into; a constant."""
 @overload
 def digitize(
     x: Plain, bins: Any, right: bool = False, *, tape: Tape | None = None
@@ -612,7 +612,7 @@ def dynamic_update_slice(
 
 @overload
 def ediff1d(ary: V, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None) -> V:
-    """Differences of neighbours among all elements, on one axis."""
+    """Differences of neighbours of the flattened array."""
 @overload
 def ediff1d(
     ary: Plain, to_end: Any = None, to_begin: Any = None, *, tape: Tape | None = None
@@ -751,7 +751,7 @@ def histogram(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """What falls into each of some bins: counted, or weighed."""
+    """Histogram: count, or sum of weights, of the elements in each bin."""
 @overload
 def histogram(
     a: Plain,
@@ -852,7 +852,7 @@ def interp(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """The straight lines between given points, in double precision as ``np.interp`` has them."""
+    """Linear interpolation between points, in double precision as ``np.interp``."""
 @overload
 def interp(
     x: Plain,
@@ -1000,7 +1000,7 @@ def logsumexp(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf if it is empty."""
 @overload
 def logsumexp(
     x: Plain,
@@ -1045,7 +1045,7 @@ maximum: Binary
 mean: Fold
 """Arithmetic mean over ``axis``, by default over all elements."""
 median: Fold
-"""The element in the middle over ``axis``, or the mean of the two there; NaN if one is NaN."""
+"""Median over ``axis``: the middle element, or the mean of the two; NaN if one is NaN."""
 
 @overload
 def meshgrid(
@@ -1126,13 +1126,13 @@ def nan_to_num(
 
 @overload
 def nancumprod(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Running product along ``axis`` in which NaN counts 1."""
+    """Cumulative product along ``axis``, with NaN counted as 1."""
 @overload
 def nancumprod(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def nancumsum(a: V, axis: int | None = None, *, tape: Tape | None = None) -> V:
-    """Running sum along ``axis`` in which NaN counts 0."""
+    """Cumulative sum along ``axis``, with NaN counted as 0."""
 @overload
 def nancumsum(a: Plain, axis: int | None = None, *, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -1144,7 +1144,7 @@ def nanmax(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Largest element over ``axis`` that is not NaN; NaN where all are."""
+    """Largest element over ``axis``, ignoring NaN; NaN if all elements are."""
 @overload
 def nanmax(
     a: Plain,
@@ -1162,7 +1162,7 @@ def nanmean(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Mean over ``axis`` of what is not NaN; NaN of nothing."""
+    """Mean over ``axis``, ignoring NaN; NaN if nothing is left."""
 @overload
 def nanmean(
     a: Plain,
@@ -1180,7 +1180,7 @@ def nanmedian(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Median over ``axis`` of what is not NaN; NaN where all is."""
+    """Median over ``axis``, ignoring NaN; NaN if all elements are."""
 @overload
 def nanmedian(
     a: Plain,
@@ -1198,7 +1198,7 @@ def nanmin(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Smallest element over ``axis`` that is not NaN; NaN where all are."""
+    """Smallest element over ``axis``, ignoring NaN; NaN if all elements are."""
 @overload
 def nanmin(
     a: Plain,
@@ -1218,7 +1218,7 @@ def nanpercentile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """``nanquantile`` with ``q`` in percent, from 0 to 100."""
+    """Percentiles over ``axis``, ignoring NaN: ``nanquantile`` with ``q`` from 0 to 100."""
 @overload
 def nanpercentile(
     a: Plain,
@@ -1248,7 +1248,7 @@ def nanprod(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Product over ``axis`` of what is not NaN; 1 of nothing."""
+    """Product over ``axis``, ignoring NaN; 1 if nothing is left."""
 @overload
 def nanprod(
     a: Plain,
@@ -1268,7 +1268,7 @@ def nanquantile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """``quantile`` over ``axis`` of what is not NaN; NaN where all is."""
+    """Quantiles over ``axis``, ignoring NaN; NaN if all elements are."""
 @overload
 def nanquantile(
     a: Plain,
@@ -1299,7 +1299,7 @@ def nanstd(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Standard deviation over ``axis`` of what is not NaN, the root of ``nanvar``."""
+    """Standard deviation over ``axis``, ignoring NaN: the square root of ``nanvar``."""
 @overload
 def nanstd(
     a: Plain,
@@ -1318,7 +1318,7 @@ def nansum(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Sum over ``axis`` of what is not NaN; 0 of nothing."""
+    """Sum over ``axis``, ignoring NaN; 0 if nothing is left."""
 @overload
 def nansum(
     a: Plain,
@@ -1337,7 +1337,7 @@ def nanvar(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """Variance over ``axis`` of what is not NaN; NaN where that is not more than ``ddof``."""
+    """Variance over ``axis``, ignoring NaN; NaN if no more than ``ddof`` elements are left."""
 @overload
 def nanvar(
     a: Plain,
@@ -1391,7 +1391,7 @@ def ones_like(
     tape: Tape | None = None,
 ) -> ArrayOrScalar: ...
 over_length: Binary
-"""Elementwise ``x / length``, for what is at most as long: 0 where both are 0."""
+"""Elementwise ``x / length`` for ``|x| <= length``; 0 where both are 0."""
 
 @overload
 def pad(
@@ -1452,7 +1452,7 @@ def percentile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """``quantile`` with ``q`` in percent, from 0 to 100."""
+    """Percentile ``q`` over ``axis``: ``quantile`` with ``q`` from 0 to 100."""
 @overload
 def percentile(
     x: Plain,
@@ -1510,7 +1510,7 @@ def piecewise_linear(
     right: float | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """The straight lines between the points ``(xp, fp)`` at ``x``; beyond them the end values."""
+    """Linear interpolation of the points ``(xp, fp)`` at ``x``; outside them the end values."""
 @overload
 def piecewise_linear(
     x: Plain,
@@ -1547,7 +1547,7 @@ def piecewise_linear(
 
 @overload
 def polyval(p: V, x: Operand, *, tape: Tape | None = None) -> V:
-    """A polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``."""
+    """Value of a polynomial at ``x``, by Horner's rule: ``p[0] x**(n - 1) + ... + p[n - 1]``."""
 @overload
 def polyval(p: Plain, x: V, *, tape: Tape | None = None) -> V: ...
 @overload
@@ -1578,13 +1578,13 @@ def power_share(
 power_slope: Binary
 """Elementwise derivative of a power in its base, ``y * x ** (y - 1)``; 0 where ``y`` is 0."""
 prod: Fold
-"""Product over ``axis``, by default of all elements; 1 of nothing."""
+"""Product over ``axis``, by default of all elements; 1 if there are none."""
 
 @overload
 def prod_others(
     x: V, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
 ) -> V:
-    """For each element the product of the others over ``axis``: the slope of ``prod``."""
+    """Product of all other elements over ``axis``: the derivative of ``prod``."""
 @overload
 def prod_others(
     x: Plain, /, axis: int | tuple[int, ...] | None = None, *, tape: Tape | None = None
@@ -1598,7 +1598,7 @@ def ptp(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """The largest value less the smallest, over axes."""
+    """Range of values, ``max - min``, over axes."""
 @overload
 def ptp(
     a: Plain,
@@ -1649,7 +1649,7 @@ def quantile(
     keepdims: bool = False,
     tape: Tape | None = None,
 ) -> V:
-    """The number below which a share ``q`` of the elements lies over ``axis``; NaN if one is."""
+    """Quantile ``q`` over ``axis``; NaN if an element is NaN."""
 @overload
 def quantile(
     x: Plain,
@@ -1849,7 +1849,7 @@ def scatter_add(
 
 @overload
 def searchsorted(a: V, v: Operand, /, side: str = "left", *, tape: Tape | None = None) -> V:
-    """Where among the sorted numbers ``a`` those of ``v`` would stand; a constant."""
+    """Indices at which to insert ``v`` into the sorted ``a``; a constant."""
 @overload
 def searchsorted(a: Plain, v: V, /, side: str = "left", *, tape: Tape | None = None) -> V: ...
 @overload
@@ -2134,7 +2134,7 @@ def std(
     correction: float | None = None,
     tape: Tape | None = None,
 ) -> V:
-    """Standard deviation over ``axis``, the root of the variance."""
+    """Standard deviation over ``axis``: the square root of the variance."""
 @overload
 def std(
     x: Plain,
@@ -2154,7 +2154,7 @@ sum: Fold
 
 @overload
 def sum_to(x: V, /, shape: int | Sequence[int], *, tape: Tape | None = None) -> V:
-    """Sum over the axes that broadcasting ``shape`` to the shape of ``x`` would stretch."""
+    """Sum to a shape that broadcasts to that of ``x``: the transpose of ``broadcast_to``."""
 @overload
 def sum_to(
     x: Plain, /, shape: int | Sequence[int], *, tape: Tape | None = None
@@ -2325,7 +2325,7 @@ def unwrap(
     period: float = 6.283185307179586,
     tape: Tape | None = None,
 ) -> V:
-    """Angles along an axis without jumps: periods are added where neighbours are far apart."""
+    """Unwrap angles along an axis: add periods where neighbours are far apart."""
 @overload
 def unwrap(
     p: Plain,
@@ -2338,7 +2338,7 @@ def unwrap(
 
 @overload
 def vander(x: V, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None) -> V:
-    """Powers of numbers, each row those of one: a Vandermonde matrix."""
+    """Vandermonde matrix: each row has the powers of one number."""
 @overload
 def vander(
     x: Plain, N: int | None = None, increasing: bool = False, *, tape: Tape | None = None

@@ -236,7 +236,7 @@ def logsumexp(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf of nothing."""
+    """Logarithm of the sum of exponentials over ``axis``, without overflow; -inf if it is empty."""
 @overload
 def logsumexp(
     x: Plain,
