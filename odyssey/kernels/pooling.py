@@ -1,4 +1,4 @@
-"""Pooling over windows of images, and the way back: one window after another."""
+"""Pooling: max and average pooling of images, and their pullbacks."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from odyssey.kernels.loops import loop
 from odyssey.spec import Array, Shape, Spec
 
 __all__ = [
-    "in_fours",
-    "largest",
-    "largest_of_four",
-    "mean_of_four",
-    "takes",
-    "to_fours",
-    "to_largest",
-    "to_largest_of_four",
+    "fits_2x2",
+    "max_pool_loop",
+    "max_pool_2x2",
+    "mean_pool_2x2",
+    "fits_loop",
+    "spread_2x2",
+    "max_pullback_loop",
+    "max_pullback_2x2",
 ]
 
 
 @loop
-def _larger(v, u):  # type: ignore[no-untyped-def]
-    """The larger of two numbers; NaN where one is."""
+def _nan_max(v, u):  # type: ignore[no-untyped-def]
+    """Return the larger of two numbers; NaN if one is NaN."""
     return v if (v > u) | (v != v) else u
 
 
 @loop
-def _four_largest(x, out):  # type: ignore[no-untyped-def]
+def _max_2x2(x, out):  # type: ignore[no-untyped-def]
     for n in range(out.shape[0]):
         for i in range(out.shape[1]):
             for j in range(out.shape[2]):
-                upper = _larger(x[n, i, 0, j, 0], x[n, i, 0, j, 1])
-                lower = _larger(x[n, i, 1, j, 0], x[n, i, 1, j, 1])
-                out[n, i, j] = _larger(upper, lower)
+                upper = _nan_max(x[n, i, 0, j, 0], x[n, i, 0, j, 1])
+                lower = _nan_max(x[n, i, 1, j, 0], x[n, i, 1, j, 1])
+                out[n, i, j] = _nan_max(upper, lower)
 
 
 @loop
-def _largest(x, window, stride, padding, dilation, rows, out_row, out):  # type: ignore[no-untyped-def]
-    """A row of windows at a time: the largest of each column, and then of these.
+def _max_rows(x, window, stride, padding, dilation, rows, out_row, out):  # type: ignore[no-untyped-def]
+    """Max pooling of a row of windows at a time: the maximum of each column, then of the columns.
 
-    ``rows``: where windows begin, and how many rows of the image they have there.
+    ``rows``: the first row of each window, and the number of its rows in the image.
     """
     width, places = x.shape[2], window[1]
     for n in range(out.shape[0]):
@@ -53,25 +53,24 @@ def _largest(x, window, stride, padding, dilation, rows, out_row, out):  # type:
             for a in range(rows[i, 1]):
                 line = x[n, rows[i, 0] + a * dilation[0]]
                 for c in range(width):
-                    inside[c] = _larger(inside[c], line[c])
+                    inside[c] = _nan_max(inside[c], line[c])
             for b in range(places):
                 part = out_row[b * dilation[1] :]
                 for j in range(peak.size):
                     v = part[j * stride[1]]
-                    peak[j] = v if b == 0 else _larger(peak[j], v)
+                    peak[j] = v if b == 0 else _nan_max(peak[j], v)
 
 
 @loop
-def _four_back(g, x, out):  # type: ignore[no-untyped-def]
+def _max_pullback_2x2(g, x, out):  # type: ignore[no-untyped-def]
     zero, one = x.dtype.type(0), x.dtype.type(1)
     for n in range(g.shape[0]):
         for i in range(g.shape[1]):
             for j in range(g.shape[2]):
                 a, b = x[n, i, 0, j, 0], x[n, i, 0, j, 1]
                 c, d = x[n, i, 1, j, 0], x[n, i, 1, j, 1]
-                m = _larger(_larger(a, b), _larger(c, d))
-                # Without a branch, which would keep it from taking several windows at once. A
-                # number that is NaN is a largest one.
+                m = _nan_max(_nan_max(a, b), _nan_max(c, d))
+                # No branch, so that the loop vectorizes. NaN counts as a maximum.
                 p, q = (a == m) | (a != a), (b == m) | (b != b)
                 r, s = (c == m) | (c != c), (d == m) | (d != d)
                 count = (one if p else zero) + (one if q else zero)
@@ -84,8 +83,8 @@ def _four_back(g, x, out):  # type: ignore[no-untyped-def]
 
 
 @loop
-def _back(g, x, peak, width, rows, columns, dh, dw, out):  # type: ignore[no-untyped-def]
-    """``rows`` and ``columns``: where windows begin, and how many places they have there."""
+def _max_pullback(g, x, peak, width, rows, columns, dh, dw, out):  # type: ignore[no-untyped-def]
+    """Add the shares of cotangents; ``rows``, ``columns``: start and length of each window."""
     for n in range(g.shape[0]):
         for i in range(g.shape[1]):
             for j in range(g.shape[2]):
@@ -111,19 +110,19 @@ def _back(g, x, peak, width, rows, columns, dh, dw, out):  # type: ignore[no-unt
 
 
 @loop
-def _four_means(x, out):  # type: ignore[no-untyped-def]
+def _mean_2x2(x, out):  # type: ignore[no-untyped-def]
     quarter = x.dtype.type(0.25)
     for n in range(out.shape[0]):
         for i in range(out.shape[1]):
             for j in range(out.shape[2]):
-                # Columns first, as NumPy's kernel adds them.
+                # In the order of NumPy's kernel: along columns first.
                 upper = x[n, i, 0, j, 0] + x[n, i, 0, j, 1]
                 lower = x[n, i, 1, j, 0] + x[n, i, 1, j, 1]
                 out[n, i, j] = (upper + lower) * quarter
 
 
 @loop
-def _four_spread(g, out):  # type: ignore[no-untyped-def]
+def _spread_2x2(g, out):  # type: ignore[no-untyped-def]
     quarter = g.dtype.type(0.25)
     for n in range(g.shape[0]):
         for i in range(g.shape[1]):
@@ -135,8 +134,8 @@ def _four_spread(g, out):  # type: ignore[no-untyped-def]
 
 
 @lru_cache(maxsize=128)
-def _ranges(length: int, window: int, stride: int, padding: int, dilation: int) -> Array:
-    """For each window over an axis its first element, and how many it has, without padding."""
+def _window_ranges(length: int, window: int, stride: int, padding: int, dilation: int) -> Array:
+    """Return for each window over an axis its first element and its length, without padding."""
     count = (length + 2 * padding - (window - 1) * dilation - 1) // stride + 1
     starts = np.arange(count) * stride - padding
     skipped = np.maximum(-(starts // dilation), 0)
@@ -144,85 +143,85 @@ def _ranges(length: int, window: int, stride: int, padding: int, dilation: int) 
     return np.stack([starts + skipped * dilation, ends - skipped], axis=1)
 
 
-def takes(x: Spec, window: Shape) -> bool:
-    """Whether a loop runs a call: on single or double precision, over one or two axes."""
+def fits_loop(x: Spec, window: Shape) -> bool:
+    """Return whether the loops take a call: single or double precision, one or two spatial axes."""
     return x.dtype.char in "fd" and len(window) <= min(x.ndim, 2) and x.size > 0
 
 
-def in_fours(
+def fits_2x2(
     x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape = (1, 1), *others: Any
 ) -> bool:
-    """Whether the windows are 2 by 2, side by side, and cover all."""
+    """Return whether windows are 2 by 2, do not overlap, and cover the image."""
     side_by_side = window == stride == (2, 2) and padding == (0, 0) and dilation == (1, 1)
-    return side_by_side and takes(x, window) and x.shape[-1] % 2 == x.shape[-2] % 2 == 0
+    return side_by_side and fits_loop(x, window) and x.shape[-1] % 2 == x.shape[-2] % 2 == 0
 
 
-def _fours(x: Array) -> Array:
+def _as_2x2(x: Array) -> Array:
     return x.reshape(-1, x.shape[-2] // 2, 2, x.shape[-1] // 2, 2)
 
 
-def _images(x: Array, dims: int) -> Array:
-    """As images, those of one spatial axis of height 1."""
+def _as_images(x: Array, dims: int) -> Array:
+    """Reshape to images; those of one spatial axis get height 1."""
     return x.reshape(-1, x.shape[-2] if dims == 2 else 1, x.shape[-1])
 
 
-def _of_two(options: tuple[Shape, ...]) -> Any:
-    """Options for two spatial axes, of which there may be one."""
+def _two_axes(options: tuple[Shape, ...]) -> Any:
+    """Return options for two spatial axes, from those for one or two."""
     if len(options[0]) == 2:
         return options
     return [(n, *o) for n, o in zip((1, 1, 0, 1), options, strict=True)]
 
 
-def _quarter(x: Array) -> Array:
+def _empty_half_size(x: Array) -> Array:
     return np.empty((*x.shape[:-2], x.shape[-2] // 2, x.shape[-1] // 2), x.dtype)
 
 
-def largest_of_four(x: Array, *options: Shape) -> Array:
-    """The largest element of each window of four."""
-    out = _quarter(x)
-    _four_largest(_fours(x), _images(out, 2))
+def max_pool_2x2(x: Array, *options: Shape) -> Array:
+    """Return the largest element of each 2 by 2 block."""
+    out = _empty_half_size(x)
+    _max_2x2(_as_2x2(x), _as_images(out, 2))
     return out
 
 
-def largest(x: Array, shape: Shape, *options: Shape) -> Array:
-    """The largest element of each window, in an array of ``shape``."""
+def max_pool_loop(x: Array, shape: Shape, *options: Shape) -> Array:
+    """Return the largest element of each window, in an array of ``shape``."""
     dims = len(options[0])
-    window, stride, padding, dilation = _of_two(options)
-    images, out = _images(x, dims), np.empty(shape, x.dtype)
-    rows = _ranges(images.shape[1], window[0], stride[0], padding[0], dilation[0])
+    window, stride, padding, dilation = _two_axes(options)
+    images, out = _as_images(x, dims), np.empty(shape, x.dtype)
+    rows = _window_ranges(images.shape[1], window[0], stride[0], padding[0], dilation[0])
     row = np.empty(images.shape[2] + 2 * padding[1], x.dtype)
-    _largest(images, window, stride, padding, dilation, rows, row, _images(out, dims))
+    _max_rows(images, window, stride, padding, dilation, rows, row, _as_images(out, dims))
     return out
 
 
-def mean_of_four(x: Array, *options: Any) -> Array:
-    """The mean of each window of four."""
-    out = _quarter(x)
-    _four_means(_fours(x), _images(out, 2))
+def mean_pool_2x2(x: Array, *options: Any) -> Array:
+    """Return the mean of each 2 by 2 block."""
+    out = _empty_half_size(x)
+    _mean_2x2(_as_2x2(x), _as_images(out, 2))
     return out
 
 
-def to_fours(g: Array, spec: Spec) -> Array:
-    """Each ``g`` spread evenly over its window of four."""
+def spread_2x2(g: Array, spec: Spec) -> Array:
+    """Spread each ``g`` evenly over its 2 by 2 block."""
     out = np.empty(spec.shape, g.dtype)
-    _four_spread(_images(g, 2), _fours(out))
+    _spread_2x2(_as_images(g, 2), _as_2x2(out))
     return out
 
 
-def to_largest_of_four(g: Array, x: Array) -> Array:
-    """Each ``g`` shared evenly by the elements that are the largest of its window of four."""
+def max_pullback_2x2(g: Array, x: Array) -> Array:
+    """Share each ``g`` evenly among the largest elements of its 2 by 2 block."""
     out = np.empty(x.shape, x.dtype)
-    _four_back(_images(g, 2), _fours(x), _fours(out))
+    _max_pullback_2x2(_as_images(g, 2), _as_2x2(x), _as_2x2(out))
     return out
 
 
-def to_largest(g: Array, x: Array, peak: Array, *options: Shape) -> Array:
-    """The same for any windows, whose largest elements are ``peak``."""
+def max_pullback_loop(g: Array, x: Array, peak: Array, *options: Shape) -> Array:
+    """Share each ``g`` evenly among the largest elements of its window, which are ``peak``."""
     dims = len(options[0])
-    two = _of_two(options)
-    images, out = _images(x, dims), np.zeros(x.shape, x.dtype)
+    two = _two_axes(options)
+    images, out = _as_images(x, dims), np.zeros(x.shape, x.dtype)
     flat, width = (len(images), images[0].size), images.shape[2]
-    rows, columns = itertools.starmap(_ranges, zip(images.shape[1:], *two, strict=True))
-    given, peaks = _images(g, dims), _images(peak, dims)
-    _back(given, x.reshape(flat), peaks, width, rows, columns, *two[3], out.reshape(flat))
+    rows, columns = itertools.starmap(_window_ranges, zip(images.shape[1:], *two, strict=True))
+    given, peaks = _as_images(g, dims), _as_images(peak, dims)
+    _max_pullback(given, x.reshape(flat), peaks, width, rows, columns, *two[3], out.reshape(flat))
     return out

@@ -125,19 +125,19 @@ __all__ = [
 
 @overload
 def adaptive_avg_pool1d(x: V, *, size: Any, tape: Tape | None = None) -> V:
-    """Mean of each window over the last axis, of which there are a given number."""
+    """Adaptive average pooling over the last axis: the mean of each of ``size`` windows."""
 @overload
 def adaptive_avg_pool1d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def adaptive_avg_pool2d(x: V, *, size: Any, tape: Tape | None = None) -> V:
-    """Mean of each window over the last axes, of which there are a given number."""
+    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows."""
 @overload
 def adaptive_avg_pool2d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
 
 @overload
 def adaptive_avg_pool3d(x: V, *, size: Any, tape: Tape | None = None) -> V:
-    """Mean of each window over the last axes, of which there are a given number."""
+    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows."""
 @overload
 def adaptive_avg_pool3d(x: Plain, *, size: Any, tape: Tape | None = None) -> ArrayOrScalar: ...
 
@@ -145,7 +145,7 @@ def adaptive_avg_pool3d(x: Plain, *, size: Any, tape: Tape | None = None) -> Arr
 def adaptive_max_pool1d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
-    """Largest element of each window over the last axis, of which there are a given number."""
+    """Adaptive max pooling over the last axis: the maximum of each of ``size`` windows."""
 @overload
 def adaptive_max_pool1d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
@@ -155,7 +155,7 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
-    """Largest element of each window over the last axes, of which there are a given number."""
+    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows."""
 @overload
 def adaptive_max_pool2d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
@@ -165,7 +165,7 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     x: V, *, size: Any, return_indices: bool = False, tape: Tape | None = None
 ) -> V:
-    """Largest element of each window over the last axes, of which there are a given number."""
+    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows."""
 @overload
 def adaptive_max_pool3d(
     x: Plain, *, size: Any, return_indices: bool = False, tape: Tape | None = None
@@ -357,7 +357,7 @@ def avg_pool_pullback(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Gradient of means over windows of an array of ``spec``: each spread over its window."""
+    """VJP of average pooling of an array of ``spec``: spread each cotangent over its window."""
 @overload
 def avg_pool_pullback(
     cotangent: Plain,
@@ -1201,7 +1201,7 @@ def gelu_slope(x: Plain, /, *, approximate: str = "none", tape: Tape | None = No
 
 @overload
 def global_avg_pool2d(x: V, /, *, tape: Tape | None = None) -> V:
-    """Mean of each image over its last two axes, which stay, at length 1."""
+    """Mean of each image over its last two axes, which are kept at length 1."""
 @overload
 def global_avg_pool2d(x: Plain, /, *, tape: Tape | None = None) -> Array: ...
 global_avgpool2d = global_avg_pool2d
@@ -1507,7 +1507,7 @@ def log_softmax_pullback(
 
 @overload
 def lp_pool1d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
-    """The p-th root of the sum of p-th powers of each window over the last axis."""
+    """Lp pooling over the last axis: ``sum(x**p)**(1 / p)`` of each window."""
 @overload
 def lp_pool1d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
@@ -1515,7 +1515,7 @@ def lp_pool1d(
 
 @overload
 def lp_pool2d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
-    """The p-th root of the sum of p-th powers of each window over the last axes."""
+    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window."""
 @overload
 def lp_pool2d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
@@ -1523,7 +1523,7 @@ def lp_pool2d(
 
 @overload
 def lp_pool3d(x: V, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None) -> V:
-    """The p-th root of the sum of p-th powers of each window over the last axes."""
+    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window."""
 @overload
 def lp_pool3d(
     x: Plain, *, p: float, window: Any, stride: Any = None, tape: Tape | None = None
@@ -1654,7 +1654,7 @@ def max_pool_indices(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Number, among all elements of an image, of the first maximum of each window; a constant."""
+    """Index of the first maximum of each window in its flattened image; a constant."""
 @overload
 def max_pool_indices(
     x: Plain,
@@ -1681,7 +1681,7 @@ def max_pool_pullback(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
+    """VJP of max pooling: share each cotangent evenly among the maxima of its window."""
 @overload
 def max_pool_pullback(
     cotangent: Plain,
@@ -1722,7 +1722,7 @@ def max_pool_pushforward(
     *,
     tape: Tape | None = None,
 ) -> V:
-    """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
+    """JVP of max pooling: mean of ``t`` over the maxima of each window of ``x``."""
 @overload
 def max_pool_pushforward(
     t: Plain,
@@ -1761,7 +1761,7 @@ def max_unpool1d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Signals of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool1d``."""
+    """Max unpooling of signals: zeros, and ``x`` at ``indices``; the inverse of ``max_pool1d``."""
 @overload
 def max_unpool1d(
     x: Plain,
@@ -1796,7 +1796,7 @@ def max_unpool2d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Images of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool2d``."""
+    """Max unpooling of images: zeros, and ``x`` at ``indices``; the inverse of ``max_pool2d``."""
 @overload
 def max_unpool2d(
     x: Plain,
@@ -1831,7 +1831,7 @@ def max_unpool3d(
     output_size: Any = None,
     tape: Tape | None = None,
 ) -> V:
-    """Volumes of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool3d``."""
+    """Max unpooling of volumes: zeros, and ``x`` at ``indices``; the inverse of ``max_pool3d``."""
 @overload
 def max_unpool3d(
     x: Plain,

@@ -10,6 +10,7 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
+from odyssey.nn.shared import as_operand
 from odyssey.ops.elementwise.arithmetic import add, div, maximum, mul, square, sub
 from odyssey.ops.elementwise.choice import equal, greater, isfinite, logical_and, where
 from odyssey.ops.elementwise.clipping import clip
@@ -204,10 +205,6 @@ def _together(who: str, x1: Any, x2: Any, tape: Any) -> tuple[Any, Any]:
     return broadcast_to(x1, shape, tape=tape), broadcast_to(x2, shape, tape=tape)
 
 
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, name, x)
-
-
 @composite(
     samples=[
         sample((2, 3), (4, 3)),
@@ -242,7 +239,7 @@ def cdist(x1: Any, x2: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
     array([[5., 1.]])
     """
-    x1, x2 = _array("cdist", "x1", x1), _array("cdist", "x2", x2)
+    x1, x2 = as_operand("cdist", "x1", x1), as_operand("cdist", "x2", x2)
     if min(len(shape_of(x1)), len(shape_of(x2))) < 2:
         raise ShapeError(
             f"cdist: x1 {shape_of(x1)} and x2 {shape_of(x2)}; "
@@ -279,7 +276,7 @@ def pdist(x: Any, *, p: float = 2.0, tape: Any = None) -> Any:
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]]))
     array([5., 4., 3.])
     """
-    x = _array("pdist", "x", x)
+    x = as_operand("pdist", "x", x)
     shape = shape_of(x)
     if len(shape) != 2:
         raise ShapeError(f"pdist: x has shape {shape}; wanted is a matrix, (n, d)")

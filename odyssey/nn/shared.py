@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from odyssey.devices.arrays import as_array
 from odyssey.ops.structure.shape import astype
 from odyssey.spec import Array
 from odyssey.table.shape_rules import floating_dtype
 
-__all__ = ["Shared", "as_floating"]
+__all__ = ["SharedPullback", "as_floating", "as_operand"]
+
+
+def as_operand(who: str, name: str, x: Any) -> Any:
+    """Return an array, Variable or Symbol as it is, and other operands as an array."""
+    return x if hasattr(x, "dtype") else as_array(who, name, x)
 
 
 def as_floating(x: Any, tape: Any) -> Any:
@@ -22,7 +28,7 @@ def as_floating(x: Any, tape: Any) -> Any:
     return x if x.dtype.kind in "fc" else astype(x, floating_dtype(x.dtype), tape=tape)
 
 
-class Shared:
+class SharedPullback:
     """The answers to the last cotangent of a call whose rules have most of their work in common.
 
     A sweep asks for the cotangents of the operands one after another. The first question answers

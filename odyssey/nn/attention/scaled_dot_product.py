@@ -16,7 +16,7 @@ import numpy as np
 from odyssey.checks import number, word
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.linalg.matrix_products import matmul
-from odyssey.nn.shared import Shared
+from odyssey.nn.shared import SharedPullback
 from odyssey.ops.elementwise.arithmetic import add, div, mul, sub
 from odyssey.ops.elementwise.choice import equal, logical_and, where
 from odyssey.ops.elementwise.elementary import exp
@@ -602,7 +602,7 @@ def _leaving(passes: Passes, *given: Any) -> tuple[Any, Any]:
     """The result, and what the rules share."""
     q, k, v, mask, causal, scale = given
     out, kept = _call(q, k, v, mask, causal, scale, passes).forward(keep=True)
-    return out, (Shared(), passes, *kept)
+    return out, (SharedPullback(), passes, *kept)
 
 
 def _pullback_arrays(

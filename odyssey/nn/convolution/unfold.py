@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import shown
 from odyssey.errors import ShapeError
 from odyssey.nn.convolution.im2col import all_of, padded, scattered, windows
-from odyssey.nn.pooling.window_plan import FEW
+from odyssey.nn.pooling.window_plan import MAX_SLICES
 from odyssey.nn.sliding_windows import Slide, images, ints, slide_of, spelled
 from odyssey.ops.elementwise.arithmetic import add
 from odyssey.ops.elementwise.choice import where
@@ -94,7 +94,7 @@ def _folded_natively(build: Any, x: Any, size: Any, *options: Any) -> Any:
     """The sum of the elements of windows, each shown where it belongs, with zeros around it."""
     shape, slide = _folding(x, size, *options)
     columns = build.reshape(x, (*shape[:2], *slide.window, *slide.counts))
-    if math.prod(slide.window) > FEW:
+    if math.prod(slide.window) > MAX_SLICES:
         return _folded_by_axes(columns, slide)
     inside, full = [], []
     for k, d, s, c, n, (before, behind) in zip(

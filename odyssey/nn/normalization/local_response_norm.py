@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import number, whole
-from odyssey.devices.arrays import as_array
 from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.pooling.average_pooling import avg_pool1d
+from odyssey.nn.shared import as_operand
 from odyssey.ops.elementwise.arithmetic import add, div, mul, square
 from odyssey.ops.elementwise.elementary import power
 from odyssey.ops.structure.padding import pad
 from odyssey.ops.structure.shape import astype, moveaxis, shape_of
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
-
-
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, name, x)
 
 
 @composite(
@@ -64,7 +60,7 @@ def local_response_norm(
     who = "local_response_norm"
     size = whole(who, "size", size, 1)
     alpha, beta, k = (number(who, n, v) for n, v in (("alpha", alpha), ("beta", beta), ("k", k)))
-    x = _array(who, "x", x)
+    x = as_operand(who, "x", x)
     ndim = len(shape_of(x))
     if ndim < 2:
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; wanted is (samples, channels, ...)")

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 
 from odyssey.checks import number
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError
 from odyssey.nn.distances import pairwise_distance
+from odyssey.nn.shared import as_operand
 from odyssey.ops.elementwise.arithmetic import div, maximum
 from odyssey.ops.structure.shape import astype, shape_of, swapaxes
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import normalize_axes
-
-
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, name, x)
 
 
 @composite(
@@ -56,7 +52,7 @@ def normalize(
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    x = _array("normalize", "x", x)
+    x = as_operand("normalize", "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"normalize: x is of {x.dtype}; pass real numbers")
     eps = number("normalize", "eps", eps, "[0, inf)")

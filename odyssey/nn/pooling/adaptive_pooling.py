@@ -1,4 +1,4 @@
-"""Pooling into a given number of windows, by their power means, and back to where maxima stood."""
+"""Adaptive average and max pooling."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, SettingError, ShapeError
-from odyssey.nn.pooling.average_pooling import MEAN, avg_pool1d, avg_pool2d, avg_pool3d
-from odyssey.nn.pooling.max_pooling import lowest
-from odyssey.nn.pooling.window_plan import images
+from odyssey.nn.pooling.average_pooling import MEAN_DTYPE, avg_pool1d, avg_pool2d, avg_pool3d
+from odyssey.nn.pooling.max_pooling import least_value
+from odyssey.nn.pooling.window_plan import spatial_shape
 from odyssey.nn.resampling.axis_resampling import sampled
+from odyssey.nn.shared import as_operand
 from odyssey.nn.sliding_windows import ints
 from odyssey.ops.elementwise.choice import where
 from odyssey.ops.reductions.reduce import argmax, max
@@ -22,18 +22,12 @@ from odyssey.spec import Array, Shape
 from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
-_AVERAGES = (avg_pool1d, avg_pool2d, avg_pool3d)
-
-# ------------------------------------------------------------------ a given number of windows
+_AVERAGE_POOLS = (avg_pool1d, avg_pool2d, avg_pool3d)
 
 
-def _array(who: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, "x", x)
-
-
-def _sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape]:
-    """How long the spatial axes are, and how long they are to be; None leaves one as it is."""
-    given = images(who, shape_of(x), dims)
+def _spatial_sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape]:
+    """Return the lengths of the spatial axes, and those of the result; None keeps a length."""
+    given = spatial_shape(who, shape_of(x), dims)
     if 0 in given:
         raise ShapeError(f"{who}: x has shape {shape_of(x)}; a window needs an element")
     if isinstance(size, (tuple, list)) and len(size) == dims:
@@ -41,10 +35,10 @@ def _sizes(who: str, x: Any, size: Any, dims: int) -> tuple[Shape, Shape]:
     return given, ints(who, "size", size, dims)
 
 
-def _windows(length: int, count: int) -> tuple[Array, Array]:
-    """The elements that each of ``count`` windows reads, and which of them there are.
+def _adaptive_windows(length: int, count: int) -> tuple[Array, Array]:
+    """Return the indices that each of ``count`` windows reads, and which are within the window.
 
-    From the floor of ``i n / m`` to the ceiling of ``(i + 1) n / m``, as in PyTorch.
+    From ``floor(i n / m)`` to ``ceil((i + 1) n / m)``, as in PyTorch.
     """
     place = np.arange(count)
     starts, ends = place * length // count, -((place + 1) * -length // count)
@@ -52,29 +46,29 @@ def _windows(length: int, count: int) -> tuple[Array, Array]:
     return np.minimum(reads, length - 1), reads < ends[:, None]
 
 
-def _average(who: str, x: Any, size: Any, dims: int, tape: Any) -> Any:
-    x = _array(who, x)
-    given, wanted = _sizes(who, x, size, dims)
+def _adaptive_average(who: str, x: Any, size: Any, dims: int, tape: Any) -> Any:
+    x = as_operand(who, "x", x)
+    given, wanted = _spatial_sizes(who, x, size, dims)
     if all(n % m == 0 for n, m in zip(given, wanted, strict=True)):
         window = tuple([n // m for n, m in zip(given, wanted, strict=True)])
-        return _AVERAGES[dims - 1](x, window=window, tape=tape)
+        return _AVERAGE_POOLS[dims - 1](x, window=window, tape=tape)
     if x.dtype.kind in "biu":
-        x = astype(x, MEAN(np.dtype(x.dtype)), tape=tape)
+        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)), tape=tape)
     for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
         if n != m:
             x = sampled(x, k - dims, (n, m), "area", 1.0, tape=tape)
     return x
 
 
-def _largest(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape: Any) -> Any:
-    x = _array(who, x)
+def _adaptive_max(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape: Any) -> Any:
+    x = as_operand(who, "x", x)
     if x.dtype.kind == "c":
         raise DTypeError(f"{who}: x is of {x.dtype}; complex numbers have no order")
-    given, wanted = _sizes(who, x, size, dims)
+    given, wanted = _spatial_sizes(who, x, size, dims)
     numbers = np.arange(math.prod(given)).reshape(given)
     exists = np.ones(given, bool)
     for k, (n, m) in enumerate(zip(given, wanted, strict=True)):
-        reads, known = _windows(n, m)
+        reads, known = _adaptive_windows(n, m)
         x = take(x, reads, k - dims, tape=tape)
         numbers, exists = (np.take(v, reads, k - dims) for v in (numbers, exists))
         exists &= known.reshape(*known.shape, *(1,) * (exists.ndim - 2 * k - 2))
@@ -85,7 +79,7 @@ def _largest(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape:
     x = reshape(x, (*shape_of(x)[:head], *rows), tape=tape)
     turned = [k - head for k in order[head:]]
     numbers, exists = (v.transpose(turned).reshape(rows) for v in (numbers, exists))
-    x = where(exists, x, lowest(x.dtype), tape=tape)
+    x = where(exists, x, least_value(x.dtype), tape=tape)
     out = max(x, -1, tape=tape)
     if not return_indices:
         return out
@@ -109,10 +103,10 @@ def _largest(who: str, x: Any, size: Any, return_indices: bool, dims: int, tape:
     ],
 )
 def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Mean of each window over the last axis, of which there are a given number.
+    """Adaptive average pooling over the last axis: the mean of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap.
 
     Args:
         x: Signals, (..., length).
@@ -123,12 +117,12 @@ def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
         Signals of that size.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_avg_pool1d(np.arange(5.0), size=3)
     array([0.5, 2. , 3.5])
     """
-    return _average("adaptive_avg_pool1d", x, size, 1, tape)
+    return _adaptive_average("adaptive_avg_pool1d", x, size, 1, tape)
 
 
 @composite(
@@ -146,26 +140,26 @@ def adaptive_avg_pool1d(x: Any, *, size: Any, tape: Any = None) -> Any:
     ],
 )
 def adaptive_avg_pool2d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Mean of each window over the last axes, of which there are a given number.
+    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap.
 
     Args:
         x: Images, (..., height, width).
-        size: How many windows, by axis; one number for all axes, None for one that stays.
+        size: The number of windows, by axis; one number for all axes; None keeps an axis.
         tape: The tape to record on.
 
     Returns:
         Images of that size.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_avg_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
     array([[1.5, 2.5, 3.5]])
     """
-    return _average("adaptive_avg_pool2d", x, size, 2, tape)
+    return _adaptive_average("adaptive_avg_pool2d", x, size, 2, tape)
 
 
 @composite(
@@ -183,26 +177,26 @@ def adaptive_avg_pool2d(x: Any, *, size: Any, tape: Any = None) -> Any:
     ],
 )
 def adaptive_avg_pool3d(x: Any, *, size: Any, tape: Any = None) -> Any:
-    """Mean of each window over the last axes, of which there are a given number.
+    """Adaptive average pooling over the last axes: the mean of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap.
 
     Args:
         x: Volumes, (..., depth, height, width).
-        size: How many windows, by axis; one number for all axes, None for one that stays.
+        size: The number of windows, by axis; one number for all axes; None keeps an axis.
         tape: The tape to record on.
 
     Returns:
         Volumes of that size.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_avg_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
     array([[[3.5]]])
     """
-    return _average("adaptive_avg_pool3d", x, size, 3, tape)
+    return _adaptive_average("adaptive_avg_pool3d", x, size, 3, tape)
 
 
 @composite(
@@ -222,28 +216,28 @@ def adaptive_avg_pool3d(x: Any, *, size: Any, tape: Any = None) -> Any:
 def adaptive_max_pool1d(
     x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
 ) -> Any:
-    """Largest element of each window over the last axis, of which there are a given number.
+    """Adaptive max pooling over the last axis: the maximum of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap. Ties share the gradient evenly.
 
     Args:
         x: Signals, (..., length).
         size: How many windows.
-        return_indices: Return a pair: the result, and the number of the first largest element of
-            each window, among all elements of its image in row-major order.
+        return_indices: Return a pair: the result, and the index of the first largest element of
+            each window in its image, flattened in row-major order.
         tape: The tape to record on.
 
     Returns:
         Signals of that size, or the pair.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_max_pool1d(np.arange(5.0), size=3)
     array([1., 3., 4.])
     """
-    return _largest("adaptive_max_pool1d", x, size, return_indices, 1, tape)
+    return _adaptive_max("adaptive_max_pool1d", x, size, return_indices, 1, tape)
 
 
 @composite(
@@ -263,28 +257,28 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
 ) -> Any:
-    """Largest element of each window over the last axes, of which there are a given number.
+    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap. Ties share the gradient evenly.
 
     Args:
         x: Images, (..., height, width).
-        size: How many windows, by axis; one number for all axes, None for one that stays.
-        return_indices: Return a pair: the result, and the number of the first largest element of
-            each window, among all elements of its image in row-major order.
+        size: The number of windows, by axis; one number for all axes; None keeps an axis.
+        return_indices: Return a pair: the result, and the index of the first largest element of
+            each window in its image, flattened in row-major order.
         tape: The tape to record on.
 
     Returns:
         Images of that size, or the pair.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_max_pool2d(np.arange(6.0).reshape(2, 3), size=(1, 3))
     array([[3., 4., 5.]])
     """
-    return _largest("adaptive_max_pool2d", x, size, return_indices, 2, tape)
+    return _adaptive_max("adaptive_max_pool2d", x, size, return_indices, 2, tape)
 
 
 @composite(
@@ -304,28 +298,28 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     x: Any, *, size: Any, return_indices: bool = False, tape: Any = None
 ) -> Any:
-    """Largest element of each window over the last axes, of which there are a given number.
+    """Adaptive max pooling over the last axes: the maximum of each of ``size`` windows.
 
-    Windows may overlap: number i of m goes over n elements from the floor of ``i n / m`` to the
-    ceiling of ``(i + 1) n / m``, as in PyTorch. Ties share the gradient evenly.
+    Window i of m covers elements ``floor(i n / m)`` to ``ceil((i + 1) n / m)`` of an axis of n, as
+    in PyTorch; windows may overlap. Ties share the gradient evenly.
 
     Args:
         x: Volumes, (..., depth, height, width).
-        size: How many windows, by axis; one number for all axes, None for one that stays.
-        return_indices: Return a pair: the result, and the number of the first largest element of
-            each window, among all elements of its image in row-major order.
+        size: The number of windows, by axis; one number for all axes; None keeps an axis.
+        return_indices: Return a pair: the result, and the index of the first largest element of
+            each window in its image, flattened in row-major order.
         tape: The tape to record on.
 
     Returns:
         Volumes of that size, or the pair.
 
     Raises:
-        ShapeError: where x has no elements, or ``size`` is for other axes.
+        ShapeError: If x has no elements, or ``size`` does not fit its axes.
 
     >>> adaptive_max_pool3d(np.arange(8.0).reshape(2, 2, 2), size=1)
     array([[[7.]]])
     """
-    return _largest("adaptive_max_pool3d", x, size, return_indices, 3, tape)
+    return _adaptive_max("adaptive_max_pool3d", x, size, return_indices, 3, tape)
 
 
 publish(globals())

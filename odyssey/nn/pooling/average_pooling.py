@@ -1,4 +1,4 @@
-"""The means of windows over arrays: what the rows of average pooling run."""
+"""Average pooling."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.nn.pooling.window_plan import (
-    FEW,
-    Plan,
-    Step,
-    plan_for,
+    MAX_SLICES,
+    AxisStep,
+    WindowPlan,
+    plan_windows,
     pooled_shape,
-    prepared,
     shapes_fit,
+    window_options,
 )
 from odyssey.ops.elementwise.arithmetic import add, div
 from odyssey.ops.elementwise.choice import where
@@ -30,21 +30,21 @@ from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import reject, sample
 from odyssey.table.shape_rules import result_dtype_of
 
-MEAN = result_dtype_of(np.mean)
-"""From the dtype of numbers to that of their mean."""
+MEAN_DTYPE = result_dtype_of(np.mean)
+"""Return the dtype of the mean of numbers of a dtype."""
 
 
-def plan_over(
+def plan_average(
     who: str, x: Any, window: Shape, stride: Shape, padding: Shape, ceil_mode: bool
-) -> Plan:
-    """The windows over the last axes of an array, or of a spec."""
-    return plan_for(who, x, window, stride, padding, (1,) * len(window), ceil_mode)
+) -> WindowPlan:
+    """Return the plan of windows over the last axes of an array or a spec."""
+    return plan_windows(who, x, window, stride, padding, (1,) * len(window), ceil_mode)
 
 
-def divisors(plan: Plan, window: Shape, count_include_pad: bool) -> Any:
-    """What the sums of windows are divided by: one number, or one for each window."""
+def window_divisors(plan: WindowPlan, window: Shape, count_include_pad: bool) -> Any:
+    """Return the divisor of the sums of windows: one number, or one for each window."""
     by_axis = plan.padded if count_include_pad else plan.filled
-    if plan.wide or all((n == k).all() for n, k in zip(by_axis, window, strict=True)):
+    if plan.block_shape or all((n == k).all() for n, k in zip(by_axis, window, strict=True)):
         return float(math.prod(window))
     counts: Any = 1.0
     for places in by_axis:
@@ -52,17 +52,19 @@ def divisors(plan: Plan, window: Shape, count_include_pad: bool) -> Any:
     return counts
 
 
-# Half precision is summed in single, as NumPy does.
-_KINDS = {np.dtype(c): (np.dtype(w), np.dtype(c)) for c, w in zip("efdFD", "ffdFD", strict=True)}
+# Half precision is summed in single precision, as by NumPy.
+_KNOWN_DTYPES = {
+    np.dtype(c): (np.dtype(w), np.dtype(c)) for c, w in zip("efdFD", "ffdFD", strict=True)
+}
 
 
-def _dtypes(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The dtype that sums are made in, and that of means."""
-    known = _KINDS.get(dtype)
-    return known or (MEAN(dtype), MEAN(dtype))
+def _sum_and_mean_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the dtype in which sums are computed, and the dtype of their means."""
+    known = _KNOWN_DTYPES.get(dtype)
+    return known or (MEAN_DTYPE(dtype), MEAN_DTYPE(dtype))
 
 
-def averages(
+def average_windows(
     who: str,
     x: Any,
     window: Shape,
@@ -71,9 +73,9 @@ def averages(
     count_include_pad: bool,
     ceil_mode: bool,
 ) -> Array:
-    """The mean of each window."""
-    plan = plan_over(who, x, window, stride, padding, ceil_mode)
-    wide, result = _dtypes(x.dtype)
+    """Return the mean of each window."""
+    plan = plan_average(who, x, window, stride, padding, ceil_mode)
+    wide, result = _sum_and_mean_dtype(x.dtype)
     for step in plan.steps:
         if step.full and len(step.keys) > 1:
             (_, first), (_, second), *others = step.keys
@@ -81,17 +83,17 @@ def averages(
             for _, elements in others:
                 np.add(sums, x[elements], out=sums)
         else:
-            sums = np.zeros(step.folded(x.shape), wide)
+            sums = np.zeros(step.reduced_shape(x.shape), wide)
             for windows, elements in step.keys:
                 part = sums[windows]
                 np.add(part, x[elements], out=part)
         x = sums
-    counts = divisors(plan, window, count_include_pad)
+    counts = window_divisors(plan, window, count_include_pad)
     np.divide(x, counts, out=x, casting="same_kind")
     return x if result is wide else x.astype(result)
 
 
-def spread_back(
+def average_pullback(
     g: Any,
     window: Shape,
     stride: Shape,
@@ -100,19 +102,19 @@ def spread_back(
     spec: Spec,
     ceil_mode: bool,
 ) -> Array:
-    """Each ``g`` spread evenly over its window."""
-    plan = plan_over("avg_pool_pullback", spec, window, stride, padding, ceil_mode)
+    """Spread each ``g`` evenly over its window."""
+    plan = plan_average("avg_pool_pullback", spec, window, stride, padding, ceil_mode)
     if g.shape != spec.shape[: spec.ndim - len(window)] + plan.out:
         raise ValueError("g has another shape than the windows")
-    wide, result = _dtypes(g.dtype)
-    counts = divisors(plan, window, count_include_pad)
+    wide, result = _sum_and_mean_dtype(g.dtype)
+    counts = window_divisors(plan, window, count_include_pad)
     share = np.divide(g, counts, dtype=wide, casting="same_kind")
-    if plan.wide and share.size:
+    if plan.block_shape and share.size:
         out = np.empty(spec.shape, result)
-        out.reshape(plan.wide)[...] = share.reshape(plan.narrow)
+        out.reshape(plan.block_shape)[...] = share.reshape(plan.block_index_shape)
         return out
     for step in reversed(plan.steps):
-        parts = np.zeros(step.spread(share.shape), wide)
+        parts = np.zeros(step.expanded_shape(share.shape), wide)
         for windows, elements in step.keys:
             part = parts[elements]
             np.add(part, share[windows], out=part)
@@ -120,12 +122,11 @@ def spread_back(
     return share if result is wide else share.astype(result)
 
 
-def _along(step: Step) -> tuple[Array, Array]:
-    """The numbers of the elements of each window of one axis; and where there are any.
+def _axis_gather(step: AxisStep) -> tuple[Array, Array]:
+    """Return the indices of the elements of each window of one axis, and which of them exist.
 
     Returns:
-        Both of shape (places within a window, windows), the second with an axis of length 1 for
-        each axis behind.
+        Both of shape (window, windows), the second with an axis of length 1 for each later axis.
     """
     numbers = np.arange(step.length)
     places = np.zeros((len(step.keys), step.windows), np.intp)
@@ -136,35 +137,35 @@ def _along(step: Step) -> tuple[Array, Array]:
     return places, known.reshape(*places.shape, *(1,) * (-1 - step.axis))
 
 
-def _sums(x: Any, plan: Plan) -> Any:
-    """The sum of each window: along one axis after another.
+def _sum_by_axes(x: Any, plan: WindowPlan) -> Any:
+    """Sum each window, along one axis after another.
 
-    Whether windows cover the images or not, so that graphs of all sizes are alike.
+    Used whether or not the windows cover the images, so that graphs of all sizes are equal.
     """
     for step in plan.steps:
-        places, known = _along(step)
+        places, known = _axis_gather(step)
         axis = len(x.shape) + step.axis
         found = take(x, places, axis=axis)
         x = sum(found if known.all() else where(known, found, 0), axis)
     return x
 
 
-def _added_back(share: Any, plan: Plan) -> Any:
-    """For each element of the images the sum of the shares of the windows that have it."""
+def _scatter_by_axes(share: Any, plan: WindowPlan) -> Any:
+    """Sum, for each element of the images, the shares of the windows that contain it."""
     for step in reversed(plan.steps):
-        places, known = _along(step)
+        places, known = _axis_gather(step)
         axis = len(share.shape) + step.axis
         before, behind = share.shape[:axis], share.shape[axis:]
         parts = broadcast_back(
             share, Spec((*before, len(places), *behind), share.dtype), (axis,), False
         )
         kept = parts if known.all() else where(known, parts, 0)
-        spec = Spec(tuple(step.spread(share.shape)), share.dtype)
+        spec = Spec(tuple(step.expanded_shape(share.shape)), share.dtype)
         share = add_taken(kept, places, axis=axis, spec=spec)
     return share
 
 
-def averages_in_ops(
+def average_decomposition(
     x: Any,
     window: Shape,
     stride: Shape,
@@ -172,14 +173,14 @@ def averages_in_ops(
     count_include_pad: bool,
     ceil_mode: bool,
 ) -> Any:
-    """What average pooling equals, over as many axes as the options have numbers."""
-    plan = plan_over("avg_pool", x, window, stride, padding, ceil_mode)
-    counts = divisors(plan, window, count_include_pad)
+    """Average pooling in ops, over as many axes as the options have numbers."""
+    plan = plan_average("avg_pool", x, window, stride, padding, ceil_mode)
+    counts = window_divisors(plan, window, count_include_pad)
     total: Any = None
     shape = (*x.shape[: len(x.shape) - len(window)], *plan.out)
-    dtype = MEAN(np.dtype(x.dtype))
-    if len(plan.keys) > FEW:
-        total = _sums(div(x, 1), plan)
+    dtype = MEAN_DTYPE(np.dtype(x.dtype))
+    if len(plan.keys) > MAX_SLICES:
+        total = _sum_by_axes(div(x, 1), plan)
     else:
         for windows, elements in plan.keys:
             part = add_at(div(getitem(x, elements), 1), windows, spec=Spec(shape, dtype))
@@ -187,7 +188,7 @@ def averages_in_ops(
     return div(total, np.asarray(counts, real_dtype(dtype)))
 
 
-def spread_in_ops(
+def average_pullback_decomposition(
     g: Any,
     window: Shape,
     stride: Shape,
@@ -196,13 +197,13 @@ def spread_in_ops(
     spec: Spec,
     ceil_mode: bool,
 ) -> Any:
-    """What the way back equals."""
-    plan = plan_over("avg_pool", spec, window, stride, padding, ceil_mode)
-    dtype = MEAN(np.dtype(g.dtype))
-    counts = np.asarray(divisors(plan, window, count_include_pad), real_dtype(dtype))
+    """VJP of average pooling in ops."""
+    plan = plan_average("avg_pool", spec, window, stride, padding, ceil_mode)
+    dtype = MEAN_DTYPE(np.dtype(g.dtype))
+    counts = np.asarray(window_divisors(plan, window, count_include_pad), real_dtype(dtype))
     share, total = div(g, counts), None
-    if len(plan.keys) > FEW:
-        return _added_back(share, plan)
+    if len(plan.keys) > MAX_SLICES:
+        return _scatter_by_axes(share, plan)
     for windows, elements in plan.keys:
         part = add_at(getitem(share, windows), elements, spec=Spec(spec.shape, dtype))
         total = part if total is None else add(total, part)
@@ -212,35 +213,35 @@ def spread_in_ops(
 # ------------------------------------------------------------------ compiled
 
 
-def _in_fours(x: Spec, window: Shape, stride: Shape, padding: Shape, *others: Any) -> bool:
-    from odyssey.kernels.pooling import in_fours
+def _fits_2x2(x: Spec, window: Shape, stride: Shape, padding: Shape, *others: Any) -> bool:
+    from odyssey.kernels.pooling import fits_2x2
 
-    return in_fours(x, window, stride, padding)
-
-
-def _mean_of_four(x: Array, *options: Any) -> Array:
-    from odyssey.kernels.pooling import mean_of_four
-
-    return mean_of_four(x, *options)
+    return fits_2x2(x, window, stride, padding)
 
 
-def _spread_in_fours(g: Spec, *options: Any) -> bool:
+def _mean_2x2(x: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import mean_pool_2x2
+
+    return mean_pool_2x2(x, *options)
+
+
+def _pullback_fits_2x2(g: Spec, *options: Any) -> bool:
     *windows, _, spec, ceil_mode = options
-    # The loop trusts the shapes.
+    # The loop does not check shapes.
     fits = shapes_fit(g.shape, spec.shape, *windows, (1,) * len(windows[0]), ceil_mode)
-    return fits and _in_fours(Spec(spec.shape, g.dtype), *windows)
+    return fits and _fits_2x2(Spec(spec.shape, g.dtype), *windows)
 
 
-def _spread_over_four(g: Array, *options: Any) -> Array:
-    from odyssey.kernels.pooling import to_fours
+def _spread_2x2(g: Array, *options: Any) -> Array:
+    from odyssey.kernels.pooling import spread_2x2
 
-    return to_fours(g, options[-2])
+    return spread_2x2(g, options[-2])
 
 
 # ------------------------------------------------------------------ rows
 
 
-def _spread_spec(
+def _infer_pullback(
     g: Spec,
     window: Shape,
     stride: Shape,
@@ -256,14 +257,14 @@ def _spread_spec(
             f"avg_pool_pullback: the cotangent has shape {g.shape}; the windows of {spec} give "
             f"{wanted}"
         )
-    return Spec(spec.shape, MEAN(g.dtype))
+    return Spec(spec.shape, MEAN_DTYPE(g.dtype))
 
 
 _OPTIONS = ("window", "stride", "padding", "count_include_pad", "ceil_mode")
 
 
-def _again(g: Any, window: Shape, *others: Any) -> Any:
-    """The op of as many axes as the options have numbers."""
+def _average_pool(g: Any, window: Shape, *others: Any) -> Any:
+    """Call the op over as many axes as the options have numbers."""
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[len(window) - 1]
     return pooled(g, **dict(zip(_OPTIONS, (window, *others), strict=True)))
 
@@ -271,12 +272,12 @@ def _again(g: Any, window: Shape, *others: Any) -> Any:
 @op(
     linear=True,
     decomposition=compute_in_float32(
-        lambda cotangent, *options: spread_in_ops(cotangent, *options)
+        lambda cotangent, *options: average_pullback_decomposition(cotangent, *options)
     ),
-    kernels=[Kernel("a loop over windows of four", _spread_over_four, when=_spread_in_fours)],
-    infer=_spread_spec,
+    kernels=[Kernel("a loop over windows of four", _spread_2x2, when=_pullback_fits_2x2)],
+    infer=_infer_pullback,
     vjp={
-        "cotangent": lambda g, window, stride, padding, count_include_pad, ceil_mode: _again(
+        "cotangent": lambda g, window, stride, padding, count_include_pad, ceil_mode: _average_pool(
             g, window, stride, padding, count_include_pad, ceil_mode
         )
     },
@@ -369,18 +370,18 @@ def avg_pool_pullback(
     spec: Spec,
     ceil_mode: bool = False,
 ) -> Any:
-    """Gradient of means over windows of an array of ``spec``: each spread over its window."""
-    return spread_back(cotangent, window, stride, padding, count_include_pad, spec, ceil_mode)
+    """VJP of average pooling of an array of ``spec``: spread each cotangent over its window."""
+    return average_pullback(cotangent, window, stride, padding, count_include_pad, spec, ceil_mode)
 
 
-def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
-    """What the rows of so many spatial axes are declared with."""
+def _average_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
+    """Return the table columns that average pooling over ``dims`` spatial axes declares."""
     who = f"avg_pool{dims}d"
 
-    def prepare(
+    def average_options(
         window: Any, stride: Any, padding: Any, count_include_pad: Any, ceil_mode: Any
     ) -> Any:
-        *places, _, beyond = prepared(who, dims, window, stride, padding, 1, ceil_mode)
+        *places, _, beyond = window_options(who, dims, window, stride, padding, 1, ceil_mode)
         return *places, count_include_pad, beyond
 
     def infer(
@@ -392,13 +393,13 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
         ceil_mode: bool,
     ) -> Spec:
         shape = pooled_shape(who, x.shape, window, stride, padding, (1,) * dims, ceil_mode)
-        return Spec(shape, MEAN(x.dtype))
+        return Spec(shape, MEAN_DTYPE(x.dtype))
 
     return {
         "linear": True,
-        "prepare": prepare,
-        "kernel": lambda x, *options: averages(who, x, *options),
-        "decomposition": compute_in_float32(averages_in_ops),
+        "prepare": average_options,
+        "kernel": lambda x, *options: average_windows(who, x, *options),
+        "decomposition": compute_in_float32(average_decomposition),
         "infer": infer,
         "vjp": {
             "x": lambda g, x_spec, window, stride, padding, count_include_pad, ceil_mode: (
@@ -419,7 +420,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
 
 
 @op(
-    **_row(
+    **_average_row(
         1,
         sample((2, 3, 6), window=2),
         sample((2, 7), window=3, stride=2, padding=1, count_include_pad=False),
@@ -443,13 +444,13 @@ def avg_pool1d(
 
     As ``avg_pool2d``, over one spatial axis.
     """
-    return averages("avg_pool1d", x, window, stride, padding, count_include_pad, ceil_mode)
+    return average_windows("avg_pool1d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 @op(
     aliases=["avgpool2d"],
-    kernels=[Kernel("a loop over windows of four", _mean_of_four, when=_in_fours)],
-    **_row(
+    kernels=[Kernel("a loop over windows of four", _mean_2x2, when=_fits_2x2)],
+    **_average_row(
         2,
         sample((2, 1, 4, 4), window=2),
         sample((2, 6), window=2),
@@ -478,27 +479,27 @@ def avg_pool2d(
     Args:
         x: Images, (..., height, width).
         window: Height and width of the windows, or a number for both.
-        stride: From window to window; by default the window, so that they lie side by side.
-        padding: So many zeros on each side.
-        count_include_pad: Whether the zeros count as elements of a window, or only add nothing.
-        ceil_mode: Whether a last window may go beyond the padding, if it begins before; what is
-            beyond does not count.
+        stride: The distance between windows; the window by default, so that they do not overlap.
+        padding: The number of zeros on each side.
+        count_include_pad: Whether the zeros count in the divisor.
+        ceil_mode: Whether a last window may go beyond the padding, if it begins before its end;
+            what is beyond does not count.
 
     Returns:
-        Images of as many elements as there are windows.
+        Images with an element for each window.
 
     Raises:
-        ShapeError: where no window fits, or the padding is more than half of the window.
+        ShapeError: If no window fits, or the padding is more than half of the window.
 
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), window=2)
     array([[[ 2.5,  4.5],
             [10.5, 12.5]]])
     """
-    return averages("avg_pool2d", x, window, stride, padding, count_include_pad, ceil_mode)
+    return average_windows("avg_pool2d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
 @op(
-    **_row(
+    **_average_row(
         3,
         sample((1, 2, 4, 2), window=2),
         sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), count_include_pad=False),
@@ -519,19 +520,19 @@ def avg_pool3d(
 
     As ``avg_pool2d``, over three spatial axes.
     """
-    return averages("avg_pool3d", x, window, stride, padding, count_include_pad, ceil_mode)
+    return average_windows("avg_pool3d", x, window, stride, padding, count_include_pad, ceil_mode)
 
 
-# ------------------------------------------------------------------ of whole images
+# ------------------------------------------------------------------ global average pooling
 
 
-def _global_spec(x: Spec) -> Spec:
+def _infer_global(x: Spec) -> Spec:
     if x.ndim < 2:
         raise ShapeError(f"global_avg_pool2d: x has shape {x.shape}; wanted is (..., H, W)")
-    return Spec((*x.shape[:-2], 1, 1), MEAN(x.dtype))
+    return Spec((*x.shape[:-2], 1, 1), MEAN_DTYPE(x.dtype))
 
 
-def _global(x: Any) -> Any:
+def _global_mean(x: Any) -> Any:
     if np.ndim(x) < 2:
         raise ValueError("x has no images")
     return np.mean(x, (-2, -1), keepdims=True)
@@ -540,9 +541,9 @@ def _global(x: Any) -> Any:
 @op(
     linear=True,
     aliases=["global_avgpool2d"],
-    kernel=_global,
+    kernel=_global_mean,
     decomposition=lambda x: mean(x, (-2, -1), keepdims=True),
-    infer=_global_spec,
+    infer=_infer_global,
     vjp={
         "x": lambda g, x_spec: broadcast_back(
             divide_by_size(g, x_spec.shape[-2] * x_spec.shape[-1] or 1), x_spec, (-2, -1), True
@@ -552,14 +553,14 @@ def _global(x: Any) -> Any:
     rejects=[reject((3,), match=r"wanted is \(..., H, W\)")],
 )
 def global_avg_pool2d(x: Any, /) -> Any:
-    """Mean of each image over its last two axes, which stay, at length 1.
+    """Mean of each image over its last two axes, which are kept at length 1.
 
     >>> global_avg_pool2d(np.arange(8.0).reshape(1, 2, 2, 2))
     array([[[[1.5]],
     <BLANKLINE>
             [[5.5]]]])
     """
-    return _global(x)
+    return _global_mean(x)
 
 
 publish(globals())

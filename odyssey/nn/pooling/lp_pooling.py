@@ -1,4 +1,4 @@
-"""Back from max pooling to where the maxima stood; and power sums of windows."""
+"""Power-average (Lp) pooling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from odyssey.checks import number
 from odyssey.errors import SettingError
 from odyssey.nn.pooling.average_pooling import avg_pool1d, avg_pool2d, avg_pool3d
-from odyssey.nn.pooling.window_plan import prepared
+from odyssey.nn.pooling.window_plan import window_options
 from odyssey.ops.elementwise.arithmetic import mul
 from odyssey.ops.elementwise.choice import equal, where
 from odyssey.ops.elementwise.elementary import power
@@ -19,13 +19,13 @@ from odyssey.table.declare import composite, publish
 from odyssey.table.samples import reject, sample
 
 
-def _power_mean(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
+def _lp_pool(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, tape: Any) -> Any:
     p = number(who, "p", p, "(0, inf)")
-    sizes, steps, *_ = prepared(who, dims, window, stride, 0)
+    sizes, steps, *_ = window_options(who, dims, window, stride, 0)
     pooled = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
     if getattr(x, "dtype", None) == np.float16:  # whose powers end at 65,504
         single = astype(x, np.float32, tape=tape)
-        found = _power_mean(who, single, p, window, stride, dims, tape)
+        found = _lp_pool(who, single, p, window, stride, dims, tape)
         return astype(found, np.float16, tape=tape)
     mean = pooled(power(x, p, tape=tape), window=sizes, stride=steps, tape=tape)
     total = mul(mean, float(math.prod(sizes)), tape=tape)
@@ -46,26 +46,26 @@ def _power_mean(who: str, x: Any, p: Any, window: Any, stride: Any, dims: int, t
     ],
 )
 def lp_pool1d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """The p-th root of the sum of p-th powers of each window over the last axis.
+    """Lp pooling over the last axis: ``sum(x**p)**(1 / p)`` of each window.
 
-    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
-    derivative.
+    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
+    where a sum is 0.
 
     Args:
         x: Signals, (..., length).
         p: The power.
         window: Length of the windows.
-        stride: From window to window; by default the window.
+        stride: The distance between windows; the window by default.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where no window fits.
-        SettingError: for a power that is not positive.
+        ShapeError: If no window fits.
+        SettingError: If the power is not positive.
 
     >>> lp_pool1d(np.array([3.0, 4.0, 0.0, 0.0]), p=2, window=2)
     array([5., 0.])
     """
-    return _power_mean("lp_pool1d", x, p, window, stride, 1, tape)
+    return _lp_pool("lp_pool1d", x, p, window, stride, 1, tape)
 
 
 @composite(
@@ -80,26 +80,26 @@ def lp_pool1d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = 
     ],
 )
 def lp_pool2d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """The p-th root of the sum of p-th powers of each window over the last axes.
+    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window.
 
-    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
-    derivative.
+    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
+    where a sum is 0.
 
     Args:
         x: Images, (..., height, width).
         p: The power.
         window: Lengths of the windows.
-        stride: From window to window; by default the window.
+        stride: The distance between windows; the window by default.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where no window fits.
-        SettingError: for a power that is not positive.
+        ShapeError: If no window fits.
+        SettingError: If the power is not positive.
 
     >>> lp_pool2d(np.array([[3.0, 0.0], [0.0, 4.0]]), p=2, window=2)
     array([[5.]])
     """
-    return _power_mean("lp_pool2d", x, p, window, stride, 2, tape)
+    return _lp_pool("lp_pool2d", x, p, window, stride, 2, tape)
 
 
 @composite(
@@ -114,26 +114,26 @@ def lp_pool2d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = 
     ],
 )
 def lp_pool3d(x: Any, *, p: float, window: Any, stride: Any = None, tape: Any = None) -> Any:
-    """The p-th root of the sum of p-th powers of each window over the last axes.
+    """Lp pooling over the last axes: ``sum(x**p)**(1 / p)`` of each window.
 
-    Of signed powers, as in PyTorch: pass the absolute value for a norm. Where a sum is 0, so is the
-    derivative.
+    Powers keep their sign, as in PyTorch: pass the absolute value for a norm. The derivative is 0
+    where a sum is 0.
 
     Args:
         x: Volumes, (..., depth, height, width).
         p: The power.
         window: Lengths of the windows.
-        stride: From window to window; by default the window.
+        stride: The distance between windows; the window by default.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where no window fits.
-        SettingError: for a power that is not positive.
+        ShapeError: If no window fits.
+        SettingError: If the power is not positive.
 
     >>> lp_pool3d(np.array([[[3.0, 0.0], [0.0, 4.0]]]), p=2, window=(1, 2, 2))
     array([[[5.]]])
     """
-    return _power_mean("lp_pool3d", x, p, window, stride, 3, tape)
+    return _lp_pool("lp_pool3d", x, p, window, stride, 3, tape)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""The largest elements of windows over arrays: what the rows of max pooling run."""
+"""Max pooling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import numpy as np
 from odyssey.checks import flag
 from odyssey.errors import DTypeError, SettingError, ShapeError
 from odyssey.kernels.sizes import SIZES
-from odyssey.nn.pooling.window_plan import FEW, Plan, plan_for, pooled_shape, prepared, shapes_fit
+from odyssey.nn.pooling.window_plan import (
+    MAX_SLICES,
+    WindowPlan,
+    plan_windows,
+    pooled_shape,
+    shapes_fit,
+    window_options,
+)
 from odyssey.ops.elementwise.arithmetic import add, div, maximum
 from odyssey.ops.elementwise.choice import (
     equal,
@@ -31,15 +38,15 @@ from odyssey.table.declare import Kernel, op, publish
 from odyssey.table.samples import reject, sample
 
 
-def lowest(dtype: np.dtype[Any]) -> Any:
-    """What no element is below, to begin a maximum with."""
+def least_value(dtype: np.dtype[Any]) -> Any:
+    """Return the least value of a dtype, the identity of the maximum."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min
     return False if dtype.kind == "b" else -np.inf
 
 
-def _largest(x: Any, plan: Plan) -> Array:
-    """The largest element of each window: along one axis after another, which takes less work."""
+def _window_maxima(x: Any, plan: WindowPlan) -> Array:
+    """Return the largest element of each window, reduced along one axis after another."""
     for step in plan.steps:
         if step.full and len(step.keys) > 1:
             (_, first), (_, second), *others = step.keys
@@ -47,7 +54,7 @@ def _largest(x: Any, plan: Plan) -> Array:
             for _, elements in others:
                 np.maximum(out, x[elements], out=out)
         else:
-            out = np.full(step.folded(x.shape), lowest(x.dtype), x.dtype)
+            out = np.full(step.reduced_shape(x.shape), least_value(x.dtype), x.dtype)
             for windows, elements in step.keys:
                 part = out[windows]
                 np.maximum(part, x[elements], out=part)
@@ -56,12 +63,12 @@ def _largest(x: Any, plan: Plan) -> Array:
 
 
 def max_pool(who: str, x: Any, *options: Any) -> Array:
-    """The largest element of each window."""
-    return _largest(x, plan_for(who, x, *options))
+    """Return the largest element of each window."""
+    return _window_maxima(x, plan_windows(who, x, *options))
 
 
-def _all_hits(x: Array, peak: Array, plan: Plan) -> tuple[list[Array], Array]:
-    """Where elements are the largest, for each place within a window; how many of each window."""
+def _maxima_masks(x: Array, peak: Array, plan: WindowPlan) -> tuple[list[Array], Array]:
+    """Return masks of the maxima, by offset within a window, and their number in each window."""
     odd = x.dtype.kind == "f" and bool(np.isnan(peak).any())
     count, found = np.zeros(peak.shape, np.intp), []
     for windows, elements in plan.keys:
@@ -73,26 +80,26 @@ def _all_hits(x: Array, peak: Array, plan: Plan) -> tuple[list[Array], Array]:
     return found, count
 
 
-def pull(g: Any, x: Any, *options: Any, peak: Any = None) -> Array:
-    """Each ``g`` shared by the elements that are the largest of its window.
+def spread_to_maxima(g: Any, x: Any, *options: Any, peak: Any = None) -> Array:
+    """Share each ``g`` evenly among the largest elements of its window.
 
-    ``peak`` has the largest element of each window, if they are known.
+    ``peak`` is the largest element of each window, if known.
     """
-    plan = plan_for("max_pool_pullback", x, *options)
+    plan = plan_windows("max_pool_pullback", x, *options)
     if g.dtype != x.dtype:
         g = g.astype(np.result_type(g, x))
     if peak is None:
-        peak = _largest(x, plan)
+        peak = _window_maxima(x, plan)
     if g.shape != peak.shape:
         raise ValueError("the cotangent has another shape than the maxima")
-    if plan.wide and x.size:
-        hits = x.reshape(plan.wide) == peak.reshape(plan.narrow)
-        square = np.vdot(peak, peak)  # NaN only where there is one, in half the time of a search
+    if plan.block_shape and x.size:
+        hits = x.reshape(plan.block_shape) == peak.reshape(plan.block_index_shape)
+        square = np.vdot(peak, peak)  # NaN if an element is, in half the time of np.isnan
         if np.count_nonzero(hits) == peak.size and square == square:  # no ties, and no NaN
             out = np.zeros(x.shape, g.dtype)
-            np.copyto(out.reshape(plan.wide), g.reshape(plan.narrow), where=hits)
+            np.copyto(out.reshape(plan.block_shape), g.reshape(plan.block_index_shape), where=hits)
             return out
-    found, count = _all_hits(x, peak, plan)
+    found, count = _maxima_masks(x, peak, plan)
     share, out = g / count.astype(g.dtype), np.zeros(x.shape, g.dtype)
     for (windows, elements), hits in zip(plan.keys, found, strict=True):
         part = out[elements]
@@ -100,13 +107,13 @@ def pull(g: Any, x: Any, *options: Any, peak: Any = None) -> Array:
     return out
 
 
-def push(t: Any, x: Any, *options: Any) -> Array:
-    """The mean of ``t`` over the elements that are the largest of a window."""
+def mean_at_maxima(t: Any, x: Any, *options: Any) -> Array:
+    """Return the mean of ``t`` over the largest elements of each window."""
     if t.shape != x.shape:
         raise ValueError("t has another shape than x")
-    plan = plan_for("max_pool_pushforward", x, *options)
-    peak = _largest(x, plan)
-    found, count = _all_hits(x, peak, plan)
+    plan = plan_windows("max_pool_pushforward", x, *options)
+    peak = _window_maxima(x, plan)
+    found, count = _maxima_masks(x, peak, plan)
     out = np.zeros(peak.shape, np.result_type(t, x))
     for (windows, elements), hits in zip(plan.keys, found, strict=True):
         part = out[windows]
@@ -115,9 +122,9 @@ def push(t: Any, x: Any, *options: Any) -> Array:
     return out
 
 
-def first_places(who: str, x: Any, *options: Any) -> Array:
-    """Where the first of the largest elements of each window stands, NaN before all others."""
-    plan = plan_for(who, x, *options)
+def first_max_indices(who: str, x: Any, *options: Any) -> Array:
+    """Return the index of the first largest element of each window; NaN counts as largest."""
+    plan = plan_windows(who, x, *options)
     dims = len(plan.out)
     shape = x.shape[: x.ndim - dims] + plan.out
     sizes = x.shape[x.ndim - dims :]
@@ -133,8 +140,8 @@ def first_places(who: str, x: Any, *options: Any) -> Array:
     return out
 
 
-def in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
-    """The elements of each window along axis -2; their numbers, and where there are any."""
+def gather_windows(x: Any, plan: WindowPlan) -> tuple[Any, Array, Array]:
+    """Return the elements of each window along axis -2, their indices, and which of them exist."""
     dims = len(plan.out)
     head, sizes = x.shape[: len(x.shape) - dims], x.shape[len(x.shape) - dims :]
     numbers = np.arange(math.prod(sizes)).reshape(sizes)
@@ -147,46 +154,46 @@ def in_windows(x: Any, plan: Plan) -> tuple[Any, Array, Array]:
     return take(reshape(x, (*head, numbers.size)), places, axis=-1), places, known
 
 
-# ------------------------------------------------------------------ in ops
+# ------------------------------------------------------------------ decompositions
 
 
-def _as_parts(x: Any, plan: Plan) -> list[Any] | None:
-    """For each place within a window the elements of all windows; None where some have none."""
-    if len(plan.keys) > FEW or not all(step.full for step in plan.steps):
+def _slices(x: Any, plan: WindowPlan) -> list[Any] | None:
+    """Return the elements of all windows for each offset; None if some windows lack one."""
+    if len(plan.keys) > MAX_SLICES or not all(step.full for step in plan.steps):
         return None
     return [getitem(x, elements) for _, elements in plan.keys]
 
 
-def _hits_of(parts: list[Any], dtype: Any) -> tuple[list[Any], Any]:
-    """Which elements are the largest of their windows, for each place, and how many of each."""
+def _slice_masks(parts: list[Any], dtype: Any) -> tuple[list[Any], Any]:
+    """Return masks of the largest elements, by offset, and the number of them in each window."""
     peak = reduce(maximum, parts)
     hits = [logical_or(equal(part, peak), not_equal(part, part)) for part in parts]
     return hits, reduce(add, [astype(found, dtype) for found in hits])
 
 
-def max_pool_in_ops(
+def max_pool_decomposition(
     x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Any:
-    """Max pooling, over as many axes as the options have numbers."""
-    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
-    parts = _as_parts(x, plan)
+    """Max pooling in ops, over as many axes as the options have numbers."""
+    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
+    parts = _slices(x, plan)
     if parts is not None:
         return reduce(maximum, parts)
-    found, _, known = in_windows(x, plan)
-    out = max(where(known, found, lowest(x.dtype)), -2)
+    found, _, known = gather_windows(x, plan)
+    out = max(where(known, found, least_value(x.dtype)), -2)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
 
 
-def _hits_in_ops(x: Any, plan: Plan, dtype: Any) -> tuple[Any, Any, Array]:
-    """Which elements of the windows are the largest, how many of each, and all numbers."""
-    found, places, known = in_windows(x, plan)
-    peak = max(where(known, found, lowest(x.dtype)), -2, keepdims=True)
+def _gathered_masks(x: Any, plan: WindowPlan, dtype: Any) -> tuple[Any, Any, Array]:
+    """Return a mask of the largest elements, the number of them in each window, and all indices."""
+    found, places, known = gather_windows(x, plan)
+    peak = max(where(known, found, least_value(x.dtype)), -2, keepdims=True)
     both_nan = logical_and(not_equal(found, found), not_equal(peak, peak))
     hits = logical_and(logical_or(equal(found, peak), both_nan), known)
     return hits, sum(astype(hits, dtype), -2, keepdims=True), places
 
 
-def _pull_in_ops(
+def _pullback_decomposition(
     cotangent: Any,
     x: Any,
     window: Shape,
@@ -195,39 +202,39 @@ def _pull_in_ops(
     dilation: Shape,
     ceil_mode: bool,
 ) -> Any:
-    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
+    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
     dtype = np.result_type(cotangent.dtype, x.dtype)
-    parts = _as_parts(x, plan)
-    if parts is not None and plan.apart:
-        found, count = _hits_of(parts, dtype)
+    parts = _slices(x, plan)
+    if parts is not None and plan.disjoint:
+        found, count = _slice_masks(parts, dtype)
         share = div(cotangent, count)
         spread = [
             add_at(keep_where(share, hit), elements, Spec(x.shape, share.dtype))
             for hit, (_, elements) in zip(found, plan.keys, strict=True)
         ]
         return reduce(add, spread)
-    hits, count, places = _hits_in_ops(x, plan, dtype)
+    hits, count, places = _gathered_masks(x, plan, dtype)
     parts = keep_where(div(reshape(cotangent, count.shape), count), hits)
     flat = (*count.shape[:-2], math.prod(x.shape[len(x.shape) - len(window) :]))
     return reshape(add_taken(parts, places, axis=-1, spec=Spec(flat, parts.dtype)), x.shape)
 
 
-def _push_in_ops(
+def _pushforward_decomposition(
     t: Any, x: Any, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Any:
-    plan = plan_for("max_pool", x, window, stride, padding, dilation, ceil_mode)
+    plan = plan_windows("max_pool", x, window, stride, padding, dilation, ceil_mode)
     dtype = np.result_type(t.dtype, x.dtype)
-    parts, moved = _as_parts(x, plan), _as_parts(t, plan)
+    parts, moved = _slices(x, plan), _slices(t, plan)
     if parts is not None and moved is not None:
-        found, count = _hits_of(parts, dtype)
+        found, count = _slice_masks(parts, dtype)
         kept = [keep_where(part, hit) for part, hit in zip(moved, found, strict=True)]
         return div(reduce(add, kept), count)
-    hits, count, _ = _hits_in_ops(x, plan, dtype)
-    out = div(sum(keep_where(in_windows(t, plan)[0], hits), -2, keepdims=True), count)
+    hits, count, _ = _gathered_masks(x, plan, dtype)
+    out = div(sum(keep_where(gather_windows(t, plan)[0], hits), -2, keepdims=True), count)
     return reshape(out, (*x.shape[: len(x.shape) - len(plan.out)], *plan.out))
 
 
-# ------------------------------------------------------------------ the way back, and forward
+# ------------------------------------------------------------------ derivatives
 
 _TIES = (
     "elements that share the largest value of a window share its gradient evenly; NaN is largest"
@@ -239,29 +246,29 @@ _CLOSE: dict[str, Any] = {"window": (3, 2), "stride": (2, 1), "padding": (1, 0),
 _SHUFFLED = (np.arange(40) * 7 % 11).astype(np.int8)
 
 
-def _compiled_pull(cotangent: Array, x: Array, *all_options: Any) -> Array:
+def _compiled_pullback(cotangent: Array, x: Array, *all_options: Any) -> Array:
     from odyssey.kernels import pooling
 
     *options, _ = all_options
     x = x.astype(cotangent.dtype, copy=False)
-    if pooling.in_fours(spec_of(x), *options):
-        return pooling.to_largest_of_four(cotangent, x)
-    peak = pooling.largest(x, cotangent.shape, *options)
-    return pooling.to_largest(cotangent, x, peak, *options)
+    if pooling.fits_2x2(spec_of(x), *options):
+        return pooling.max_pullback_2x2(cotangent, x)
+    peak = pooling.max_pool_loop(x, cotangent.shape, *options)
+    return pooling.max_pullback_loop(cotangent, x, peak, *options)
 
 
 def _fits_pullback_loop(cotangent: Spec, x: Spec, window: Shape, *options: Any) -> bool:
-    from odyssey.kernels.pooling import takes
+    from odyssey.kernels.pooling import fits_loop
 
     if options[-1]:  # ceil_mode
         return False
-    # The loop trusts the shapes.
+    # The loop does not check shapes.
     fits = shapes_fit(cotangent.shape, x.shape, window, *options)
     safe = np.can_cast(x.dtype, cotangent.dtype)
-    return safe and takes(Spec(x.shape, cotangent.dtype), window) and fits
+    return safe and fits_loop(Spec(x.shape, cotangent.dtype), window) and fits
 
 
-def _pulled_spec(
+def _infer_pullback(
     cotangent: Spec,
     x: Spec,
     window: Shape,
@@ -281,7 +288,7 @@ def _pulled_spec(
     return Spec(x.shape, np.result_type(cotangent.dtype, x.dtype))
 
 
-def _pushed_spec(
+def _infer_pushforward(
     t: Spec, x: Spec, window: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Spec:
     shape = pooled_shape(
@@ -297,9 +304,9 @@ def _pushed_spec(
 @op(
     real=True,
     selects=True,
-    decomposition=_pull_in_ops,
-    kernels=[Kernel("a loop over windows", _compiled_pull, when=_fits_pullback_loop)],
-    infer=_pulled_spec,
+    decomposition=_pullback_decomposition,
+    kernels=[Kernel("a loop over windows", _compiled_pullback, when=_fits_pullback_loop)],
+    infer=_infer_pullback,
     vjp={
         "cotangent": lambda g, x, window, stride, padding, dilation, ceil_mode: (
             max_pool_pushforward(g, x, window, stride, padding, dilation, ceil_mode)
@@ -333,15 +340,15 @@ def max_pool_pullback(
     dilation: Shape,
     ceil_mode: bool = False,
 ) -> Any:
-    """Gradient of a maximum over windows: each shared evenly by those that have the maximum."""
-    return pull(cotangent, x, window, stride, padding, dilation, ceil_mode)
+    """VJP of max pooling: share each cotangent evenly among the maxima of its window."""
+    return spread_to_maxima(cotangent, x, window, stride, padding, dilation, ceil_mode)
 
 
 @op(
     real=True,
     selects=True,
-    decomposition=_push_in_ops,
-    infer=_pushed_spec,
+    decomposition=_pushforward_decomposition,
+    infer=_infer_pushforward,
     vjp={
         "t": lambda g, x, window, stride, padding, dilation, ceil_mode: max_pool_pullback(
             g, x, window, stride, padding, dilation, ceil_mode
@@ -376,8 +383,8 @@ def max_pool_pushforward(
     dilation: Shape,
     ceil_mode: bool = False,
 ) -> Any:
-    """Mean of ``t`` over the elements that have the maximum of a window of ``x``."""
-    return push(t, x, window, stride, padding, dilation, ceil_mode)
+    """JVP of max pooling: mean of ``t`` over the maxima of each window of ``x``."""
+    return mean_at_maxima(t, x, window, stride, padding, dilation, ceil_mode)
 
 
 @op(
@@ -403,40 +410,39 @@ def max_pool_indices(
     dilation: Shape,
     ceil_mode: bool = False,
 ) -> Any:
-    """Number, among all elements of an image, of the first maximum of each window; a constant."""
-    return first_places("max_pool_indices", x, window, stride, padding, dilation, ceil_mode)
+    """Index of the first maximum of each window in its flattened image; a constant."""
+    return first_max_indices("max_pool_indices", x, window, stride, padding, dilation, ceil_mode)
 
 
-TIES = "elements that share the largest value of a window share its gradient evenly; NaN is largest"
-
-# ------------------------------------------------------------------ rows
+# ------------------------------------------------------------------ max pooling
 
 
 def _fits_forward_loop(x: Spec, window: Shape, *options: Any) -> bool:
-    from odyssey.kernels.pooling import in_fours, takes
+    from odyssey.kernels.pooling import fits_2x2, fits_loop
 
-    if options[-1]:  # ceil_mode: the loops know no windows that go beyond
+    if options[-1]:  # ceil_mode: the loops do not support windows beyond the padding
         return False
 
-    # NumPy is as fast with few places within a window, unless windows lie side by side.
+    # NumPy is as fast for windows of few elements, unless they tile the image.
     few = math.prod(window) <= 4
-    return takes(x, window) and (not few or in_fours(x, window, *options))
+    return fits_loop(x, window) and (not few or fits_2x2(x, window, *options))
 
 
-def _compiled(x: Array, *all_options: Any) -> Array:
+def _compiled_max_pool(x: Array, *all_options: Any) -> Array:
     from odyssey.kernels import pooling
 
     *options, _ = all_options
-    if pooling.in_fours(spec_of(x), *options):
-        return pooling.largest_of_four(x, *options)
-    return pooling.largest(x, pooled_shape("max_pool2d", x.shape, *options), *options)
+    if pooling.fits_2x2(spec_of(x), *options):
+        return pooling.max_pool_2x2(x, *options)
+    return pooling.max_pool_loop(x, pooled_shape("max_pool2d", x.shape, *options), *options)
 
 
-# Of fewer elements no loop runs on the way back, and the result is kept for it, to search no more.
-_KEPT = SIZES["max_pool_pullback"]
+# Below this size the pullback runs no loop, and keeps the maxima as residual instead of computing
+# them again.
+_RESIDUAL_SIZE = SIZES["max_pool_pullback"]
 
 
-def _rule(
+def _x_rule(
     g: Any,
     x: Any,
     window: Shape,
@@ -446,22 +452,22 @@ def _rule(
     ceil_mode: bool,
     residual: Any = None,
 ) -> Any:
-    """The cotangent of ``x``; the residual is the result."""
+    """VJP in ``x``; the residual is the result."""
     options = window, stride, padding, dilation, ceil_mode
     if residual is None:
         return max_pool_pullback(g, x, *options)
-    return pull(g, x, *options, peak=residual)
+    return spread_to_maxima(g, x, *options, peak=residual)
 
 
-def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
-    """What the rows of so many spatial axes are declared with."""
+def _max_row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
+    """Return the table columns that max pooling over ``dims`` spatial axes declares."""
     who = f"max_pool{dims}d"
 
     def infer(x: Spec, *options: Any) -> Spec:
         return Spec(pooled_shape(who, x.shape, *options), x.dtype)
 
-    def leaving(x: Any, *options: Any) -> tuple[Any, Any] | None:
-        if x.size >= _KEPT or x.dtype.kind != "f":
+    def with_residual(x: Any, *options: Any) -> tuple[Any, Any] | None:
+        if x.size >= _RESIDUAL_SIZE or x.dtype.kind != "f":
             return None
         out = max_pool(who, x, *options)
         return out, out
@@ -469,18 +475,18 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     return {
         "real": True,
         "selects": True,
-        "with_residual": leaving,
-        "prepare": lambda *options: prepared(who, dims, *options),
+        "with_residual": with_residual,
+        "prepare": lambda *options: window_options(who, dims, *options),
         "kernel": lambda x, *options: max_pool(who, x, *options),
-        "decomposition": max_pool_in_ops,
+        "decomposition": max_pool_decomposition,
         "infer": infer,
-        "vjp": {"x": _rule},
+        "vjp": {"x": _x_rule},
         "jvp": {
             "x": lambda t, x, window, stride, padding, dilation, ceil_mode: max_pool_pushforward(
                 t, x, window, stride, padding, dilation, ceil_mode
             )
         },
-        "kinks": TIES,
+        "kinks": _TIES,
         "samples": [*samples, sample((0, *small), window=2)],
         "rejects": [
             reject(small, window=9, match="does not fit"),
@@ -494,7 +500,7 @@ def _row(dims: int, *samples: Any, small: Any) -> dict[str, Any]:
     }
 
 
-def _signature(
+def _max_pool_signature(
     x: Any,
     /,
     *,
@@ -505,13 +511,13 @@ def _signature(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """How max pooling is called."""
+    """Signature of max pooling."""
 
 
-def _or_indices(pooled: Any) -> Any:
-    """The op, which also gives the places of what it found where ``return_indices`` says so.
+def _with_indices_option(pooled: Any) -> Any:
+    """Wrap the op of max pooling so that it takes ``return_indices``.
 
-    A row has one result or several, whatever its options are; so this is asked before it.
+    The number of results of a row does not depend on its options, so a wrapper handles this one.
     """
     row = pooled.row
 
@@ -528,15 +534,15 @@ def _or_indices(pooled: Any) -> Any:
 
     call.__name__ = call.__qualname__ = row.name
     call.__module__, call.__doc__ = row.module, row.doc
-    call.__wrapped__ = _signature  # type: ignore[attr-defined]
+    call.__wrapped__ = _max_pool_signature  # type: ignore[attr-defined]
     call.row = row  # type: ignore[attr-defined]
     row.call = call
     return call
 
 
-@_or_indices
+@_with_indices_option
 @op(
-    **_row(
+    **_max_row(
         1,
         sample((2, 3, 6), window=2, spread=True),
         sample((2, 7), window=3, stride=2, padding=1, spread=True),
@@ -562,11 +568,11 @@ def max_pool1d(
     return max_pool("max_pool1d", x, window, stride, padding, dilation, ceil_mode)
 
 
-@_or_indices
+@_with_indices_option
 @op(
     aliases=["maxpool2d"],
-    kernels=[Kernel("a loop over windows", _compiled, when=_fits_forward_loop)],
-    **_row(
+    kernels=[Kernel("a loop over windows", _compiled_max_pool, when=_fits_forward_loop)],
+    **_max_row(
         2,
         sample((2, 1, 4, 4), window=2, spread=True),
         sample((2, 6), window=2, spread=True),
@@ -592,18 +598,18 @@ def max_pool2d(
     Args:
         x: Images, (..., height, width).
         window: Height and width of the windows, or a number for both.
-        stride: From window to window; by default the window, so that they lie side by side.
-        padding: So many elements on each side that are below all others.
-        dilation: From place to place within a window.
-        ceil_mode: Whether a last window may go beyond the padding, if it begins before.
-        return_indices: Return a pair: the result, and the number of the first largest element of
-            each window, among all elements of its image in row-major order, as integers.
+        stride: The distance between windows; the window by default, so that they do not overlap.
+        padding: The number of elements of value -inf on each side.
+        dilation: The distance between elements of a window.
+        ceil_mode: Whether a last window may go beyond the padding, if it begins before its end.
+        return_indices: Return a pair: the result, and the index of the first largest element of
+            each window in its image, flattened in row-major order.
 
     Returns:
-        Images of as many elements as there are windows, or the pair.
+        Images with an element for each window, or the pair.
 
     Raises:
-        ShapeError: where no window fits, or the padding is more than half of the window.
+        ShapeError: If no window fits, or the padding is more than half of the window.
 
     >>> x = np.arange(16.0).reshape(1, 4, 4)
     >>> max_pool2d(x, window=2)
@@ -616,9 +622,9 @@ def max_pool2d(
     return max_pool("max_pool2d", x, window, stride, padding, dilation, ceil_mode)
 
 
-@_or_indices
+@_with_indices_option
 @op(
-    **_row(
+    **_max_row(
         3,
         sample((1, 2, 4, 2), window=2, spread=True),
         sample((2, 3, 2, 3), window=2, stride=1, padding=(1, 0, 1), spread=True),

@@ -1,4 +1,4 @@
-"""Back from max pooling to where the maxima stood; and power sums of windows."""
+"""Max unpooling."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.devices.arrays import as_array
 from odyssey.errors import DTypeError, OdysseyError, ShapeError
-from odyssey.nn.pooling.average_pooling import MEAN
-from odyssey.nn.pooling.window_plan import images, prepared
+from odyssey.nn.pooling.average_pooling import MEAN_DTYPE
+from odyssey.nn.pooling.window_plan import spatial_shape, window_options
+from odyssey.nn.shared import as_operand
 from odyssey.nn.sliding_windows import ints
 from odyssey.ops.elementwise.arithmetic import div, maximum
 from odyssey.ops.structure.creation import ones_like
@@ -22,15 +22,11 @@ from odyssey.table.real_operands import real_dtype
 from odyssey.table.samples import reject, sample
 
 
-def _array(who: str, name: str, x: Any) -> Any:
-    return x if hasattr(x, "dtype") else as_array(who, name, x)
-
-
-def _unpooled(
+def _max_unpool(
     who: str, x: Any, indices: Any, options: tuple[Any, ...], size: Any, dims: int, tape: Any
 ) -> Any:
-    x, indices = _array(who, "x", x), _array(who, "indices", indices)
-    window, stride, padding, *_ = prepared(who, dims, *options)
+    x, indices = as_operand(who, "x", x), as_operand(who, "indices", indices)
+    window, stride, padding, *_ = window_options(who, dims, *options)
     if shape_of(x) != shape_of(indices):
         raise ShapeError(
             f"{who}: x has shape {shape_of(x)} and indices {shape_of(indices)}; max pooling gives "
@@ -38,17 +34,17 @@ def _unpooled(
         )
     if indices.dtype.kind not in "iu":
         raise DTypeError(f"{who}: the indices have dtype {indices.dtype}; pass integers")
-    given = images(who, shape_of(x), dims)
+    given = spatial_shape(who, shape_of(x), dims)
     if size is None:
         numbers = zip(given, window, stride, padding, strict=True)
         size = tuple([(n - 1) * s - 2 * p + k for n, k, s, p in numbers])
     wanted = ints(who, "output_size", size, dims)
     head = shape_of(x)[: len(shape_of(x)) - dims]
     if x.dtype.kind in "biu":  # sums of which could wrap round
-        x = astype(x, MEAN(np.dtype(x.dtype)), tape=tape)
+        x = astype(x, MEAN_DTYPE(np.dtype(x.dtype)), tape=tape)
     spec = Spec((*head, math.prod(wanted)), np.dtype(x.dtype))
     x, indices = (reshape(v, (*head, math.prod(given)), tape=tape) for v in (x, indices))
-    # Windows that overlap may name one place again and again: its mean, which is what it was.
+    # Overlapping windows may repeat an index, whose elements are then equal: take their mean.
     found = add_along_axis(x, indices, axis=-1, spec=spec, tape=tape)
     ones = ones_like(x, real_dtype(np.dtype(x.dtype)), tape=tape)
     count = add_along_axis(ones, indices, axis=-1, spec=spec, tape=tape)
@@ -78,29 +74,29 @@ def max_unpool1d(
     output_size: Any = None,
     tape: Any = None,
 ) -> Any:
-    """Signals of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool1d``.
+    """Max unpooling of signals: zeros, and ``x`` at ``indices``; the inverse of ``max_pool1d``.
 
-    Where windows overlapped and indices name a place again and again, its mean, which is what it
-    was.
+    If windows overlapped, an index may come several times: the result is the mean of its elements,
+    which are equal.
 
     Args:
         x: Signals, (..., length).
-        indices: For each element its number in the result, in row-major order, as
+        indices: For each element its index in the result, flattened in row-major order, as
             ``max_pool1d(..., return_indices=True)`` gives it.
-        window: Of the pooling, as are the stride and the padding.
-        stride: By default the window.
-        padding: On each side.
-        output_size: The length of the result, where pooling has dropped a rest.
+        window: The window of the pooling.
+        stride: The stride of the pooling; the window by default.
+        padding: The padding of the pooling, on each side.
+        output_size: The length of the result, if pooling dropped a remainder.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where ``x`` and ``indices`` differ in shape.
-        DTypeError: for indices that are not integers.
+        ShapeError: If ``x`` and ``indices`` differ in shape.
+        DTypeError: If the indices are not integers.
 
     >>> max_unpool1d(np.array([5.0, 7.0]), np.array([1, 2]), window=2)
     array([0., 5., 7., 0.])
     """
-    return _unpooled("max_unpool1d", x, indices, (window, stride, padding), output_size, 1, tape)
+    return _max_unpool("max_unpool1d", x, indices, (window, stride, padding), output_size, 1, tape)
 
 
 @composite(
@@ -127,30 +123,30 @@ def max_unpool2d(
     output_size: Any = None,
     tape: Any = None,
 ) -> Any:
-    """Images of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool2d``.
+    """Max unpooling of images: zeros, and ``x`` at ``indices``; the inverse of ``max_pool2d``.
 
-    Where windows overlapped and indices name a place again and again, its mean, which is what it
-    was.
+    If windows overlapped, an index may come several times: the result is the mean of its elements,
+    which are equal.
 
     Args:
         x: Images, (..., height, width).
-        indices: For each element its number in the result, in row-major order, as
+        indices: For each element its index in the result, flattened in row-major order, as
             ``max_pool2d(..., return_indices=True)`` gives it.
-        window: Of the pooling, as are the stride and the padding.
-        stride: By default the window.
-        padding: On each side.
-        output_size: The lengths of the result, where pooling has dropped a rest.
+        window: The window of the pooling.
+        stride: The stride of the pooling; the window by default.
+        padding: The padding of the pooling, on each side.
+        output_size: The lengths of the result, if pooling dropped a remainder.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where ``x`` and ``indices`` differ in shape.
-        DTypeError: for indices that are not integers.
+        ShapeError: If ``x`` and ``indices`` differ in shape.
+        DTypeError: If the indices are not integers.
 
     >>> max_unpool2d(np.array([[5.0]]), np.array([[2]]), window=2)
     array([[0., 0.],
            [5., 0.]])
     """
-    return _unpooled("max_unpool2d", x, indices, (window, stride, padding), output_size, 2, tape)
+    return _max_unpool("max_unpool2d", x, indices, (window, stride, padding), output_size, 2, tape)
 
 
 @composite(
@@ -181,30 +177,30 @@ def max_unpool3d(
     output_size: Any = None,
     tape: Any = None,
 ) -> Any:
-    """Volumes of zeros with elements of ``x`` where ``indices`` say: undoes ``max_pool3d``.
+    """Max unpooling of volumes: zeros, and ``x`` at ``indices``; the inverse of ``max_pool3d``.
 
-    Where windows overlapped and indices name a place again and again, its mean, which is what it
-    was.
+    If windows overlapped, an index may come several times: the result is the mean of its elements,
+    which are equal.
 
     Args:
         x: Volumes, (..., depth, height, width).
-        indices: For each element its number in the result, in row-major order, as
+        indices: For each element its index in the result, flattened in row-major order, as
             ``max_pool3d(..., return_indices=True)`` gives it.
-        window: Of the pooling, as are the stride and the padding.
-        stride: By default the window.
-        padding: On each side.
-        output_size: The lengths of the result, where pooling has dropped a rest.
+        window: The window of the pooling.
+        stride: The stride of the pooling; the window by default.
+        padding: The padding of the pooling, on each side.
+        output_size: The lengths of the result, if pooling dropped a remainder.
         tape: The tape to record on.
 
     Raises:
-        ShapeError: where ``x`` and ``indices`` differ in shape.
-        DTypeError: for indices that are not integers.
+        ShapeError: If ``x`` and ``indices`` differ in shape.
+        DTypeError: If the indices are not integers.
 
     >>> max_unpool3d(np.array([[[5.0]]]), np.array([[[3]]]), window=(1, 2, 2))
     array([[[0., 0.],
             [0., 5.]]])
     """
-    return _unpooled("max_unpool3d", x, indices, (window, stride, padding), output_size, 3, tape)
+    return _max_unpool("max_unpool3d", x, indices, (window, stride, padding), output_size, 3, tape)
 
 
 publish(globals())

@@ -1,4 +1,4 @@
-"""Where the windows of pooling stand: options as tuples, and the places that they read."""
+"""Window plans of pooling: options as tuples, and the slices that windows read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ from odyssey.spec import Array, Shape
 
 Key = tuple[Any, ...]
 
-__all__ = ["FEW", "Plan", "plan_for", "pooled_shape", "prepared", "shapes_fit"]
+__all__ = [
+    "MAX_SLICES",
+    "WindowPlan",
+    "plan_windows",
+    "pooled_shape",
+    "window_options",
+    "shapes_fit",
+]
 
-# In a graph, windows of more elements are read by the numbers of these, and not place by place:
-# each place is a kernel of its own there.
-FEW = 16
+# In a graph, larger windows are read by a gather, not by a slice for each offset: each slice is a
+# kernel of its own there.
+MAX_SLICES = 16
 
 
-def prepared(
+def window_options(
     who: str,
     dims: int,
     window: Any,
@@ -31,11 +38,12 @@ def prepared(
     dilation: Any = 1,
     ceil_mode: Any = False,
 ) -> tuple[Shape, Shape, Shape, Shape, bool]:
-    """The options of windows over ``dims`` spatial axes as tuples, one number for each axis.
+    """Return the options of windows over ``dims`` spatial axes as tuples, one number for each axis.
 
     Raises:
-        ShapeError: for a padding that is longer than half a window, whose maximum could be one of
-            nothing, and for a tuple of another length. SettingError: for a number that is too low.
+        ShapeError: If the padding is more than half of a window, which could then have no element,
+            or if a tuple has another length.
+        SettingError: If a number is too low.
     """
     sizes = ints(who, "window", window, dims)
     steps = sizes if stride is None else ints(who, "stride", stride, dims)
@@ -49,23 +57,23 @@ def prepared(
     return sizes, steps, pads, ints(who, "dilation", dilation, dims), beyond
 
 
-def images(who: str, shape: Shape, dims: int) -> Shape:
-    """The spatial part of the shape of images, or of signals where ``dims`` is 1."""
+def spatial_shape(who: str, shape: Shape, dims: int) -> Shape:
+    """Return the spatial part of the shape of images, or of signals if ``dims`` is 1."""
     if len(shape) < dims:
         axes = ", ".join("DHW"[3 - dims :]) if dims > 1 else "L"
         raise ShapeError(f"{who}: x has shape {shape}; wanted is (..., {axes})")
     return shape[len(shape) - dims :]
 
 
-class Places(NamedTuple):
-    """The windows over one axis, by the places within a window.
+class AxisWindows(NamedTuple):
+    """The windows over one axis, by their offsets within a window.
 
     Attributes:
-        windows: How many there are.
-        reads: For each place within a window, which windows have an element there, and which
-            elements these are; padding is left out.
-        filled: How many elements each window has.
-        padded: How many places each has that are elements or padding, but not beyond.
+        windows: The number of windows.
+        reads: For each offset within a window, the slice of the windows that have an element there,
+            and the slice of these elements; padding is left out.
+        filled: The number of elements of each window.
+        padded: The number of elements and padding of each window, without what is beyond.
     """
 
     windows: int
@@ -75,23 +83,23 @@ class Places(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """Whether every window has an element at every place that is read."""
+        """True if every window has an element at every offset that is read."""
         return all(windows == slice(0, self.windows) for windows, _ in self.reads)
 
     def keys(self, behind: int) -> tuple[tuple[Key, Key], ...]:
-        """``reads`` as keys of an array that has so many axes behind this one."""
+        """Return ``reads`` as keys of an array that has ``behind`` axes after this one."""
         rest = (slice(None),) * behind
         return tuple([((..., w, *rest), (..., e, *rest)) for w, e in self.reads])
 
 
-def _places(
-    who: str, length: int, window: int, stride: int, padding: int, apart: int, ceil_mode: bool
-) -> Places:
-    """The windows over an axis of ``length``, whose places are so far ``apart``.
+def _axis_windows(
+    who: str, length: int, window: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> AxisWindows:
+    """Return the windows over an axis of ``length``.
 
-    With ``ceil_mode`` a last one may go beyond the padding, if it begins before.
+    With ``ceil_mode`` a last window may go beyond the padding, if it begins before its end.
     """
-    span = (window - 1) * apart + 1
+    span = (window - 1) * dilation + 1
     room = length + 2 * padding - span
     if room < 0:
         raise ShapeError(
@@ -103,7 +111,7 @@ def _places(
         count += 1
     reads, filled = [], np.zeros(count, int)
     for k in range(window):
-        start = k * apart - padding  # of what the first window reads at this place
+        start = k * dilation - padding  # of what the first window reads at this offset
         first = max(0, -(start // stride))
         end = min(count, (length - 1 - start) // stride + 1)
         if first < end:
@@ -113,23 +121,25 @@ def _places(
             reads.append((slice(first, end), elements))
     if not filled.all():
         raise ShapeError(
-            f"{who}: of windows of {window} places, {apart} apart, over an axis of {length} "
+            f"{who}: of windows of {window} places, {dilation} apart, over an axis of {length} "
             f"elements with padding {padding} one has nothing but padding; take less"
         )
-    left = length + 2 * padding - np.arange(count) * stride  # places of a window, and behind it
-    return Places(count, tuple(reads), filled, np.minimum(-(-left // apart), window))
+    left = (
+        length + 2 * padding - np.arange(count) * stride
+    )  # elements from the start of a window to the end of the padding
+    return AxisWindows(count, tuple(reads), filled, np.minimum(-(-left // dilation), window))
 
 
-class Step(NamedTuple):
-    """The windows over one axis, to be folded or spread.
+class AxisStep(NamedTuple):
+    """The windows over one axis, as a step of a reduction over axis after axis.
 
     Attributes:
-        axis: Its number, from the last, -1.
-        windows: How many there are.
-        length: Of the axis.
-        keys: For each place within a window, a key of the windows that have an element there, and
+        axis: The axis, a negative number.
+        windows: The number of windows.
+        length: The length of the axis.
+        keys: For each offset within a window, a key of the windows that have an element there, and
             a key of these elements.
-        full: Whether these are all windows, for each place.
+        full: True if these are all windows, for each offset.
     """
 
     axis: int
@@ -138,46 +148,46 @@ class Step(NamedTuple):
     keys: tuple[tuple[Key, Key], ...]
     full: bool
 
-    def folded(self, shape: Shape) -> list[int]:
-        """A shape with as many windows in the place of the elements of this axis."""
+    def reduced_shape(self, shape: Shape) -> list[int]:
+        """Return ``shape`` with this axis of length ``windows``."""
         found = list(shape)
         found[self.axis] = self.windows
         return found
 
-    def spread(self, shape: Shape) -> list[int]:
-        """The same, backwards."""
+    def expanded_shape(self, shape: Shape) -> list[int]:
+        """Return ``shape`` with this axis of length ``length``."""
         found = list(shape)
         found[self.axis] = self.length
         return found
 
 
-class Plan(NamedTuple):
+class WindowPlan(NamedTuple):
     """The windows over all spatial axes.
 
     Attributes:
-        out: How many windows there are, by axis.
-        steps: The windows over each axis, the last one first.
-        keys: As those of a step, over all axes at once.
-        filled: How many elements a window has, by axis: one number for each window.
-        padded: Likewise how many places are elements or padding, but not beyond.
-        apart: Whether no element is read twice.
-        wide: Where windows lie side by side and cover all: a shape with an axis for the windows and
-            one for their places, by axis, behind one for all else; else empty.
-        narrow: The same with places of length 1.
+        out: The number of windows, by axis.
+        steps: The windows over each axis, the last axis first.
+        keys: Pairs of keys as those of a step, over all axes at once.
+        filled: The number of elements of each window, by axis.
+        padded: The number of elements and padding of each window, by axis.
+        disjoint: True if no element is read twice.
+        block_shape: If the windows tile the image: the shape (-1, windows, window, ...), with a
+            pair of axes for each spatial axis; else empty.
+        block_index_shape: ``block_shape`` with windows of length 1.
     """
 
     out: Shape
-    steps: tuple[Step, ...]
+    steps: tuple[AxisStep, ...]
     keys: tuple[tuple[Key, Key], ...]
     filled: tuple[Array, ...]
     padded: tuple[Array, ...]
-    apart: bool
-    wide: Shape
-    narrow: Shape
+    disjoint: bool
+    block_shape: Shape
+    block_index_shape: Shape
 
 
 @lru_cache(maxsize=256)
-def plan_of(
+def plan_of_sizes(
     who: str,
     sizes: Shape,
     window: Shape,
@@ -185,17 +195,17 @@ def plan_of(
     padding: Shape,
     dilation: Shape,
     ceil_mode: bool = False,
-) -> Plan:
-    """The windows over spatial axes of some ``sizes``.
+) -> WindowPlan:
+    """Return the plan of windows over spatial axes of the given ``sizes``.
 
     Raises:
-        ShapeError: where none fits, or one has nothing but padding.
+        ShapeError: if no window fits, or if one has nothing but padding.
     """
     numbers = list(zip(sizes, window, stride, padding, dilation, strict=True))
-    axes = [_places(who, *of_axis, ceil_mode) for of_axis in numbers]
+    axes = [_axis_windows(who, *of_axis, ceil_mode) for of_axis in numbers]
     dims = len(axes)
     steps = [
-        Step(k - dims, axes[k].windows, sizes[k], axes[k].keys(dims - 1 - k), axes[k].full)
+        AxisStep(k - dims, axes[k].windows, sizes[k], axes[k].keys(dims - 1 - k), axes[k].full)
         for k in reversed(range(dims))
     ]
     keys = [
@@ -203,7 +213,7 @@ def plan_of(
         for place in product(*[axis.reads for axis in axes])
     ]
     spans = [(k - 1) * d + 1 for k, d in zip(window, dilation, strict=True)]
-    apart = all(k == 1 or s >= n for k, s, n in zip(window, stride, spans, strict=True))
+    disjoint = all(k == 1 or s >= n for k, s, n in zip(window, stride, spans, strict=True))
     out = tuple([axis.windows for axis in axes])
     wide: list[int] = []
     narrow: list[int] = []
@@ -215,24 +225,26 @@ def plan_of(
             narrow += m, 1
     filled = tuple([axis.filled for axis in axes])
     padded = tuple([axis.padded for axis in axes])
-    return Plan(out, tuple(steps), tuple(keys), filled, padded, apart, tuple(wide), tuple(narrow))
+    return WindowPlan(
+        out, tuple(steps), tuple(keys), filled, padded, disjoint, tuple(wide), tuple(narrow)
+    )
 
 
 def pooled_shape(who: str, shape: Shape, window: Shape, *others: Any) -> Shape:
-    """The shape of what is pooled from ``shape``."""
-    sizes = images(who, shape, len(window))
-    out = plan_of(who, sizes, window, *others).out
+    """Return the shape that pooling gives for an array of ``shape``."""
+    sizes = spatial_shape(who, shape, len(window))
+    out = plan_of_sizes(who, sizes, window, *others).out
     return shape[: len(shape) - len(window)] + out
 
 
 def shapes_fit(pooled: Shape, shape: Shape, *options: Any) -> bool:
-    """Whether one shape is what is pooled from the other."""
+    """Return whether pooling an array of ``shape`` gives the shape ``pooled``."""
     try:
         return pooled == pooled_shape("pooling", shape, *options)
     except ShapeError:
         return False
 
 
-def plan_for(who: str, x: Any, window: Shape, *others: Any) -> Plan:
-    """The windows over the last axes of an array."""
-    return plan_of(who, images(who, x.shape, len(window)), window, *others)
+def plan_windows(who: str, x: Any, window: Shape, *others: Any) -> WindowPlan:
+    """Return the plan of windows over the last axes of an array."""
+    return plan_of_sizes(who, spatial_shape(who, x.shape, len(window)), window, *others)

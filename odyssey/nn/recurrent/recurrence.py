@@ -17,7 +17,7 @@ from odyssey.errors import SettingError, ShapeError
 from odyssey.nn.activations.piecewise import relu
 from odyssey.nn.activations.smooth import sigmoid
 from odyssey.nn.linear_layers import linear
-from odyssey.nn.shared import Shared
+from odyssey.nn.shared import SharedPullback
 from odyssey.ops.elementwise.arithmetic import add, mul, sub
 from odyssey.ops.elementwise.elementary import tanh
 from odyssey.ops.structure.indexing import getitem
@@ -361,7 +361,7 @@ def _rule(operand: str) -> Callable[..., Any]:
     prepare=_cell,
     infer=_states_spec,
     decomposition=_in_ops,
-    with_residual=lambda *given: (_states(*given), (Shared(),)),
+    with_residual=lambda *given: (_states(*given), (SharedPullback(),)),
     vjp={name: _rule(name) for name in ("x", "state", "w", "b")},
     jvp=_RULES["jvp"],
     kinks="of relu at 0: 0",
