@@ -35,6 +35,7 @@ def programs():
     return long | long | drawn()
 
 
+@pytest.mark.slow
 @settings(max_examples=12, **CALM)
 @given(programs(), st.sampled_from([np.float64, np.float32]))
 def test_random_steps_leave_compiled_what_they_leave_eagerly(program, dtype):
@@ -48,6 +49,7 @@ def test_300_random_steps_leave_compiled_what_they_leave_eagerly(program, dtype)
     run(*program, steps=5, dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(od.compile(np.exp), "statistics"), reason="compile runs functions as written"
 )
@@ -62,6 +64,7 @@ def test_the_random_steps_are_watched_and_run_as_programs():
     assert native > 14  # the rest return what they were given
 
 
+@pytest.mark.slow
 def test_the_random_steps_are_long_and_hold_all_kinds_of_leaves_and_state():
     lengths, places, updated = [], set(), 0
     for seed in range(100):

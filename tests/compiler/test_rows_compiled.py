@@ -80,6 +80,7 @@ def test_a_compiled_row_is_the_row(row):
         walk_forward(name, [picked(name, OTHERS)])
 
 
+@pytest.mark.slow
 @some_rows
 def test_compiled_derivatives_of_a_row_are_its_derivatives_to_second_order(row):
     name = ONE_DERIVED[row.name]
@@ -166,6 +167,7 @@ def scaled(walk, scale):
     return fn, calls if scale == 1.0 else od.tree.map_tree(larger, calls)
 
 
+@pytest.mark.slow
 def test_rows_of_arrays_longer_than_a_vector_are_the_rows():
     cases = large_cases()
     assert len(cases) > 600
@@ -294,6 +296,7 @@ PROGRAMS = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @PROGRAMS
 @pytest.mark.parametrize("walked", [forward, derivatives])
 def test_what_the_walks_call_is_watched_and_runs_as_programs(walked):

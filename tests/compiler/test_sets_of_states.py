@@ -187,6 +187,7 @@ def test_a_file_is_written_between_two_steps(until, tmp_path):
     assert saving.ends()
 
 
+@pytest.mark.slow
 def test_programs_of_two_sets_have_the_locks_of_both():
     (one, v, _), (other, w, _) = model(1), model(2)
     one, other = native(one, X), native(other, X)
@@ -287,6 +288,7 @@ def test_who_is_called_within_a_program_waits_for_one_that_runs_on(until):
     assert writing.ends()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")
 def test_a_handler_that_saves_in_the_midst_of_steps_finds_whole_ones(tmp_path):
     w = Variable(np.zeros(200_000), requires_grad=True)
@@ -356,6 +358,7 @@ def test_an_interrupt_at_any_line_of_a_run_leaves_no_lock_and_a_whole_step():
     assert n > 10
 
 
+@pytest.mark.slow
 def test_whoever_takes_the_guard_waits_for_programs_first():
     """In every file of the package, so that a further writer is not forgotten."""
     package, found = Path(od.__file__).parent, []

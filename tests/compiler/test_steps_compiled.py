@@ -293,6 +293,7 @@ STORIES = [alternating, accumulating, freezing, scheduled, reassigned, replaced,
 STORIES += [captured_numbers, other_sizes, saved_and_loaded, failing, under_tapes_and_pauses]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_what_happens_between_steps_leads_to_the_same_numbers(story):
     makers = list(MAKERS.values())
@@ -307,6 +308,7 @@ def test_what_happens_between_steps_leads_to_the_same_numbers_by_every_rule(stor
     tell(story, 2e-4, make=make, dtype=np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES[::2], ids=lambda story: story.__name__)
 def test_what_happens_between_steps_leads_to_the_same_numbers_in_single_precision(story):
     tell(story, 2e-4, make=MAKERS["momentum"], dtype=np.float32)

@@ -237,6 +237,7 @@ def test_a_disk_that_is_full_is_no_error_and_keeps_no_half(monkeypatch, cache, w
     assert len(list(cache.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files_is_no_error(cache):
     pytest.importorskip("resource")
     program = f"""
@@ -327,6 +328,7 @@ def test_clearing_counts_what_it_frees_and_leaves_what_is_not_ours(cache):
 # ------------------------------------------------------------------ others at the same time
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_kill_at_any_moment_leaves_what_was_or_what_is(cache):
@@ -369,6 +371,7 @@ print(hits)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_read_write_and_delete_at_once_do_not_disturb_each_other(cache):
     environment = os.environ | {"ODYSSEY_CACHE_BYTES": "60000"}
     children = [

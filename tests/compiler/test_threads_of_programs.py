@@ -200,6 +200,7 @@ def step_of(sizes, momentum=0.9):
     return step, p
 
 
+@pytest.mark.slow
 def test_a_training_step_is_the_same_in_any_number_of_threads():
     rng = np.random.default_rng(4)
     x = rng.standard_normal((301, 210)).astype("float32")
@@ -231,6 +232,7 @@ def test_a_row_of_which_all_is_cut_is_the_row(row, all_is_cut):
     same_in_threads(*forward(*EVERY[name], picked(name, FLOATS)), name)
 
 
+@pytest.mark.slow
 @some_rows
 def test_derivatives_of_which_all_is_cut_are_those_of_the_row(row, all_is_cut):
     name = ONE_DERIVED[row.name]
@@ -395,6 +397,7 @@ print(used() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="nobody tells of threads here")
 def test_products_too_small_to_be_shared_wake_no_thread_of_the_library_where_one_is_asked_for():
     if not all(blas.thread_setters()):

@@ -258,6 +258,7 @@ def test_ever_new_numbers_are_traced_once(capsys):
     assert capsys.readouterr().out == "traced\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [

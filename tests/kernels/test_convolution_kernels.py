@@ -125,6 +125,7 @@ def check_columns(seed, monkeypatch):
     np.testing.assert_array_equal(im2col.pull_image(g, weight, slide, groups, add), wanted)
 
 
+@pytest.mark.slow
 def test_columns_are_added_up_as_by_numpy_to_the_bit(monkeypatch):
     monkeypatch.setattr(compiled, "_MANY", 0)
     monkeypatch.setattr(im2col, "_FEW_READ", 0)
@@ -133,21 +134,25 @@ def test_columns_are_added_up_as_by_numpy_to_the_bit(monkeypatch):
         check_columns(seed, monkeypatch)
 
 
+@pytest.mark.slow
 def test_rows_are_what_products_of_matrices_are():
     for seed in range(300):
         check_rows(seed)
 
 
+@pytest.mark.slow
 def test_sums_of_each_channel_are_what_products_of_matrices_are():
     for seed in range(100):
         check_each(seed)
 
 
+@pytest.mark.slow
 def test_sums_of_halves_are_what_products_of_matrices_are():
     for seed in range(300):
         check_halves(seed)
 
 
+@pytest.mark.slow
 def test_tiles_are_what_products_of_matrices_are():
     for seed in range(300):
         check_tiles(seed)
@@ -190,6 +195,7 @@ def three(x, weight, g, options):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "filters", "options"), LARGE.values(), ids=list(LARGE))
 def test_in_single_precision_each_way_is_as_exact_as_a_sum_of_products(shape, filters, options):
     rng = np.random.default_rng(0)

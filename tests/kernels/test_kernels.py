@@ -82,6 +82,7 @@ def run_python(program, **environment):
 # ------------------------------------------------------------------ elementwise
 
 
+@pytest.mark.slow
 @pytest.mark.share(4)
 @by_dtype
 @by_name
