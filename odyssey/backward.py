@@ -43,7 +43,7 @@ from odyssey.table.value import Symbol, Value
 __all__ = ["TABLE"]
 
 
-def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _rule_values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     """The value of every name that a rule asks for: as given, found from it, or by default."""
     who = f"backward.{row.name}"
     values = dict.fromkeys(row.optional) | dict(zip(row.options, row.defaults, strict=True)) | given
@@ -56,7 +56,7 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
         if spec is not None and not isinstance(spec, Spec):
             raise DTypeError(f"{who}: {name}_spec is {shown(spec)}; pass a Spec, or {name} itself")
         if name in given and not (given[name] is None and name in row.optional):
-            values[name] = _array(who, name, given[name])
+            values[name] = _as_array_or_symbol(who, name, given[name])
             values.setdefault(f"{name}_spec", spec_of(values[name]))
     missing = [name for name in names if values.get(name, REQUIRED) is REQUIRED]
     if missing:
@@ -64,13 +64,13 @@ def _values(row: Row, names: tuple[str, ...], given: dict[str, Any]) -> dict[str
     # An option that came is checked as the op checks it.
     if any(values[name] is REQUIRED for name in row.options):
         return values
-    options = row.prepared(tuple(values[name] for name in row.options))
+    options = row.prepare_options(tuple(values[name] for name in row.options))
     return values | dict(zip(row.options, options, strict=True))
 
 
 def _backward_of(row: Row) -> Callable[..., Any]:
     seeds = row.cotangents or ("g",)
-    names = row.asks
+    names = row.requested_names
     who = f"backward.{row.name}"
     signature = ", ".join((*seeds, *names))
     differentiable = [name for name in row.arrays if row.vjp[name] is not None]
@@ -80,11 +80,11 @@ def _backward_of(row: Row) -> Callable[..., Any]:
         if len(args) > len(order) or named.keys() & set(order[: len(args)]):
             raise DTypeError(f"{who}: the signature is ({signature})")
         given = dict(zip(order, args, strict=False)) | named
-        came = [_seed(who, name, given.pop(name, None), signature) for name in seeds]
-        values = _values(row, names, given)
+        came = [_conjugate_seed(who, name, given.pop(name, None), signature) for name in seeds]
+        values = _rule_values(row, names, given)
         try:
-            seed = came[0] if row.pack_results is None else _wire(row, came)
-            found = [_gradient(row, name, seed, values) for name in differentiable]
+            seed = came[0] if row.pack_results is None else _multi_output(row, came)
+            found = [_operand_gradient(row, name, seed, values) for name in differentiable]
         except (OdysseyError, FloatingPointError):
             raise
         except STUMBLES as error:
@@ -98,28 +98,28 @@ def _backward_of(row: Row) -> Callable[..., Any]:
     return function
 
 
-def _seed(who: str, name: str, g: Any, signature: str) -> Any:
+def _conjugate_seed(who: str, name: str, g: Any, signature: str) -> Any:
     """A cotangent as a sweep takes it; of several, those that are None are zeros."""
     if g is None:
         if name == "g":
             raise DTypeError(f"{who}: needs g; the signature is ({signature})")
         return None
-    seed = _array(who, name, g)
+    seed = _as_array_or_symbol(who, name, g)
     return complex_numbers.conj(seed) if seed.dtype.kind == "c" else seed
 
 
-def _array(who: str, name: str, value: Any) -> Any:
+def _as_array_or_symbol(who: str, name: str, value: Any) -> Any:
     """What came, as an array; of what is traced, a Symbol."""
     if isinstance(value, Value) and store() is not MEMORY:
         value = operand_of(value)
     return value if isinstance(value, Symbol) else as_array(who, name, value)
 
 
-def _wire(row: Row, seeds: list[Any]) -> MultiOutput:
+def _multi_output(row: Row, seeds: list[Any]) -> MultiOutput:
     return MultiOutput({j: g for j, g in enumerate(seeds) if g is not None})
 
 
-def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
+def _rule_specs(row: Row, values: dict[str, Any]) -> list[Any]:
     """The specs that a rule may ask for, that of the results last."""
     specs = [values.get(name) for name in row.layout.specs]
     if row.pack_results is None:
@@ -130,14 +130,14 @@ def _specs(row: Row, values: dict[str, Any]) -> list[Any]:
     return [*specs, MultiOutputSpec(tuple(known))]
 
 
-def _gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
+def _operand_gradient(row: Row, name: str, seed: Any, values: dict[str, Any]) -> Any:
     """What the rule of one operand makes of the cotangent, in that operand's shape.
 
     None where the operand is absent.
     """
     if values.get(name) is values.get(f"{name}_spec") is None and name in row.optional:
         return None
-    kept, specs = [values.get(n) for n in row.layout.kept], _specs(row, values)
+    kept, specs = [values.get(n) for n in row.layout.kept], _rule_specs(row, values)
     if row.pack_results is not None:
         lacking = [
             n

@@ -27,13 +27,13 @@ __all__ = [
     "few_digits",
     "flag",
     "function",
+    "is_importable",
     "kind_of",
     "label",
     "number",
     "sequence",
     "shown",
     "sort_of",
-    "stands_by_name",
     "user_line",
     "whole",
     "word",
@@ -245,12 +245,12 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def asked_outside() -> bool:
+def is_called_by_user() -> bool:
     """Whether code that is not ours asks for what calls this."""
     return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)
 
 
-def stands_by_name(thing: Any) -> bool:
+def is_importable(thing: Any) -> bool:
     """Whether a thing stands in a module by the name that it has, by which it can be pickled."""
     place = sys.modules.get(str(thing.__module__))
     for name in str(getattr(thing, "__qualname__", "")).split("."):

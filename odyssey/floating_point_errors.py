@@ -15,14 +15,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _found() -> ContextVar[Any]:
+def _find_errstate_variable() -> ContextVar[Any]:
     """The only variable of a context in which nothing was done but to tell NumPy of errors."""
     context = Context()
     context.run(np.seterrcall, None)
     return next(iter(context))
 
 
-NUMPY_ERRSTATE = _found()
+NUMPY_ERRSTATE = _find_errstate_variable()
 """The variable in which NumPy keeps, for each context, how floating-point errors are treated."""
 
 

@@ -38,14 +38,14 @@ class Objective:
                     f"scipy_objective: {path or 'params'} is {shown(leaf)}; pass floating arrays, "
                     "or Variables, and close over what is not to change"
                 )
-        self._params = unflatten(params, [_array(leaf) for leaf in leaves(params)])
+        self._params = unflatten(params, [_leaf_array(leaf) for leaf in leaves(params)])
         self.x0 = self._flat(self._params)
 
     def _flat(self, tree: Any) -> Array:
         """All leaves one after another; a complex one as pairs of real and imaginary part."""
         parts = [np.zeros(0)]
         for leaf in leaves(tree):
-            array = np.ascontiguousarray(_array(leaf)).reshape(-1)
+            array = np.ascontiguousarray(_leaf_array(leaf)).reshape(-1)
             parts.append(array.view(array.real.dtype).astype(np.float64))
         return np.concatenate(parts)
 
@@ -100,7 +100,7 @@ class Objective:
         return self._flat(outer.gradient(outputs, params, weights, unused="zero"))
 
 
-def _array(leaf: Any) -> Array:
+def _leaf_array(leaf: Any) -> Array:
     data = leaf.detach().numpy() if isinstance(leaf, Variable) else leaf
     return np.array(as_array("scipy_objective", "params", data))
 

@@ -57,11 +57,11 @@ def check_gradients(
     >>> check_gradients(lambda x: od.ops.exp(x).sum(), np.array([0.0, 1.0])) < 1e-6
     True
     """
-    order, modes, tolerance, step, complex_step, seed = _settings(
+    order, modes, tolerance, step, complex_step, seed = _check_settings(
         fn, order, modes, tolerance, step, complex_step, seed
     )
     rng = isolate_errstate(np.random.default_rng)(seed)
-    point = [map_tree(_double, arg) for arg in args]
+    point = [map_tree(_to_double, arg) for arg in args]
     worst = 0.0
     for k in range(1, order + 1):
         probe = _Probe(fn, point, rng)
@@ -79,7 +79,7 @@ def check_gradients(
     return worst
 
 
-def _settings(
+def _check_settings(
     fn: Any, order: Any, modes: Any, tolerance: Any, step: Any, complex_step: Any, seed: Any
 ) -> tuple[int, list[str], float, float, bool, int]:
     """The settings of ``check_gradients``, checked."""
@@ -98,7 +98,7 @@ def _settings(
     )
 
 
-def _double(x: Any) -> Any:
+def _to_double(x: Any) -> Any:
     x = x.numpy() if isinstance(x, Variable) else as_array("check_gradients", "an argument", x)
     if x.dtype.kind not in "fc":
         raise OdysseyError(f"check_gradients: an argument has dtype {x.dtype}; wrap it in fn")
@@ -112,12 +112,12 @@ def _random_like(x: Any, rng: np.random.Generator) -> Any:
     return np.asarray(values, x.dtype)
 
 
-def _inner(a: list[Any], b: list[Any]) -> float:
+def _inner_product(a: list[Any], b: list[Any]) -> float:
     """Real inner product of two lists of arrays."""
     return float(sum(np.sum(np.conj(x) * y).real for x, y in zip(a, b, strict=True)))
 
 
-def _value(x: Any) -> Any:
+def _result_array(x: Any) -> Any:
     return as_array("check_gradients", "the result", array_of(x))
 
 
@@ -128,19 +128,19 @@ class _Probe:
         self.fn = fn
         self.point = point
         self.direction = [_random_like(x, rng) for x in leaves(point)]
-        self.outputs = [_value(y) for y in leaves(fn(*map_tree(np.array, point)))]
+        self.outputs = [_result_array(y) for y in leaves(fn(*map_tree(np.array, point)))]
         self.cotangent = [_random_like(y, rng) for y in self.outputs]
         # Relative to the size of the terms that were summed, which may cancel in the sum.
         self.scale = 0.0
 
     def _at(self, shift: complex) -> list[Any]:
         moved = [x + shift * v for x, v in zip(leaves(self.point), self.direction, strict=True)]
-        return [_value(y) for y in leaves(self.fn(*unflatten(self.point, moved)))]
+        return [_result_array(y) for y in leaves(self.fn(*unflatten(self.point, moved)))]
 
     def difference(self, step: float, complex_step: bool) -> float:
         if complex_step:
             imaginary = [y.imag / 1e-30 for y in self._at(1e-30j)]
-            return _inner(self.cotangent, imaginary)
+            return _inner_product(self.cotangent, imaginary)
         # Fourth order: errors of step**4 and of rounding / step.
         near = [(a - b) / (2 * step) for a, b in zip(self._at(step), self._at(-step), strict=True)]
         far = [
@@ -151,7 +151,7 @@ class _Probe:
         self.scale = float(
             sum(np.abs(c * s).sum() for c, s in zip(self.cotangent, slopes, strict=True))
         )
-        return _inner(self.cotangent, slopes)
+        return _inner_product(self.cotangent, slopes)
 
     def _record(self, **options: Any) -> tuple[GradientTape, list[Any], list[Any]]:
         with GradientTape(**options) as tape:
@@ -172,14 +172,14 @@ class _Probe:
         gradients = tape.gradient(
             [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
         )
-        return _inner(gradients, self.direction)
+        return _inner_product(gradients, self.direction)
 
     def forward(self) -> float:
         tape, sources, outputs = self._record()
         total = 0.0
         for y, c in zip(outputs, self.cotangent, strict=True):
             if isinstance(y, Variable) and y.requires_grad:
-                total += _inner([c], [tape.jvp(y, sources, self.direction)])
+                total += _inner_product([c], [tape.jvp(y, sources, self.direction)])
         return total
 
     def gradient_function(self) -> Callable[..., Any]:
@@ -196,7 +196,7 @@ class _Probe:
                 if isinstance(y, Variable) and y.requires_grad
             ]
             if not pairs:
-                return [np.zeros_like(_value(x)) for x in sources]
+                return [np.zeros_like(_result_array(x)) for x in sources]
             return tape.gradient(
                 [y for y, _ in pairs], sources, [c for _, c in pairs], unused="zero"
             )

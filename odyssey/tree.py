@@ -35,7 +35,7 @@ __all__ = [
 
 # Each container takes a call or two, and Python allows a thousand by default, which are not all
 # ours. Nobody's parameters are nested so deep; what is deeper usually holds itself.
-_DEEPEST = 200
+_MAX_DEPTH = 200
 
 
 # ------------------------------------------------------------------ one container
@@ -51,7 +51,7 @@ def leaf_type(kind: type) -> None:
     _LEAVES.add(kind)
 
 
-def _values(node: Any) -> list[Any] | None:
+def _children(node: Any) -> list[Any] | None:
     """The children of a container, or None for a leaf. Dictionaries keep their order."""
     if type(node) in _LEAVES:
         return None
@@ -73,7 +73,7 @@ def _keys(node: Any) -> list[Any]:
     return field_names(node)
 
 
-def _steps(node: Any) -> list[str]:
+def _path_steps(node: Any) -> list[str]:
     """The ways to the children, as Python writes them."""
     if isinstance(node, dict):
         return [f"[{key!r}]" for key in node]
@@ -94,7 +94,7 @@ def _is_record(node: Any) -> bool:
 
 def containers(tree: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield each container with all that it holds: names, children, and attributes of its own."""
-    children = _values(tree)
+    children = _children(tree)
     if children is None:
         return
     names = list(tree) if isinstance(tree, dict) else []  # others are called the same in each run
@@ -105,12 +105,12 @@ def containers(tree: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 def children_of(node: Any) -> tuple[list[Any], list[Any]]:
     """What a container calls its children, and these."""
-    return _keys(node), _values(node) or []
+    return _keys(node), _children(node) or []
 
 
 def extras_in(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each attribute of a container that is no child of it, with its path."""
-    children = _values(tree)
+    children = _children(tree)
     if children is None:
         return
     if type(tree) not in _PLAIN:
@@ -118,7 +118,7 @@ def extras_in(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}.{name}", value
     if _LEAVES.issuperset(map(type, children)):
         return
-    for step, child in zip(_steps(tree), children, strict=True):
+    for step, child in zip(_path_steps(tree), children, strict=True):
         yield from extras_in(child, prefix + step)
 
 
@@ -131,29 +131,33 @@ def paths(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     >>> list(paths({"w": [1, 2]}))
     [("['w'][0]", 1), ("['w'][1]", 2)]
     """
-    return iter(_whole(tree, _find_paths, prefix))
+    return iter(_collect(tree, _append_paths, prefix))
 
 
 def leaves(tree: Any) -> list[Any]:
     """Return the leaves of ``tree`` in order."""
-    children = list(tree.values()) if type(tree) is dict else _values(tree)
+    children = list(tree.values()) if type(tree) is dict else _children(tree)
     if children is None:
         return [tree]
     # The commonest tree, one container, spelled out: a third of the time.
-    return children if _LEAVES.issuperset(map(type, children)) else _whole(tree, _find, None)
+    return (
+        children
+        if _LEAVES.issuperset(map(type, children))
+        else _collect(tree, _append_leaves, None)
+    )
 
 
-def _whole(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
+def _collect(tree: Any, find: Callable[..., None], prefix: Any) -> list[Any]:
     found: list[Any] = []
     try:
-        find(tree, found, prefix, _DEEPEST)
+        find(tree, found, prefix, _MAX_DEPTH)
     except RecursionError as error:
-        raise _endless(tree, error) from None
+        raise _cyclic_tree_error(tree, error) from None
     return found
 
 
-def _find(node: Any, found: list[Any], prefix: None, left: int) -> None:
-    children = _values(node)
+def _append_leaves(node: Any, found: list[Any], prefix: None, left: int) -> None:
+    children = _children(node)
     if children is None:
         found.append(node)
         return
@@ -166,26 +170,26 @@ def _find(node: Any, found: list[Any], prefix: None, left: int) -> None:
         if type(child) in _LEAVES:
             found.append(child)
         else:
-            _find(child, found, prefix, left - 1)
+            _append_leaves(child, found, prefix, left - 1)
 
 
-def _find_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int) -> None:
-    children = _values(node)
+def _append_paths(node: Any, found: list[tuple[str, Any]], prefix: str, left: int) -> None:
+    children = _children(node)
     if children is None:
         found.append((prefix, node))
         return
     if not left:
         raise RecursionError
-    for step, child in zip(_steps(node), children, strict=True):
-        _find_paths(child, found, prefix + step, left - 1)
+    for step, child in zip(_path_steps(node), children, strict=True):
+        _append_paths(child, found, prefix + step, left - 1)
 
 
-def _endless(tree: Any, error: RecursionError | None = None) -> Exception:
+def _cyclic_tree_error(tree: Any, error: RecursionError | None = None) -> Exception:
     """The error for a tree that has no end, or hardly one; ``error`` where it is neither."""
     depth = _depth(tree)
-    if depth is not None and depth <= _DEEPEST and error is not None:
+    if depth is not None and depth <= _MAX_DEPTH and error is not None:
         return error  # the stack was nearly full when we were called
-    which = "holds itself" if depth is None else f"is deeper than {_DEEPEST} containers"
+    which = "holds itself" if depth is None else f"is deeper than {_MAX_DEPTH} containers"
     return OdysseyError(
         f"a tree, which is {sort_of(tree)}, {which}; pass a nest of dicts, lists, tuples "
         "and dataclasses that ends"
@@ -204,7 +208,7 @@ def _depth(tree: Any) -> int | None:
             done.add(id(node))
         elif id(node) in above:
             return None
-        elif id(node) not in done and (children := _values(node)):
+        elif id(node) not in done and (children := _children(node)):
             above.add(id(node))
             deepest = max(deepest, len(above))
             todo.append((node, True))
@@ -225,12 +229,12 @@ def unflatten(tree: Any, values: list[Any]) -> Any:
     usual = type(tree) is dict and 0 < len(tree) == len(values)
     if usual and _LEAVES.issuperset(map(type, tree.values())):
         return dict(zip(tree, values, strict=True))
-    children = _values(tree)
+    children = _children(tree)
     if children and len(children) == len(values) and _LEAVES.issuperset(map(type, children)):
         return rebuild_container(tree, list(values))
     supply = iter(values)
     try:
-        result = _build(tree, supply, _DEEPEST)
+        result = _rebuild_tree(tree, supply, _MAX_DEPTH)
     except _TooFewError:
         raise OdysseyError(f"unflatten: {len(values)} values are too few for this tree") from None
     if next(supply, _MISSING) is not _MISSING:
@@ -246,12 +250,14 @@ class _TooFewError(Exception):
 
 
 # No closure of ``unflatten``: one that calls itself is a cycle, and would keep the values alive.
-def _build(node: Any, supply: Iterator[Any], left: int) -> Any:
-    children = _values(node)
+def _rebuild_tree(node: Any, supply: Iterator[Any], left: int) -> Any:
+    children = _children(node)
     if children is not None:
         if not left:
-            raise _endless(node)
-        return rebuild_container(node, [_build(child, supply, left - 1) for child in children])
+            raise _cyclic_tree_error(node)
+        return rebuild_container(
+            node, [_rebuild_tree(child, supply, left - 1) for child in children]
+        )
     value = next(supply, _MISSING)
     if value is _MISSING:
         raise _TooFewError
@@ -273,18 +279,18 @@ def like(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     kind = type(tree)
     # The commonest containers, spelled out: a third of the time.
     if kind is dict and _LEAVES.issuperset(map(type, tree.values())):
-        return list(tree.values()), partial(_named, tuple(tree))
+        return list(tree.values()), partial(_rebuild_plain_dict, tuple(tree))
     if kind in _LEAVES:
-        return [tree], _only
+        return [tree], _single_leaf
     found = leaves(tree)
     return found, partial(unflatten, unflatten(tree, found))
 
 
-def _named(names: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
+def _rebuild_plain_dict(names: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _only(values: list[Any]) -> Any:
+def _single_leaf(values: list[Any]) -> Any:
     (value,) = values
     return value
 
@@ -312,15 +318,15 @@ def same_tree(who: str, what: str, tree: Any, given: Any, where: str = "") -> li
     """
     found: list[Any] = []
     try:
-        _beside(tree, given, (), found, _DEEPEST)
+        _match_leaves(tree, given, (), found, _MAX_DEPTH)
     except _DifferError as error:
-        where += _way(error.args)
+        where += _format_path(error.args)
         raise ShapeError(
             f"{who}: the {what} came as a tree of {len(leaves(given))} leaves for one of "
             f"{len(leaves(tree))}; the trees differ at {where or 'the root'}"
         ) from None
     except RecursionError as error:
-        raise _endless(tree, error) from None
+        raise _cyclic_tree_error(tree, error) from None
     return found
 
 
@@ -328,25 +334,25 @@ class _DifferError(Exception):
     pass
 
 
-def _way(where: Any) -> str:
+def _format_path(where: Any) -> str:
     """The path of a place: the place above, the container there, and the key in it."""
     path = ""
     while where:
         where, node, key = where
         keys = _keys(node)
-        path = (_steps(node)[keys.index(key)] if key in keys else f"[{key!r}]") + path
+        path = (_path_steps(node)[keys.index(key)] if key in keys else f"[{key!r}]") + path
     return path
 
 
-def _beside(node: Any, given: Any, where: Any, found: list[Any], left: int) -> None:
+def _match_leaves(node: Any, given: Any, where: Any, found: list[Any], left: int) -> None:
     """Find what stands in ``given`` where ``node`` has its leaves."""
-    children = _values(node)
+    children = _children(node)
     if children is None:
-        if _values(given) is not None and type(given) not in (list, tuple):
+        if _children(given) is not None and type(given) not in (list, tuple):
             raise _DifferError(*where)
         found.append(given)
         return
-    others = _values(given)
+    others = _children(given)
     if others is None:
         raise _DifferError(*where)
     if not left:
@@ -358,7 +364,7 @@ def _beside(node: Any, given: Any, where: Any, found: list[Any], left: int) -> N
     if odd := by_key.keys() ^ set(keys):
         raise _DifferError(where, node if odd & set(keys) else given, min(odd, key=str))
     for key, child in zip(keys, children, strict=True):
-        _beside(child, by_key[key], (where, node, key), found, left - 1)
+        _match_leaves(child, by_key[key], (where, node, key), found, left - 1)
 
 
 def map_tree(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:

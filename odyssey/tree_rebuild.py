@@ -44,15 +44,15 @@ def rebuild_container(node: Any, values: list[Any]) -> Any:
     if type(node) is tuple:
         return tuple(values)
     if isinstance(node, dict):
-        return _refilled_dict(node, values)
+        return _rebuild_dict(node, values)
     if isinstance(node, list):
-        return _refilled_list(node, values)
+        return _rebuild_list(node, values)
     if isinstance(node, tuple):
-        return _refilled_tuple(node, values)
-    return _refilled_record(node, values)
+        return _rebuild_tuple(node, values)
+    return _rebuild_dataclass(node, values)
 
 
-def _refilled_dict(node: Any, values: list[Any]) -> Any:
+def _rebuild_dict(node: Any, values: list[Any]) -> Any:
     """Code of the class might convert the items, and has done so before; none of it runs."""
     if type(node) is defaultdict:
         return defaultdict(node.default_factory, zip(node, values, strict=True))
@@ -64,22 +64,22 @@ def _refilled_dict(node: Any, values: list[Any]) -> Any:
         made.default_factory = node.default_factory
     if getattr(node, "__dict__", None) is node:  # its items are its attributes
         made.__dict__ = made
-    room = _with_attributes(made, node)
+    room = _copy_attributes(made, node)
     for key, value in zip(node, values, strict=True):
         if key in room and room[key] is dict.get(node, key):  # it is an attribute as well
-            _room(made)[key] = value
+            _instance_dict(made)[key] = value
         base.__setitem__(made, key, value)
-    return _without_cached(made)
+    return _drop_cached(made)
 
 
-def _refilled_list(node: Any, values: list[Any]) -> Any:
+def _rebuild_list(node: Any, values: list[Any]) -> Any:
     made = list.__new__(type(node))
-    _with_attributes(made, node)
+    _copy_attributes(made, node)
     list.__setitem__(made, slice(None), values)
-    return _without_cached(made)
+    return _drop_cached(made)
 
 
-def _refilled_tuple(node: Any, values: list[Any]) -> Any:
+def _rebuild_tuple(node: Any, values: list[Any]) -> Any:
     kind = type(node)
     try:
         made = tuple.__new__(kind, values)
@@ -88,47 +88,47 @@ def _refilled_tuple(node: Any, values: list[Any]) -> Any:
             f"a tree: {kind.__name__} cannot be made again with other values ({error}); "
             "pass a plain tuple"
         ) from error
-    _with_attributes(made, node)
-    return _without_cached(made)
+    _copy_attributes(made, node)
+    return _drop_cached(made)
 
 
-def _refilled_record(node: Any, values: list[Any]) -> Any:
+def _rebuild_dataclass(node: Any, values: list[Any]) -> Any:
     """A dataclass's object of other children: no code of the class runs, as a constructor would."""
     kind = type(node)
     try:
         made = object.__new__(kind)
     except TypeError:  # a class that is made from one written in C
         made = copy(node)
-    names, room = field_names(node), _room(node)
+    names, room = field_names(node), _instance_dict(node)
     more = not room.keys() <= set(names)
-    _with_attributes(made, node, more, names)
-    described = _described(kind, names)
+    _copy_attributes(made, node, more, names)
+    described = _data_descriptors(kind, names)
     for name, value in zip(names, values, strict=True):
-        homes = _homes(node, name) if name in described else []
+        homes = _backing_attributes(node, name) if name in described else []
         for place in homes or [name]:
             if place in homes and place in room:
-                _room(made)[place] = value
+                _instance_dict(made)[place] = value
             else:  # which calls a setter, where no home is known
                 object.__setattr__(made, place, value)  # also where it is frozen
-    return _without_cached(made) if more else made
+    return _drop_cached(made) if more else made
 
 
 # ------------------------------------------------------------------ attributes
 
 
-def _room(node: Any) -> dict[str, Any]:
+def _instance_dict(node: Any) -> dict[str, Any]:
     found = getattr(node, "__dict__", None)
     return found if type(found) is dict else {}
 
 
-def _with_attributes(made: Any, node: Any, more: bool = True, but: Any = ()) -> dict[str, Any]:
+def _copy_attributes(made: Any, node: Any, more: bool = True, but: Any = ()) -> dict[str, Any]:
     """Give what is made the attributes of another one, and return those without slots."""
     for slot in _slots(type(node)):
-        if slot.__name__ not in but and (held := _in_slot(slot, node)) is not _MISSING:
+        if slot.__name__ not in but and (held := _slot_value(slot, node)) is not _MISSING:
             slot.__set__(made, held)
-    room = _room(node)
+    room = _instance_dict(node)
     if room and more:
-        _room(made).update(room)
+        _instance_dict(made).update(room)
     return room
 
 
@@ -139,54 +139,56 @@ def _slots(kind: type) -> list[Any]:
     return [part for part in parts if type(part) is MemberDescriptorType]
 
 
-def _in_slot(slot: Any, node: Any) -> Any:
+def _slot_value(slot: Any, node: Any) -> Any:
     try:
         return slot.__get__(node)
     except AttributeError:
         return _MISSING
 
 
-def _of_class(kind: type, name: str) -> Any:
+def _class_attribute(kind: type, name: str) -> Any:
     """What a class has by a name, as it is written there."""
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), _MISSING)
 
 
-def _described(kind: type, names: list[str]) -> set[str]:
+def _data_descriptors(kind: type, names: list[str]) -> set[str]:
     """The attributes that are set by code of the class: that of a property, say."""
     found = {name for base in kind.__mro__[:-1] for name in names if name in base.__dict__}
-    made = {name: type(_of_class(kind, name)) for name in found}
+    made = {name: type(_class_attribute(kind, name)) for name in found}
     return {n for n, k in made.items() if k is not MemberDescriptorType and hasattr(k, "__set__")}
 
 
-def _homes(node: Any, name: str) -> list[str]:
+def _backing_attributes(node: Any, name: str) -> list[str]:
     """Where an object keeps a field that has code of its own: what the code gives is there."""
     value = getattr(node, name)
     return [n for n, v in attributes(node) if v is value and n.endswith(name)]
 
 
-def _is_cached(kind: type, name: str) -> bool:
+def _is_cached_property(kind: type, name: str) -> bool:
     """Whether an attribute is what a ``cached_property``, or one like it, has computed."""
-    by_class = _of_class(kind, name)
+    by_class = _class_attribute(kind, name)
     made = type(by_class)
     plain = callable(by_class) or made is classmethod or not hasattr(made, "__get__")
     return not plain and not hasattr(made, "__set__")
 
 
-def _without_cached(made: Any) -> Any:
+def _drop_cached(made: Any) -> Any:
     """Forget what was computed of the children before."""
-    if room := _room(made):
+    if room := _instance_dict(made):
         kind = type(made)
         fields = getattr(kind, "__dataclass_fields__", ())
-        for name in [name for name in room if name not in fields and _is_cached(kind, name)]:
+        for name in [
+            name for name in room if name not in fields and _is_cached_property(kind, name)
+        ]:
             del room[name]
     return made
 
 
 def attributes(node: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that an object has of its own, with their names."""
-    yield from list(_room(node).items())
+    yield from list(_instance_dict(node).items())
     for slot in _slots(type(node)):
-        if (held := _in_slot(slot, node)) is not _MISSING:
+        if (held := _slot_value(slot, node)) is not _MISSING:
             yield slot.__name__, held
 
 
@@ -201,5 +203,7 @@ def extra_attributes(node: Any) -> list[tuple[str, Any]]:
         inner.update(n for n, v in found if dict.get(node, n) is v)
     if not isinstance(node, (dict, list, tuple)):
         names = field_names(node)
-        inner.update(names, *[_homes(node, name) for name in _described(kind, names)])
-    return [(n, v) for n, v in found if n not in inner and not _is_cached(kind, n)]
+        inner.update(
+            names, *[_backing_attributes(node, name) for name in _data_descriptors(kind, names)]
+        )
+    return [(n, v) for n, v in found if n not in inner and not _is_cached_property(kind, n)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odyssey.checks import flag, stands_by_name, whole
+from odyssey.checks import flag, is_importable, whole
 from odyssey.compiler.arguments import fixed, key_of, taken_by
 from odyssey.compiler.lowered import Lowered
 from odyssey.errors import SettingError
@@ -37,7 +37,7 @@ class Inspected:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A function that was decorated is pickled as functions are: by its name."""
-        if stands_by_name(self):
+        if is_importable(self):
             return self.__qualname__
         return super().__reduce_ex__(protocol)
 

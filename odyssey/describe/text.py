@@ -72,7 +72,9 @@ def entry_text(entry: Entry) -> str:
 
 
 def _row_lines(row: Row) -> Iterator[str]:
-    backward = f"od.backward.{row.name}({', '.join((*(row.cotangents or ('g',)), *row.asks))})"
+    backward = (
+        f"od.backward.{row.name}({', '.join((*(row.cotangents or ('g',)), *row.requested_names))})"
+    )
     yield from _derivatives(row)
     yield from _labelled("a node keeps", _kept(row))
     yield from _labelled("by hand", [backward] if any(row.vjp.values()) else [])

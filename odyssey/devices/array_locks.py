@@ -51,7 +51,7 @@ def lock_array(array: Array, held: dict[int, Any], holder: Any = None) -> None:
     """
     was = array.flags.writeable
     # Not by way of a variable, which the traceback of an interrupt would keep alive.
-    held[id(array)] = _find(array)
+    held[id(array)] = _find_or_make_lock(array)
     _set_writable(array, False)
     if holder is not None:
         getattr(held.get(id(array)), "holders", []).append(ref(holder))
@@ -72,7 +72,7 @@ def is_locked(array: Array) -> bool:
     return id(array) in _HELD
 
 
-def _find(array: Array) -> _Lock:
+def _find_or_make_lock(array: Array) -> _Lock:
     """What stands for the lock of ``array``: found, or made."""
     key, flags = id(array), array.flags
     pair = None  # named before ``made``, so that its callbacks are gone first, see below
@@ -96,7 +96,7 @@ def _find(array: Array) -> _Lock:
             _HELD.setdefault(key, pair)
             _moment()
             if array.base is not None:
-                _outlast(made, array.base)
+                _extend_view_lock(made, array.base)
             # Another thread's pair may be in the table now: this lock must not open the array.
             pair = None
         elif not array.flags.writeable and _moment() == before + 1:
@@ -104,7 +104,7 @@ def _find(array: Array) -> _Lock:
             return made
 
 
-def _outlast(lock: _Lock, base: Any) -> None:
+def _extend_view_lock(lock: _Lock, base: Any) -> None:
     """Let the lock of a view last as long as those of what it shows: it cannot be opened before."""
     while isinstance(base, np.ndarray):
         entry = _HELD.get(id(base))

@@ -103,7 +103,7 @@ x.filled(value), or x.data with where(x.mask, ...)
         return array
     if array.dtype.kind in "biufc":
         return to_native_order(array)
-    raise DTypeError(f"{who}: {what} {_no_numbers(value, array.dtype)}")
+    raise DTypeError(f"{who}: {what} {_dtype_reason(value, array.dtype)}")
 
 
 def refuse_non_array(who: str, what: str, value: Any) -> None:
@@ -181,9 +181,9 @@ def rejection_reason(value: Any) -> str | None:
     if kind in _NUMBERS or kind is np.ndarray or isinstance(value, np.generic):
         return None
     if isinstance(value, (list, tuple)):
-        return _inside(value)
+        return _nested_reason(value)
     if isinstance(value, np.ndarray):
-        return _of_subclass(kind)
+        return _subclass_reason(kind)
     package = kind.__module__.partition(".")[0]
     if package == "scipy" and hasattr(value, "toarray"):
         return f"is sparse ({kind.__name__}); pass its .toarray()"
@@ -191,25 +191,25 @@ def rejection_reason(value: Any) -> str | None:
         return None
     if has_own_arithmetic(value) and package != "pandas":
         return (
-            f"is {_full_name(kind)}, whose labels or units would be lost; pass the plain array "
-            "in it, its .values or .magnitude for example"
+            f"is {_qualified_name(kind)}, whose labels or units would be lost; pass the plain "
+            "array in it, its .values or .magnitude for example"
         )
     if _has_gradient(value):
         return (
-            f"is {_full_name(kind)} that requires a gradient, which would be lost; pass "
+            f"is {_qualified_name(kind)} that requires a gradient, which would be lost; pass "
             ".detach().numpy() of it"
         )
     return None
 
 
-def _inside(nest: Any) -> str | None:
+def _nested_reason(nest: Any) -> str | None:
     if _NUMBERS.issuperset(map(type, nest)):
         return None
     why = next((why for part in nest if (why := rejection_reason(part)) is not None), None)
     return why and f"holds what {why}"
 
 
-def _of_subclass(kind: type) -> str | None:
+def _subclass_reason(kind: type) -> str | None:
     if issubclass(kind, np.ma.MaskedArray):
         return (
             "is a masked array, whose mask would be lost; pass x.filled(value), or x.data with "
@@ -220,7 +220,7 @@ def _of_subclass(kind: type) -> str | None:
     plain: Any = np.ndarray
     if any(getattr(kind, name) is not getattr(plain, name) for name in _ARITHMETIC):
         return (
-            f"is {_full_name(kind)}, an array with arithmetic of its own, such as units; pass "
+            f"is {_qualified_name(kind)}, an array with arithmetic of its own, such as units; pass "
             "the plain array in it, .value or .view(np.ndarray) for example"
         )
     return None
@@ -258,7 +258,7 @@ def _has_gradient(value: Any) -> bool:
     return told is True
 
 
-def _full_name(kind: type) -> str:
+def _qualified_name(kind: type) -> str:
     package = kind.__module__.partition(".")[0]
     return article(kind.__qualname__ if package == "builtins" else f"{package}.{kind.__qualname__}")
 
@@ -266,7 +266,7 @@ def _full_name(kind: type) -> str:
 # ------------------------------------------------------------------ what is less than an array
 
 
-def _no_numbers(value: Any, dtype: np.dtype[Any]) -> str:
+def _dtype_reason(value: Any, dtype: np.dtype[Any]) -> str:
     if dtype.names:
         return f"has the fields {', '.join(dtype.names)}; pass one of them, x[{dtype.names[0]!r}]"
     if type(value) is int:

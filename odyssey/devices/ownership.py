@@ -40,7 +40,7 @@ LARGE = 1 << 20
 _PIECE = 65536
 
 
-def _scattered(count: int) -> Array:
+def _pseudo_random_weights(count: int) -> Array:
     """Odd numbers without a pattern: the generator of G. Steele and others, SplitMix64 (2014).
 
     Weights in a row, 1, 3, 5, would not tell when two rows that have one 1 each change places.
@@ -51,7 +51,7 @@ def _scattered(count: int) -> Array:
     return (z >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
 
 
-_WEIGHTS = _scattered(1024)
+_WEIGHTS = _pseudo_random_weights(1024)
 
 _INTEGERS: dict[int, np.dtype[Any]] = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
@@ -101,13 +101,13 @@ def is_referenced_elsewhere(box: list[Any], k: int = 0, places: int = 0) -> bool
     return box[k].base is not None and _references(box[k].base) > _FRESH
 
 
-def _fresh() -> int:
+def _count_own_references() -> int:
     """The count of references that is seen of what one list holds, and nobody else."""
     box = [object()]
     return _references(box[0])
 
 
-_FRESH = _fresh() if hasattr(sys, "getrefcount") else 0
+_FRESH = _count_own_references() if hasattr(sys, "getrefcount") else 0
 
 
 def is_writable(array: Array) -> bool:
@@ -218,15 +218,15 @@ def digest(array: Array) -> bytes:
     billions. It takes about the time that a copy takes, and no memory.
     """
     if array.flags.c_contiguous:
-        return _digest(array)
+        return _digest_contiguous(array)
     if array.flags.f_contiguous:
-        return _digest(array.T)
+        return _digest_contiguous(array.T)
     rows = max(1, _PIECE * len(array) // (array.size or 1))
     pieces = range(0, len(array), rows)
-    return b"".join(_digest(np.ascontiguousarray(array[k : k + rows])) for k in pieces)
+    return b"".join(_digest_contiguous(np.ascontiguousarray(array[k : k + rows])) for k in pieces)
 
 
-def _digest(contiguous: Array) -> bytes:
+def _digest_contiguous(contiguous: Array) -> bytes:
     data = contiguous.reshape(-1).view(np.uint8)
     whole = data.size - data.size % (4 * len(_WEIGHTS))
     words = data[:whole].view(np.uint32).reshape(-1, len(_WEIGHTS))

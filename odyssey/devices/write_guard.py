@@ -24,7 +24,7 @@ __all__ = [
     "GUARD",
     "STATES",
     "WAIT",
-    "Locks",
+    "LockRegistry",
     "hold_during_forks",
     "is_inside_program",
     "run_with_locks",
@@ -49,7 +49,7 @@ _is_held_here: Callable[[RLock], bool] = RLock._is_owned  # type: ignore[attr-de
 _RUNNING: dict[RLock, bool] = {}
 
 # Takes the guard and lets it go, where no other thread has it.
-_TRY: Any = partial(GUARD.acquire, False), GUARD.release
+_TRY_GUARD: Any = partial(GUARD.acquire, False), GUARD.release
 
 # Seconds that a fork waits for other threads. An update of a parameter takes a few milliseconds,
 # unless it is a user's, which could wait for the thread that forks.
@@ -110,7 +110,7 @@ def hold_during_forks(
         os.register_at_fork(after_in_child=in_the_child)
 
 
-class Locks:
+class LockRegistry:
     """Locks that are made as they are needed; it keeps none of them alive."""
 
     def __init__(self) -> None:
@@ -129,15 +129,15 @@ class Locks:
 
 
 # Of states that programs use.
-STATES = Locks()
+STATES = LockRegistry()
 
 
-def _all() -> list[RLock]:
+def _all_locks() -> list[RLock]:
     """Who has the first lets no program begin; the others come in the order of ``locks_of``."""
     return [GUARD, *sorted(STATES.living(), key=id)]
 
 
-hold_during_forks(_all, FORK_WAITS)
+hold_during_forks(_all_locks, FORK_WAITS)
 
 
 # ------------------------------------------------------------------ who writes, and programs
@@ -195,6 +195,6 @@ def run_with_locks(locks: Sequence[RLock], run: Callable[[], Any]) -> Any:
             _RUNNING[lock] = False
             if others:
                 return run_with_locks(others, run)
-            return WAIT if any(map(is_, map(call, _TRY), repeat(False))) else run()
+            return WAIT if any(map(is_, map(call, _TRY_GUARD), repeat(False))) else run()
         finally:
             _RUNNING.pop(lock, None)

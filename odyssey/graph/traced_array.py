@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partialmethod
 from typing import Any, NoReturn
 
-from odyssey.checks import asked_outside
+from odyssey.checks import is_called_by_user
 from odyssey.table.value import Symbol
 from odyssey.variable.operators import Operators
 
@@ -23,15 +23,15 @@ class TracedArray(Symbol, Operators):
     # What ``isinstance`` asks where the type does not answer.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return self.graph.kind_of(self) if asked_outside() else TracedArray
+        return self.graph.kind_of(self) if is_called_by_user() else TracedArray
 
     def __getattr__(self, name: str) -> Any:
-        if asked_outside():
+        if is_called_by_user():
             self.graph.only_eagerly(f"it asks an array for {name!r}")
         raise AttributeError(f"an array that is traced has no {name!r}")
 
     def __repr__(self) -> str:
-        if asked_outside():
+        if is_called_by_user():
             self.graph.only_eagerly("it writes out an array")
         return super().__repr__()
 

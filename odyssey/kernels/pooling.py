@@ -13,13 +13,13 @@ from odyssey.spec import Array, Shape, Spec
 
 __all__ = [
     "fits_2x2",
-    "max_pool_loop",
-    "max_pool_2x2",
-    "mean_pool_2x2",
     "fits_loop",
-    "spread_2x2",
-    "max_pullback_loop",
+    "max_pool_2x2",
+    "max_pool_loop",
     "max_pullback_2x2",
+    "max_pullback_loop",
+    "mean_pool_2x2",
+    "spread_2x2",
 ]
 
 

@@ -15,7 +15,7 @@ from odyssey.spec import Spec
 from odyssey.special import *
 from odyssey.table.declare import COMPOSITES, OPS, op
 from odyssey.table.kernel_overrides import use_kernels
-from odyssey.table.meaning import Kernel
+from odyssey.table.kernel_selection import Kernel
 from odyssey.table.protocols import Tape
 from odyssey.table.row import Row
 from odyssey.table.scope import no_grad

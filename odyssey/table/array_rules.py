@@ -32,21 +32,22 @@ def make_array_pullbacks(row: Row) -> tuple[Rule | None, ...]:
         return row.pullbacks
     if row.layout.variadic:
         return tuple(
-            adapt_variadic_rule(row.layout, _twin(rule), k)
+            adapt_variadic_rule(row.layout, _array_rule(rule), k)
             if type(rule) is FunctionType
             else row.pullbacks[k]
             for k, rule in enumerate(row.vjp.values())
         )
     return tuple(
-        _bare(row, name, pull) for name, pull in zip(row.arrays, row.pullbacks, strict=True)
+        _array_pullback(row, name, pull)
+        for name, pull in zip(row.arrays, row.pullbacks, strict=True)
     )
 
 
-def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
+def _array_pullback(row: Row, name: str, pull: Rule | None) -> Rule | None:
     rule = row.vjp[name]
     if type(rule) is not FunctionType or rule is PASS or pull is None:
         return pull
-    twin = _twin(rule)
+    twin = _array_rule(rule)
     if row.elementwise and row.name in SIZES:
         twin = profiled(f"rule of {row.name}", fuse_rule(row, rule, twin))
     fast = adapt_rule(row.layout, twin)
@@ -77,7 +78,7 @@ def _bare(row: Row, name: str, pull: Rule | None) -> Rule | None:
     return choosing
 
 
-def _twin(function: FunctionType) -> Callable[..., Any]:
+def _array_rule(function: FunctionType) -> Callable[..., Any]:
     scope = _scope_of(function.__globals__["__name__"])
     name, defaults = function.__name__, function.__defaults__
     twin = FunctionType(function.__code__, scope, name, defaults, function.__closure__)
@@ -101,14 +102,14 @@ def _scope_of(module: str) -> dict[str, Any]:
         if isinstance(row, Row) and not (row.optional or row.foreign):
             if row.prepare:
                 if not row.layout.variadic:
-                    scope[name] = _prepared(row)
+                    scope[name] = _kernel_with_prepared_options(row)
             elif row.options:
-                scope[name] = _straight(row)
+                scope[name] = _kernel_with_options(row)
             else:
                 scope[name] = row.kernel
                 row.kernel_listeners.append(partial(scope.__setitem__, name))
         elif _is_helper(value):
-            scope[name] = _twin(value)
+            scope[name] = _array_rule(value)
     return scope
 
 
@@ -117,7 +118,7 @@ def forget_module(module: str) -> None:
     _SCOPES.pop(module, None)
 
 
-def _straight(row: Row) -> Callable[..., Any]:
+def _kernel_with_options(row: Row) -> Callable[..., Any]:
     """An op with options: its kernel, with no look at what the operands are.
 
     Rules spell options as the op has them, in order or by name.
@@ -142,11 +143,11 @@ def _straight(row: Row) -> Callable[..., Any]:
     return call
 
 
-def _prepared(row: Row) -> Callable[..., Any]:
+def _kernel_with_prepared_options(row: Row) -> Callable[..., Any]:
     """An op that reads its options first: its kernel, with no look at what the operands are."""
 
     def call(*args: Any, **named: Any) -> Any:
-        operands, options = row.bind(args, named)
+        operands, options = row.bind_arguments(args, named)
         return row.kernel(*operands, *options)
 
     return call

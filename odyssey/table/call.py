@@ -44,14 +44,14 @@ __all__ = [
     "general",
     "general_caller",
     "general_operator",
-    "record",
+    "record_call",
     "run",
     "run_with_residual",
 ]
 
 
 # Of what is there to compute with: arrays, and operands that are left out.
-_IN_MEMORY = PLAIN | {type(None)}
+_MEMORY_TYPES = PLAIN | {type(None)}
 
 # ------------------------------------------------------------------ the whole meaning of a call
 
@@ -76,13 +76,13 @@ def general(
         elif type(operand) in NUMBERS or (type(operand) in PLAIN and operand.dtype in NATIVE):
             values.append(operand)
         else:
-            values.append(_converted(row, k, operand, gives_way))
+            values.append(_convert_operand(row, k, operand, gives_way))
     if kind is None:
         return run(row, values, options)
     recording = find_recording(row.name, operands, recordings_of(operands), tape)
     if recording is None or isinstance(recording, Mark):
         data = run(row, values, options)
-        return _unrecorded(row, kind, operands, data, paused=recording is not None)
+        return _make_unrecorded(row, kind, operands, data, paused=recording is not None)
     if here is not MEMORY:
         here.check_inside(recording)
     inputs, specs = [], []
@@ -94,17 +94,17 @@ def general(
     data, residual = pair or (run(row, values, options), None)
     id = recording.new_id()  # after the run, since functions of users may record as well
     if row.pack_results is not None:
-        return record_several(
+        return record_multi_output_call(
             row, kind, recording, id, inputs, specs, values, options, data, residual
         )
-    return record(row, kind, recording, id, inputs, specs, values, options, data, residual)
+    return record_call(row, kind, recording, id, inputs, specs, values, options, data, residual)
 
 
 def general_caller(row: Row, general: Any = general) -> Any:
     """The callable of an op that always goes the general way."""
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
-        operands, options = row.bind(args, named)
+        operands, options = row.bind_arguments(args, named)
         if tape is not None:
             check_tape(row, tape)
         return general(row, operands, options, tape)
@@ -122,7 +122,7 @@ def general_operator(
         return NotImplemented
 
 
-def record(
+def record_call(
     row: Row,
     kind: type[Value],
     recording: Recording,
@@ -151,7 +151,7 @@ def record(
     if data.dtype.kind not in "fc" or inputs.count(None) == len(inputs):
         return make_value(kind, data, CONSTANT, free_id())
     spec = spec_of(data)
-    kept = row.keep(recording, inputs, (*values, data), options, residual)
+    kept = row.save_values(recording, inputs, (*values, data), options, residual)
     fits = row.keeps_dtype and all(
         i is None or s is spec for i, s in zip(inputs, specs, strict=True)
     )
@@ -169,7 +169,7 @@ def record(
     return value
 
 
-def record_several(
+def record_multi_output_call(
     row: Row,
     kind: type[Value],
     recording: Any,
@@ -186,7 +186,7 @@ def record_several(
     floating = [part.dtype.kind in "fc" for part in data]
     if not any(floating) or inputs.count(None) == len(inputs):
         return row.pack_results([make_value(kind, part, CONSTANT, free_id()) for part in data])
-    kept = row.keep(recording, inputs, (*values, *data), options, residual)
+    kept = row.save_values(recording, inputs, (*values, *data), options, residual)
     wire = MultiOutputSpec(tuple([spec_of(part) for part in data]))
     recording.add((row, id, tuple(inputs), kept, (*specs, wire)), None)
     made = []
@@ -204,12 +204,12 @@ def run_with_residual(
     row: Row, values: Sequence[Any], options: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
     """The result on arrays and the residual, where the op has what gives them."""
-    if row.with_residual is None or not _IN_MEMORY.issuperset(map(type, values)):
+    if row.with_residual is None or not _MEMORY_TYPES.issuperset(map(type, values)):
         return None
     try:
         return row.with_residual(*values, *options)
     except STUMBLES as error:
-        raise row.failure(error, values, options) from error
+        raise row.kernel_error(error, values, options) from error
 
 
 def spec_or_none(value: Any) -> Spec | None:
@@ -239,12 +239,12 @@ def run(row: Row, values: Sequence[Any], options: tuple[Any, ...]) -> Any:
     except STUMBLES as error:
         numbers = not row.foreign and any(type(value) in NUMBERS for value in values)
         if not (isinstance(error, AttributeError) and numbers):
-            raise row.failure(error, values, options) from error
+            raise row.kernel_error(error, values, options) from error
     # A number where the kernel needs an array; not in the clause, whose errors would show two.
     return run(row, [np.asarray(v) if type(v) in NUMBERS else v for v in values], options)
 
 
-def _converted(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
+def _convert_operand(row: Row, k: int, operand: Any, gives_way: bool) -> Any:
     """An operand that is not a Variable, as an array of native numbers; Symbols and None stay."""
     if isinstance(operand, Traced):
         return operand
@@ -270,13 +270,15 @@ def check_tape(row: Row, tape: Any) -> None:
         )
 
 
-def _unrecorded(
+def _make_unrecorded(
     row: Row, kind: type[Value], operands: Sequence[Any], data: Any, paused: bool
 ) -> Any:
     """A result that no tape knows: a constant, or, where that would lose a gradient, untracked."""
     if isinstance(data, tuple):  # several results
         assert row.pack_results is not None
-        return row.pack_results([_unrecorded(row, kind, operands, part, paused) for part in data])
+        return row.pack_results(
+            [_make_unrecorded(row, kind, operands, part, paused) for part in data]
+        )
     if is_shared(data, [o._array for o in operands if isinstance(o, Value)]):
         data = read_only_view(data)  # else a write to the result would reach an operand
     if paused:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["canonical_axes", "one_axis", "plain_options"]
 
 
-_SETTLED = frozenset({int, bool, float, str, type(None), slice, Spec})
+_PLAIN_TYPES = frozenset({int, bool, float, str, type(None), slice, Spec})
 
 
 def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -29,17 +29,17 @@ def plain_options(row: Row, options: tuple[Any, ...]) -> tuple[Any, ...]:
     That of a number which meets elements may make the result one of higher precision; and what it
     means to an op from outside, only its own ``canonical`` can know.
     """
-    if row.elementwise or row.foreign or _SETTLED.issuperset(map(type, options)):
+    if row.elementwise or row.foreign or _PLAIN_TYPES.issuperset(map(type, options)):
         return options
-    return tuple(map(_plain, options))
+    return tuple(map(_plain_option, options))
 
 
-def _plain(option: Any) -> Any:
+def _plain_option(option: Any) -> Any:
     """Whole numbers and truth values as Python's, lists as tuples; anything else as it is."""
     kind = type(option)
     if kind is list or kind is tuple:
-        settled = kind is tuple and _SETTLED.issuperset(map(type, option))
-        return option if settled else tuple(map(_plain, option))
+        settled = kind is tuple and _PLAIN_TYPES.issuperset(map(type, option))
+        return option if settled else tuple(map(_plain_option, option))
     if isinstance(option, np.integer):
         return int(option)
     return bool(option) if isinstance(option, np.bool_) else option

@@ -20,6 +20,7 @@ numbers too. Gradients of broadcast operands are summed back, and cast, by the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import CO_VARARGS
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,8 @@ from odyssey.spec import Spec
 from odyssey.table import fast_calls
 from odyssey.table.array_rules import make_array_pullbacks
 from odyssey.table.call import general, general_caller, general_operator
-from odyssey.table.kernel_selection import scalar_loop, select_by_size
-from odyssey.table.meaning import Kernel, check_meaning, read_meaning
-from odyssey.table.reading import read_rules, read_selection_rules
+from odyssey.table.kernel_selection import Kernel, scalar_loop, select_by_size
+from odyssey.table.multi_output import MultiOutput
 from odyssey.table.registry import (
     COMPOSITES,
     FOREIGN,
@@ -44,12 +44,19 @@ from odyssey.table.registry import (
 )
 from odyssey.table.result_checks import (
     check_result_count,
+    check_rule,
     copy_if_retained,
     copy_residual_if_retained,
     refuse_complex,
 )
-from odyssey.table.results import check_results, make_result_rows
 from odyssey.table.row import Row
+from odyssey.table.rule_adapters import (
+    adapt_multi_output_jvp,
+    adapt_multi_output_vjp,
+    adapt_rule,
+    adapt_variadic_rule,
+    check_selection_rules,
+)
 from odyssey.table.samples import Reject, Sample
 from odyssey.table.shape_rules import elementwise_rule, missing_rule
 from odyssey.table.signature import (
@@ -57,7 +64,10 @@ from odyssey.table.signature import (
     REQUIRED,
     Layout,
     Rule,
+    parameters_of,
     rule_arguments,
+    takes_no_arguments,
+    takes_residual,
     with_positional_options,
 )
 from odyssey.table.variadic import ArityRows, spread_operands, variadic_caller
@@ -197,16 +207,18 @@ def op(
     def declare(reference: Callable[..., Any]) -> Callable[..., Any]:
         foreign = not is_library_function(reference)
         if foreign:
-            _check(reference, given)
+            _check_declaration(reference, given)
         try:
-            row = _declared(reference, given, foreign)
+            row = _make_row(reference, given, foreign)
         except STUMBLES as error:
             failed = error
         else:
             if foreign:
                 FOREIGN.update(dict.fromkeys((row.name, *row.aliases), row.call))
             return row.call
-        _check(reference, given)  # rows of our own only where they fail: imports are the faster
+        _check_declaration(
+            reference, given
+        )  # rows of our own only where they fail: imports are the faster
         raise failed
 
     return declare
@@ -215,16 +227,16 @@ def op(
 # ------------------------------------------------------------------ reading a declaration
 
 
-def _declared(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
-    layout = Layout.read(reference, getattr(given["results"], "_fields", given["results"]))
+def _make_row(reference: Callable[..., Any], given: Mapping[str, Any], foreign: bool) -> Row:
+    layout = Layout.from_function(reference, getattr(given["results"], "_fields", given["results"]))
     if given["variadic"] is not None:
-        return _read_members(reference, layout, given, foreign)
-    row = _read(with_positional_options(reference), layout, given, foreign)
-    row.call = _callable(row)
+        return _make_variadic_row(reference, layout, given, foreign)
+    row = _make_layout_row(with_positional_options(reference), layout, given, foreign)
+    row.call = _make_callable(row)
     return row
 
 
-def _read_members(
+def _make_variadic_row(
     reference: Callable[..., Any], layout: Layout, given: Mapping[str, Any], foreign: bool
 ) -> Row:
     """The row of two operands of an op that takes any number, by which the others are found."""
@@ -239,10 +251,12 @@ def _read_members(
     def make(count: int) -> tuple[Row, Callable[..., Any]]:
         kernel = given["kernel"] and spread_operands(given["kernel"], count)
         own = {**given, "kernel": kernel}
-        row = _read(spread_operands(positional, count), layout.of(count), own, foreign)
+        row = _make_layout_row(
+            spread_operands(positional, count), layout.with_arity(count), own, foreign
+        )
         if not foreign:
             row.array_pullbacks = make_array_pullbacks(row)
-        return row, _callable(row)
+        return row, _make_callable(row)
 
     members = ArityRows(make)
     row = members.head
@@ -253,7 +267,7 @@ def _read_members(
     return row
 
 
-def _read(
+def _make_layout_row(
     reference: Callable[..., Any], layout: Layout, given: Mapping[str, Any], foreign: bool
 ) -> Row:
     """The row that a reference, with options by position, and the arguments of ``op`` declare."""
@@ -307,7 +321,7 @@ def _read(
     )
 
 
-def _check(reference: Any, given: Mapping[str, Any]) -> None:
+def _check_declaration(reference: Any, given: Mapping[str, Any]) -> None:
     """Refuse what cannot declare an op, before anything is made of it."""
     function("op", reference)
     who = f"op {getattr(reference, '__name__', '')}"
@@ -354,12 +368,265 @@ def _check(reference: Any, given: Mapping[str, Any]) -> None:
     check_meaning(who, given)
 
 
+# ------------------------------------------------------------------ rules
+
+
+def read_rules(layout: Layout, given: Mapping[str, Any], foreign: bool) -> dict[str, Any]:
+    """What is read from ``vjp`` and ``jvp``."""
+    vjp, jvp = given["vjp"] or {}, given["jvp"] or {}
+    _check_rule_names(layout, vjp, jvp, given["with_residual"])
+    arrays, options = layout.arrays, set(layout.options)
+    elementwise = given["elementwise"]
+    if layout.variadic:
+        vjp, jvp = (dict.fromkeys(arrays, rules.get(layout.variadic)) for rules in (vjp, jvp))
+    reverse = {name: vjp.get(name) for name in arrays}
+    forward = {name: jvp.get(name, reverse[name] if elementwise else None) for name in arrays}
+    wishes = [layout.requested_names(rule) if (rule := reverse[name]) else () for name in arrays]
+    needs = [frozenset(wished) - options for wished in wishes]
+    for name, kept in zip(arrays, needs, strict=True):
+        rule = forward[name]
+        if rule is None or rule is reverse[name]:
+            continue
+        wished = rule_arguments(rule) if layout.cotangents else layout.requested_names(rule)
+        more = set(wished) - kept - options
+        if more.difference(layout.specs):
+            raise OdysseyError(
+                f"op {layout.name}: the forward rule of {name!r} asks for "
+                f"{', '.join(sorted(more))}, which its reverse rule does not keep"
+            )
+    if layout.variadic:
+        pulls = [adapt_variadic_rule(layout, reverse[name], k) for k, name in enumerate(arrays)]
+        pushes = [adapt_variadic_rule(layout, forward[name], k) for k, name in enumerate(arrays)]
+    else:
+        take, give = (
+            (adapt_multi_output_vjp, adapt_multi_output_jvp)
+            if layout.cotangents
+            else (adapt_rule, adapt_rule)
+        )
+        pulls = [take(layout, reverse[name]) for name in arrays]
+        pushes = [
+            pull if forward[name] is reverse[name] else give(layout, forward[name])
+            for name, pull in zip(arrays, pulls, strict=True)
+        ]
+    if foreign:
+        pulls = [check_rule(layout, k, pull) for k, pull in enumerate(pulls)]
+        pushes = [check_rule(layout, k, push, True) for k, push in enumerate(pushes)]
+    uses_specs = any(name.endswith("_spec") for kept in needs for name in kept)
+    keeps_dtype = elementwise if given["keeps_dtype"] is None else given["keeps_dtype"]
+    return {
+        "vjp": reverse,
+        "jvp": forward,
+        "needs": needs,
+        "pullbacks": pulls,
+        "pushforwards": None if given["linear"] and not jvp else pushes,
+        "keeps_dtype": keeps_dtype and not uses_specs and None not in pulls,
+    }
+
+
+def _check_rule_names(
+    layout: Layout, vjp: Mapping[str, Any], jvp: Mapping[str, Any], with_residual: Any
+) -> None:
+    """Refuse rules that name what the row does not have."""
+    known = layout.rule_names
+    arrays = (layout.variadic,) if layout.variadic else layout.arrays
+    for rules in (vjp, jvp):
+        for name, rule in rules.items():
+            wrong = [name] if name not in arrays else []
+            several = bool(layout.cotangents) and rules is vjp
+            wished = (
+                (layout.names_after_cotangents(rule) if several else rule_arguments(rule))
+                if rule
+                else ()
+            )
+            if rule and not wished and takes_no_arguments(rule):
+                first = "cotangent" if rules is vjp else "tangent"
+                raise OdysseyError(
+                    f"op {layout.name}: the rule of {name!r} takes nothing; it must take the "
+                    f"{first} first, and then what it asks for"
+                )
+            wrong += [asked for asked in wished if asked not in known]
+            wrong += ["residual"] if rule and takes_residual(rule) and not with_residual else []
+            if wrong:
+                raise OdysseyError(
+                    f"op {layout.name}: the rule of {name!r} names {', '.join(wrong)}; "
+                    f"known are {', '.join(sorted(known))}"
+                )
+
+
+def read_selection_rules(
+    layout: Layout, given: Mapping[str, Any], facts: Mapping[str, Any], foreign: bool
+) -> dict[str, Any]:
+    """Return the rules of the selection mask, see ``selects`` and ``rearranges`` of ``op``."""
+    selects = given["selects"]
+    rules = selects or given["rearranges"]
+    kept = frozenset().union(*facts["needs"])
+    # What only chooses has finite slopes; those of rows from outside are not known.
+    only_chooses = selects is True and not foreign
+    by_value = not kept.isdisjoint((*layout.arrays, *layout.results))
+    found = {"has_poles": given["elementwise"] and by_value and not only_chooses}
+    if isinstance(rules, Mapping):
+        check_selection_rules(layout, rules, kept)
+        chosen = [adapt_rule(layout, rules.get(name)) for name in layout.arrays]
+        found |= {"selection_pullbacks": chosen, "selection_pushforwards": chosen}
+    return found
+
+
+# ------------------------------------------------------------------ decomposition, lowering
+
+
+_FACTS = (
+    *("scalar", "decomposition", "primitive", "lowering"),
+    *("requires", "raises", "has_side_effect", "kernels"),
+)
+
+PRIMITIVES = (
+    *("reduce", "product", "view", "gather", "scatter", "assemble", "scan", "decompose"),
+    *("random", "call"),
+)
+"""The kinds of rows that are neither elementwise nor made of others.
+
+What they do with elements: sum or search them along axes; multiply and sum them; arrange them
+anew; read them, or write or add them, where indices or their order say; join arrays; take each
+along an axis from those before it; take matrices apart, as LAPACK does; make random ones of the
+state of a generator; call a function of a library on each, which is what an elementwise row
+without a scalar does.
+"""
+
+
+def check_meaning(who: str, given: Mapping[str, Any]) -> None:
+    """Refuse what is said of a meaning in values that it cannot have."""
+    for name in ("decomposition", "lowering", "requires"):
+        if given[name] is not None:
+            function(f"{who}: {name}", given[name])
+    for name in ("raises", "has_side_effect"):
+        flag(who, name, given[name])
+    if given["primitive"] is not None and not isinstance(given["primitive"], str):
+        raise DTypeError(
+            f"{who}: primitive={shown(given['primitive'])}; pass a str, or leave it out"
+        )
+    kernels = given["kernels"]
+    if not isinstance(kernels, (list, tuple)) or not all(type(k) is Kernel for k in kernels):
+        raise DTypeError(f"{who}: kernels={shown(kernels)}; pass a list of Kernel(name, run, ...)")
+
+
+def read_meaning(layout: Layout, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is declared of a row's meaning, if it fits what the row takes."""
+    facts = {name: given[name] for name in _FACTS}
+    names = [*layout.arrays, *layout.options]
+    for what in ("scalar", "decomposition", "lowering", "requires"):
+        if given[what] is not None and not _is_variadic_function(given[what]):
+            found = _parameter_names(given[what])[what == "lowering" :]
+            if found != names:
+                raise OdysseyError(
+                    f"op {layout.name}: {what} takes ({', '.join(found)}); it must take the row's "
+                    f"arrays and options, ({', '.join(names)})"
+                )
+    for kernel in given["kernels"]:
+        if kernel.together is not None and kernel.together[0] not in layout.options:
+            raise OdysseyError(
+                f"op {layout.name}: together={kernel.together[0]!r} of a kernel; name an option of "
+                "the row in which calls may differ"
+            )
+    primitive = given["primitive"]
+    if primitive is None:
+        return facts
+    if primitive not in PRIMITIVES:
+        raise OdysseyError(
+            f"op {layout.name}: primitive={primitive!r}; choose one of {', '.join(PRIMITIVES)}"
+        )
+    if given["scalar"] or given["decomposition"]:
+        raise OdysseyError(
+            f"op {layout.name}: a row with {'scalar' if given['scalar'] else 'decomposition'} is "
+            "not a primitive; drop primitive="
+        )
+    return facts
+
+
+def _is_variadic_function(given: Callable[..., Any]) -> bool:
+    """Whether a function takes any number of operands, as one of a variadic row may."""
+    return bool(getattr(getattr(given, "__code__", None), "co_flags", 0) & CO_VARARGS)
+
+
+def _parameter_names(given: Callable[..., Any]) -> list[str]:
+    code = getattr(given, "__code__", None)
+    if code is None:
+        return [p.name for p in parameters_of(given)]
+    return list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+# ------------------------------------------------------------------ several results
+
+
+# What says of the one result of an op how it follows from its operands.
+_SINGLE_RESULT_ONLY = (
+    "elementwise",
+    "linear",
+    "selects",
+    "rearranges",
+    "keeps_dtype",
+    "ufunc",
+    "scalar",
+)
+
+
+def check_results(layout: Layout, given: Mapping[str, Any]) -> None:
+    """Refuse names of results, and what does not go together with them; see ``op``.
+
+    Raises:
+        OdysseyError: naming what.
+    """
+    results, name = layout.results, layout.name
+    if len(results) == 1:
+        raise OdysseyError(f"op {name}: results= has one name; leave it out, and return no tuple")
+    taken = {*layout.arrays, *layout.options, *layout.specs, "out", "residual"}
+    wrong = [result for result in results if result in taken or results.count(result) > 1]
+    if wrong:
+        raise OdysseyError(
+            f"op {name}: results= has {wrong[0]!r}, which names something else of it already"
+        )
+    both = [fact for fact in _SINGLE_RESULT_ONLY if given[fact]]
+    if both:
+        raise OdysseyError(
+            f"op {name}: results= and {both[0]}= do not go together; write infer=, vjp= and jvp= "
+            "for an op of several results"
+        )
+    if PASS in (given["vjp"] or {}).values() or PASS in (given["jvp"] or {}).values():
+        raise OdysseyError(f"op {name}: PASS is the rule of an op of one result; write it out")
+
+
+def make_result_rows(layout: Layout) -> dict[str, Any]:
+    """What the row of a call with several results has more than one with a single result."""
+    parts = [_result_row(layout, j) for j in range(len(layout.results))]
+    return {"result_rows": parts, "propagate_selection": _drop_selection}
+
+
+def _drop_selection(k: int, g: Any, r: Any, chosen: Any) -> None:
+    """What was left out by choice is not known behind such a call, nor before it."""
+
+
+def _result_row(layout: Layout, j: int) -> Row:
+    """The row of the node of result number ``j``."""
+    return Row(
+        Layout(f"{layout.name}.{layout.results[j]}", [layout.name]),
+        pullbacks=[_to_multi_output(j)],
+        pushforwards=[lambda t, kept, specs: t.parts.get(j)],
+        propagate_selection=_drop_selection,
+    )
+
+
+def _to_multi_output(j: int) -> Callable[..., MultiOutput]:
+    return lambda g, kept, specs: MultiOutput({j: g})
+
+
+# ------------------------------------------------------------------ callables
+
+
 def operator_form(function: Any) -> Callable[..., Any]:
     """The op as Python's operators call it: it gives way to containers that have it too."""
-    return _callable(function.row, general_operator)
+    return _make_callable(function.row, general_operator)
 
 
-def _callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
+def _make_callable(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]:
     # The shortcuts know the specs of Variables only; a rule may want that of a plain operand.
     others = {f"{name}_spec" for name in row.arrays}
     own = all(

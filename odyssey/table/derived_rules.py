@@ -51,13 +51,13 @@ def derive_rules(equals: Callable[..., Any], *arrays: str) -> dict[str, Any]:
         made = make(lambda t, k, values: run(equals, t, k, values))
         return dict(zip(found, made, strict=True))
 
-    return {"vjp": rules(_pulled), "jvp": rules(_pushed)}
+    return {"vjp": rules(_pullback), "jvp": rules(_pushforward)}
 
 
 _RULE = "lambda cotangent_, {0}: run(cotangent_, {1}, ({0},))"
 
 
-def _run(
+def _run_steps(
     equals: Callable[..., Any], k: int, values: tuple[Any, ...]
 ) -> tuple[list[Step], Any, int, dict[int, Any]]:
     """The steps that the operand number ``k`` takes part in, and what all of them give.
@@ -87,61 +87,61 @@ def _run(
     return steps, out, own, known
 
 
-def _kept(step: Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+def _saved_values(step: Step, known: dict[int, Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """What a node of the step would keep for its rules, and the specs."""
     given = [known[o.id] if isinstance(o, Symbol) else o for o in step.operands]
     specs = [s if isinstance(s := spec_of_operand(o), Spec) else None for o in step.operands]
     return (*given, known[step.out.id], *step.options), [*specs, step.out.spec]
 
 
-def _pulled(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
+def _pullback(equals: Callable[..., Any], g: Any, k: int, values: tuple[Any, ...]) -> Any:
     """The cotangent of operand ``k``, for that of the result."""
-    steps, out, own, known = _run(equals, k, values)
+    steps, out, own, known = _run_steps(equals, k, values)
     if not isinstance(out, Symbol):  # a constant
-        return _zeros(values[k])
+        return _zero_derivative(values[k])
     moving = {own, *(step.out.id for step in steps)}
-    cotangents = {out.id: _fitted(g, out.spec)}
+    cotangents = {out.id: _unbroadcast_to(g, out.spec)}
     for step in reversed(steps):
         g = cotangents.pop(step.out.id, None)
         if g is None:
             continue
-        kept, specs = _kept(step, known)
+        kept, specs = _saved_values(step, known)
         for j, operand in enumerate(step.operands):
             if not (isinstance(operand, Symbol) and operand.id in moving):
                 continue
-            rule = _known_rule(step, step.row.pullbacks, j)
-            r = _fitted(g if rule is PASS else rule(g, kept, specs), operand.spec)
+            rule = _rule_or_error(step, step.row.pullbacks, j)
+            r = _unbroadcast_to(g if rule is PASS else rule(g, kept, specs), operand.spec)
             i = operand.id
             cotangents[i] = OPS["add"].call(cotangents[i], r) if i in cotangents else r
-    return cotangents[own] if own in cotangents else _zeros(values[k])
+    return cotangents[own] if own in cotangents else _zero_derivative(values[k])
 
 
-def _pushed(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
+def _pushforward(equals: Callable[..., Any], t: Any, k: int, values: tuple[Any, ...]) -> Any:
     """The tangent of the result, for that of operand ``k``."""
-    steps, out, own, known = _run(equals, k, values)
+    steps, out, own, known = _run_steps(equals, k, values)
     if not isinstance(out, Symbol):  # a constant
-        return _zeros(out)
+        return _zero_derivative(out)
     tangents = {own: t}
     for step in steps:
-        kept, specs = _kept(step, known)
+        kept, specs = _saved_values(step, known)
         total = None
         for j, operand in enumerate(step.operands):
             if not (isinstance(operand, Symbol) and operand.id in tangents):
                 continue
-            rule = _known_rule(step, step.row.pushforwards, j)
+            rule = _rule_or_error(step, step.row.pushforwards, j)
             moved = tangents[operand.id]
             moved = moved if rule is PASS else rule(moved, kept, specs)
             total = moved if total is None else OPS["add"].call(total, moved)
-        tangents[step.out.id] = _repeated(total, step.out.spec)
-    return tangents[out.id] if out.id in tangents else _zeros(out.spec)
+        tangents[step.out.id] = _broadcast_to(total, step.out.spec)
+    return tangents[out.id] if out.id in tangents else _zero_derivative(out.spec)
 
 
-def _zeros(like: Any) -> Any:
+def _zero_derivative(like: Any) -> Any:
     """The derivative of what does not depend on the operand."""
     return np.zeros(like.shape, like.dtype)
 
 
-def _known_rule(step: Step, rules: Sequence[Any], k: int) -> Any:
+def _rule_or_error(step: Step, rules: Sequence[Any], k: int) -> Any:
     if rules[k] is None:
         raise NotDifferentiableError(
             f"{step.row.name}: not differentiable with respect to {step.row.arrays[k]}"
@@ -149,16 +149,18 @@ def _known_rule(step: Step, rules: Sequence[Any], k: int) -> Any:
     return rules[k]
 
 
-def _fitted(g: Any, spec: Spec) -> Any:
+def _unbroadcast_to(g: Any, spec: Spec) -> Any:
     """Summed over the axes that broadcasting gave it, in the dtype of ``spec``."""
-    return _cast(OPS["sum_to"].call(g, spec.shape) if g.shape != spec.shape else g, spec)
+    return _cast_to_spec(OPS["sum_to"].call(g, spec.shape) if g.shape != spec.shape else g, spec)
 
 
-def _repeated(t: Any, spec: Spec) -> Any:
-    return _cast(OPS["broadcast_to"].call(t, spec.shape) if t.shape != spec.shape else t, spec)
+def _broadcast_to(t: Any, spec: Spec) -> Any:
+    return _cast_to_spec(
+        OPS["broadcast_to"].call(t, spec.shape) if t.shape != spec.shape else t, spec
+    )
 
 
-def _cast(x: Any, spec: Spec) -> Any:
+def _cast_to_spec(x: Any, spec: Spec) -> Any:
     if x.dtype.kind == "c" and spec.dtype.kind != "c":
         x = OPS["real"].call(x)
     return OPS["astype"].call(x, spec.dtype) if x.dtype != spec.dtype else x

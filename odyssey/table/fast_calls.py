@@ -16,7 +16,7 @@ from odyssey.checks import STUMBLES
 from odyssey.devices.arrays import NATIVE
 from odyssey.errors import DTypeError
 from odyssey.spec import spec_of
-from odyssey.table.call import check_tape, general, record, run, run_with_residual
+from odyssey.table.call import check_tape, general, record_call, run, run_with_residual
 from odyssey.table.numpy_signatures import call_with_numpy_signature
 from odyssey.table.row import IMMUTABLE_TYPES, Row
 from odyssey.table.scope import innermost_scope, scopes
@@ -29,7 +29,7 @@ new: Any = object.__new__
 VARIABLE: Any = Value
 
 # Python's complex numbers answer themselves when they come first, and give one of Python's.
-_FIRST = PLAIN - {complex}
+_LEFT_TYPES = PLAIN - {complex}
 
 
 def set_variable_class(kind: type[Value]) -> None:
@@ -38,7 +38,7 @@ def set_variable_class(kind: type[Value]) -> None:
     VARIABLE = kind
 
 
-def _entered_elsewhere() -> bool:
+def _is_foreign_context() -> bool:
     """Whether these scopes are another thread's, whose context was copied; they are dropped then.
 
     To ask at each op would cost 30 ns, so it is asked where a recording first meets a leaf.
@@ -82,14 +82,14 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
             pass  # and leave this clause: what is raised within it shows the StopIteration as well
         else:
             if scope is x and x._placed is not recording.mark:  # a leaf
-                if _entered_elsewhere():
+                if _is_foreign_context():
                     return general(row, (x,), ())
                 recording.place(x, row.name)
             data = x._array
             try:
                 out = kernel(data)
             except STUMBLES as error:
-                raise row.failure(error, (data,), ()) from error
+                raise row.kernel_error(error, (data,), ()) from error
             spec = x._spec if closed else spec_of(out)
             kept = None if nothing else (data if keep_x else None, out if keep_out else None)
             append = recording.append
@@ -113,7 +113,7 @@ def unary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any]
         try:
             return kernel(x)
         except STUMBLES as error:
-            raise row.failure(error, (x,), ()) from error
+            raise row.kernel_error(error, (x,), ()) from error
 
     return call
 
@@ -129,12 +129,12 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
     nothing = not (bx or by or bo)
     kernel = row.kernel  # asking the row for it at each call would cost 10 to 20 ns
 
-    on_arrays = _on_arrays(row, kernel)
+    on_arrays = _array_kernel(row, kernel)
 
     def hold(other: Any) -> None:
         nonlocal kernel, on_arrays
         kernel = other
-        on_arrays = _on_arrays(row, other)
+        on_arrays = _array_kernel(row, other)
 
     row.kernel_listeners.append(hold)
 
@@ -158,12 +158,12 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 if where is not recording and (
                     where is not LEAF or x._placed is not recording.mark
                 ):
-                    if where is LEAF and _entered_elsewhere():
+                    if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
                     i = recording.place(x, row.name)
                     if i is None and kind_y is not VARIABLE:
                         return general(row, (x, y), ())
-            elif type(x) in _FIRST and kind_y is VARIABLE:
+            elif type(x) in _LEFT_TYPES and kind_y is VARIABLE:
                 recording = scopes()[0]
                 if recording is None:
                     recording = y._recording
@@ -180,7 +180,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                 if where is not recording and (
                     where is not LEAF or y._placed is not recording.mark
                 ):
-                    if where is LEAF and _entered_elsewhere():
+                    if where is LEAF and _is_foreign_context():
                         return general(row, (x, y), ())
                     j = recording.place(y, row.name)
                     if i is None and j is None:
@@ -208,7 +208,7 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
                     ):
                         specs = None
             except STUMBLES as error:
-                raise row.failure(error, (a, b), ()) from error
+                raise row.kernel_error(error, (a, b), ()) from error
 
             if nothing:
                 kept = None
@@ -240,12 +240,12 @@ def binary(row: Row, general: Callable[..., Any] = general) -> Callable[..., Any
         try:
             return kernel(x, y)
         except STUMBLES as error:
-            raise row.failure(error, (x, y), ()) from error
+            raise row.kernel_error(error, (x, y), ()) from error
 
     return call
 
 
-def _on_arrays(row: Row, kernel: Any) -> Any:
+def _array_kernel(row: Row, kernel: Any) -> Any:
     """What to call where an operand has axes: not an operator of Python, but the ufunc behind it.
 
     Operators are faster with single numbers only.
@@ -254,7 +254,7 @@ def _on_arrays(row: Row, kernel: Any) -> Any:
     return behind or kernel
 
 
-def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
+def _unary_with_options(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
     """Return what ``with_options`` does with one operand, a Variable, and options that are read."""
     keep_x, keep_out = row.arrays[0] in row.needs[0], "out" in row.needs[0]
 
@@ -270,7 +270,7 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
         if id is None:
             return general(row, (x,), options)
         if scope is x and x._placed is not recording.mark:  # a leaf
-            if _entered_elsewhere():
+            if _is_foreign_context():
                 return general(row, (x,), options)
             recording.place(x, row.name)
         data = x._array
@@ -278,7 +278,7 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
             pair = row.with_residual and row.with_residual(data, *options)
             out, residual = pair or (row.kernel(data, *options), None)
         except STUMBLES as error:
-            raise row.failure(error, (data,), options) from error
+            raise row.kernel_error(error, (data,), options) from error
         if out.dtype.kind not in "fc":
             return make_value(VARIABLE, out, CONSTANT, free_id())
         spec = spec_of(out)
@@ -286,7 +286,7 @@ def _of_one(row: Row, general: Callable[..., Any]) -> Callable[..., Any]:
             kept = (data if keep_x else None, out if keep_out else None, *options)
             kept = kept if residual is None else (*kept, residual)
         else:
-            kept = row.keep(recording, (id,), (data, out), options, residual)
+            kept = row.save_values(recording, (id,), (data, out), options, residual)
         fits = row.keeps_dtype and x._spec is spec
         recording.append((row, id, (x._id,), kept, None if fits else (x._spec, spec)))
         value = new(VARIABLE)  # make_value, spelled out
@@ -309,7 +309,7 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
     absent = [name in row.optional for name in row.arrays]
     # What a call without options has: what was declared, or what is read of it once for all.
     settled = None if row.prepare or row.required else row.defaults
-    of_one = _of_one(row, general) if count == 1 and not row.nondifferentiable else None
+    of_one = _unary_with_options(row, general) if count == 1 and not row.nondifferentiable else None
 
     def call(*args: Any, tape: Any = None, **named: Any) -> Any:
         nonlocal settled
@@ -319,10 +319,10 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
             operands, options = args[:count], args[count:]
             for k in flags:
                 if options[k] is not True and options[k] is not False:
-                    options = row.checked(options)
+                    options = row.check_flags(options)
         else:
             try:
-                operands, options = row.bind(args, named)
+                operands, options = row.bind_arguments(args, named)
             except DTypeError:
                 found = NotImplemented
                 if not row.layout.variadic:
@@ -372,13 +372,15 @@ def with_options(row: Row, general: Callable[..., Any] = general) -> Callable[..
         if id is None:
             return general(row, operands, options)
         if fresh:  # leaves that this recording meets for the first time
-            if _entered_elsewhere():
+            if _is_foreign_context():
                 return general(row, operands, options)
             for leaf in fresh:
                 recording.place(leaf, row.name)
         pair = run_with_residual(row, values, options) if row.with_residual else None
         data, residual = pair or (run(row, values, options), None)
-        return record(row, VARIABLE, recording, id, inputs, specs, values, options, data, residual)
+        return record_call(
+            row, VARIABLE, recording, id, inputs, specs, values, options, data, residual
+        )
 
     def of_two(*args: Any, **named: Any) -> Any:
         if len(args) == 2 and not named:

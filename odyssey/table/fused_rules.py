@@ -50,7 +50,7 @@ def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
             return usual(g, *values)
         key = (dtype, repr([values[k] for k in others]))
         if key not in loops:
-            loops[key] = _loop(row, rule, arrays, values[: len(names)], dtype)
+            loops[key] = _compile_rule_loop(row, rule, arrays, values[: len(names)], dtype)
         if loops[key] is None:
             return usual(g, *values)
         out = np.empty(shape, dtype)
@@ -58,29 +58,29 @@ def fuse_rule(row: Any, rule: Rule, usual: Rule) -> Rule:
         if any(g.strides) or not g.size:
             loops[key](g.reshape(-1), *flat, out.reshape(-1))
         else:
-            _by_parts(loops[key], g, flat, out.reshape(-1))
+            _run_in_chunks(loops[key], g, flat, out.reshape(-1))
         return out
 
     return run
 
 
 # So many elements of a cotangent stay in the nearest memory, and take little to call a loop for.
-_PART = 8192
+_CHUNK = 8192
 
 
-def _by_parts(loop: Any, g: Any, given: list[Any], out: Any) -> None:
+def _run_in_chunks(loop: Any, g: Any, given: list[Any], out: Any) -> None:
     """Run a loop for a cotangent of one number over and over, as sums and means give it.
 
     To write it out in full took as long as half of the loop.
     """
-    part = np.full(min(_PART, out.size), g[(0,) * g.ndim], g.dtype)
-    for start in range(0, out.size, _PART):
-        stop = start + _PART
+    part = np.full(min(_CHUNK, out.size), g[(0,) * g.ndim], g.dtype)
+    for start in range(0, out.size, _CHUNK):
+        stop = start + _CHUNK
         to = out[start:stop]
         loop(part[: to.size], *[x[start:stop] for x in given], to)
 
 
-def _loop(
+def _compile_rule_loop(
     row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> Any:
     """The loop of a rule; None where a step of it is not elementwise, or numba is missing."""
@@ -89,13 +89,13 @@ def _loop(
 
     try:
         numba_module()
-        steps, result = _steps(row, rule, arrays, values, dtype)
+        steps, result = _trace_rule(row, rule, arrays, values, dtype)
         return loop_of_steps(f"rule of {row.name}", steps, result, len(arrays) + 1, dtype)
     except (DeviceError, OdysseyError, TypeError, ValueError):
         return None
 
 
-def _steps(
+def _trace_rule(
     row: Any, rule: Rule, arrays: list[int], values: tuple[Any, ...], dtype: np.dtype[Any]
 ) -> tuple[list[Any], int]:
     """The steps of a rule, and the number of its result."""
@@ -110,7 +110,7 @@ def _steps(
     for step in graph.steps:
         if step.row.scalar is None or step.out.shape != (2,):
             raise TypeError(f"{step.row.name} is not elementwise")
-        operands = [_operand(o, places) for o in step.operands]
+        operands = [_step_operand(o, places) for o in step.operands]
         places[step.out.id] = len(places)
         steps.append((step.row.scalar, operands, step.options))
     if not isinstance(out, Symbol) or out.dtype != dtype:
@@ -118,7 +118,7 @@ def _steps(
     return steps, places[out.id]
 
 
-def _operand(value: Any, places: dict[int, int]) -> Any:
+def _step_operand(value: Any, places: dict[int, int]) -> Any:
     """The place of a Symbol, as ``(place,)``; or a number."""
     if isinstance(value, Symbol):
         return (places[value.id],)

@@ -59,11 +59,11 @@ class use_kernels(ScopedBlock):
             from odyssey.kernels.cuda import require
 
             require()
-        _open(entry, self.device)
+        _open_block(entry, self.device)
         return self
 
     def _end(self, entry: list[Any]) -> None:
-        _close(entry)
+        _close_block(entry)
 
 
 class count_kernels(ScopedBlock):
@@ -81,11 +81,11 @@ class count_kernels(ScopedBlock):
 
     def _begin(self, entry: list[Any]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        _open(entry, counts)
+        _open_block(entry, counts)
         return counts
 
     def _end(self, entry: list[Any]) -> None:
-        _close(entry)
+        _close_block(entry)
 
 
 # Blocks may end in any order, in other threads say; so what runs follows from those that are open:
@@ -93,11 +93,11 @@ class count_kernels(ScopedBlock):
 _OPEN: list[list[Any]] = []
 
 # While a block is open: what the rows ran before the first of them.
-_USUAL: dict[Row, tuple[Callable[..., Any], Any, dict[Any, Any]]] = {}
+_DEFAULTS: dict[Row, tuple[Callable[..., Any], Any, dict[Any, Any]]] = {}
 
 # The devices whose kernels run now, and whether calls are counted; None while that is being
 # changed, or an interrupt left it so.
-_NOW: list[tuple[tuple[str, ...], bool] | None] = [((), False)]
+_APPLIED: list[tuple[tuple[str, ...], bool] | None] = [((), False)]
 
 # Who counts.
 _COUNTERS: list[tuple[Counter[str], ...]] = [()]
@@ -107,36 +107,36 @@ _LOCK = RLock()
 hold_during_forks(lambda: (_LOCK,), FORK_WAITS)
 
 
-def _open(entry: list[Any], what: str | Counter[str]) -> None:
+def _open_block(entry: list[Any], what: str | Counter[str]) -> None:
     rows = list(OPS.values())  # before the lock: to load them is to import
     entry[1] = what
     with _LOCK:
         _OPEN.append(entry)
-        _settle(rows)
+        _apply_overrides(rows)
 
 
-def _close(entry: list[Any]) -> None:
+def _close_block(entry: list[Any]) -> None:
     with _LOCK:
         _OPEN[:] = [other for other in _OPEN if other is not entry]
-        _settle(list(OPS.values()))
+        _apply_overrides(list(OPS.values()))
 
 
-def _settle(rows: list[Row]) -> None:
+def _apply_overrides(rows: list[Row]) -> None:
     """Let rows run the kernels of the devices whose blocks are open, the latest first."""
     asked = [entry[1] for entry in _OPEN]
     latest_first = dict.fromkeys(what for what in reversed(asked) if isinstance(what, str))
     devices = tuple(reversed(latest_first))
     _COUNTERS[0] = tuple([what for what in asked if isinstance(what, Counter)])
     counting = bool(_COUNTERS[0])
-    if (devices, counting) == _NOW[0]:
+    if (devices, counting) == _APPLIED[0]:
         return
     wanted = devices[devices.index("numpy") + 1 :] if "numpy" in devices else devices
-    _NOW[0] = None
+    _APPLIED[0] = None
     for row in rows:
         known = [kernel for kernel in row.kernels if kernel.device in wanted]
-        if not known and not counting and row not in _USUAL:
+        if not known and not counting and row not in _DEFAULTS:
             continue
-        run, leaving, residuals = _USUAL.setdefault(
+        run, leaving, residuals = _DEFAULTS.setdefault(
             row, (row.kernel, row.with_residual, row.with_residuals)
         )
         for device in wanted:
@@ -144,16 +144,16 @@ def _settle(rows: list[Row]) -> None:
             if kernels:
                 run, leaving = first_applicable(kernels, run), first_with_residual(kernels, leaving)
         row.with_residuals = residuals | {run: leaving} if wanted else residuals
-        row.use(_counted(row.name, run) if counting else run)
+        row.use(_count_calls(row.name, run) if counting else run)
     if not wanted and not counting:
-        _USUAL.clear()
+        _DEFAULTS.clear()
     SIZE_FACTOR[0] = (
         0.0 if "cpu" in wanted else math.inf if "numpy" in devices else DEFAULT_SIZE_FACTOR
     )
-    _NOW[0] = devices, counting
+    _APPLIED[0] = devices, counting
 
 
-def _counted(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _count_calls(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     def kernel_counted(*args: Any) -> Any:
         for counts in _COUNTERS[0]:
             counts[name] += 1

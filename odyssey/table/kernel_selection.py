@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from odyssey.errors import DeviceError
 from odyssey.kernels import has_numba
 from odyssey.kernels.sizes import SIZES
 from odyssey.spec import Spec, spec_of
-from odyssey.table.meaning import Kernel
 
 __all__ = [
     "DEFAULT_SIZE_FACTOR",
     "SIZE_FACTOR",
+    "Kernel",
     "are_kernels_compiled",
     "first_applicable",
     "first_with_residual",
@@ -29,6 +29,52 @@ __all__ = [
 ]
 
 Run = Callable[..., Any]
+
+
+class Kernel(NamedTuple):
+    """Another way to run a row, beside the kernel that it runs when nothing else is said.
+
+    ``row.use(kernel.run)`` makes it the row's kernel. The record says what whoever chooses must
+    know, and what the tests hold it to. A kernel can be left out: the row means the same without.
+
+    Attributes:
+        name: What tells it from the row's others, in words.
+        run: ``run(*arrays, *options)``, as the row's reference, and returns a new array.
+        device: Where it runs: ``"cpu"`` or ``"cuda"``.
+        when: ``when(*specs, *options) -> bool``: which calls it can run; None for all. It may look
+            at specs only, never at data.
+        error_bound: How far its results may lie from the exact ones, relative to the largest; None
+            where they are as exact as the reference, up to the order of sums.
+        with_residual: The same as ``run``, but returns a residual for the row's rules as well.
+        pays: ``pays(*specs, *options) -> bool``: which of the calls that are large enough it wins,
+            where that hangs on more than their size; None for all.
+        within: ``within(*specs, *options) -> bool``: which calls a compiled function leaves to the
+            row's kernel, though it could compute what the row equals: where that saves much.
+        together: The name of an option in which calls may differ that have most of their work in
+            common; and ``together(choices, *arrays, *other_options)``, which gives a dictionary of
+            what they return.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    device: str = "cpu"
+    when: Callable[..., bool] | None = None
+    error_bound: float | None = None
+    with_residual: Callable[..., tuple[Any, Any] | None] | None = None
+    pays: Callable[..., bool] | None = None
+    within: Callable[..., bool] | None = None
+    together: tuple[str, Callable[..., dict[Any, Any]]] | None = None
+
+    def takes(self, *specs_and_options: Any) -> bool:
+        """Whether it can run a call on such specs, with such options."""
+        return self.when is None or self.when(*specs_and_options)
+
+    def is_left(self, *specs_and_options: Any) -> bool:
+        """Whether a compiled function leaves such a call to it."""
+        if self.within is None or not self.takes(*specs_and_options):
+            return False
+        return self.within(*specs_and_options)
+
 
 DEFAULT_SIZE_FACTOR = math.inf if os.environ.get("ODYSSEY_KERNELS", "") == "numpy" else 1.0
 
@@ -77,7 +123,7 @@ def select_by_size(
         usual: The row's own kernel.
         leaving: Its ``with_residual``.
     """
-    own = [_paying(kernel) for kernel in kernels if kernel.device == "cpu"]
+    own = [_restrict_to_winning(kernel) for kernel in kernels if kernel.device == "cpu"]
     least = SIZES.get(name)
     if not own or least is None:
         return usual, leaving
@@ -111,7 +157,7 @@ def select_by_size(
     return chosen, forward
 
 
-def _paying(kernel: Kernel) -> Kernel:
+def _restrict_to_winning(kernel: Kernel) -> Kernel:
     """The same, which takes no call that NumPy does sooner, but where all sizes have kernels."""
     pays = kernel.pays
     if pays is None:
@@ -128,7 +174,7 @@ def first_applicable(kernels: Sequence[Kernel], usual: Run) -> Run:
     left = list(kernels)
 
     def run(*values: Any) -> Any:
-        while (kernel := _taking(left, values)) is not None:
+        while (kernel := _first_supporting(left, values)) is not None:
             try:
                 return kernel.run(*values)
             except DeviceError:  # what compiles it, or what it runs on, is not here
@@ -143,7 +189,7 @@ def first_with_residual(kernels: Sequence[Kernel], usual: Run | None) -> Run | N
     left = list(kernels)
 
     def forward(*values: Any) -> Any:
-        while (kernel := _taking(left, values)) is not None:
+        while (kernel := _first_supporting(left, values)) is not None:
             try:
                 return None if kernel.with_residual is None else kernel.with_residual(*values)
             except DeviceError:
@@ -153,7 +199,7 @@ def first_with_residual(kernels: Sequence[Kernel], usual: Run | None) -> Run | N
     return forward if usual or any(kernel.with_residual for kernel in kernels) else None
 
 
-def _taking(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel | None:
+def _first_supporting(kernels: list[Kernel], values: tuple[Any, ...]) -> Kernel | None:
     if not kernels:
         return None
     specs = [spec_of(v) if type(v) is np.ndarray else v for v in values]

@@ -33,11 +33,11 @@ class MultiOutput:
         parts = dict(self.parts)
         for k, part in other.parts.items():
             parts[k] = parts[k] + part if k in parts else part
-        wire = self.of(parts)
+        wire = self.with_parts(parts)
         wire.chosen = self.chosen | other.chosen
         return wire
 
-    def of(self, parts: dict[int, Any]) -> MultiOutput:
+    def with_parts(self, parts: dict[int, Any]) -> MultiOutput:
         """A wire like this one, with other parts."""
         return MultiOutput(parts)
 

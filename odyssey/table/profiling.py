@@ -19,12 +19,12 @@ from typing import Any
 
 from odyssey.devices.write_guard import FORK_WAITS, hold_during_forks
 
-__all__ = ["EVERY", "note_part", "timed"]
+__all__ = ["EVERY", "record_kernel_time", "time_calls"]
 
 _NOTHING = object()
 
 
-def _asked(given: str) -> int:
+def _parse_interval(given: str) -> int:
     """Of how many ops each table is; 0 for none."""
     if not given.strip():
         return 0
@@ -43,7 +43,7 @@ def _asked(given: str) -> int:
     return number
 
 
-EVERY = _asked(os.environ.get("ODYSSEY_PROFILE", ""))
+EVERY = _parse_interval(os.environ.get("ODYSSEY_PROFILE", ""))
 """Of how many ops each table is; 0 where nothing is timed."""
 
 
@@ -69,7 +69,7 @@ class _Tally:
             count, self.count = self.count, 0
             lines, self.lines = self.lines, {}
             if sys.stderr is not None:  # within the lock, lest tables of threads mix
-                sys.stderr.write(_table(count, lines) + "\n")
+                sys.stderr.write(_format_table(count, lines) + "\n")
                 sys.stderr.flush()
 
 
@@ -79,7 +79,7 @@ if EVERY:
     hold_during_forks(lambda: (_TALLY.lock,), FORK_WAITS)
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """What runs in this thread: the names of ops, and what those took that the last one called."""
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class _Here(threading.local):
         self.inner = 0
 
 
-_HERE = _Here()
+_HERE = _ThreadState()
 
 
-def timed(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callable[..., Any]:
+def time_calls(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callable[..., Any]:
     """A function that is noted under a name when it is called.
 
     Args:
@@ -111,7 +111,7 @@ def timed(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callab
             spent = perf_counter_ns() - start
             own, here.inner = spent - here.inner, outer + spent
             first = out is not nothing and name not in here.names
-            moved = _bytes((*values, out)) if first else 0
+            moved = _count_bytes((*values, out)) if first else 0
             _TALLY.note(name, int(first), own, moved, int(first))
         return out
 
@@ -120,13 +120,13 @@ def timed(name: str, run: Callable[..., Any], nothing: Any = _NOTHING) -> Callab
     return run_timed
 
 
-def note_part(name: str, spent: int, moved: int) -> None:
+def record_kernel_time(name: str, spent: int, moved: int) -> None:
     """Note what a part of the op that runs here took, in nanoseconds: it is no op of its own."""
     _HERE.inner += spent
     _TALLY.note(name, 1, spent, moved, 0)
 
 
-def _bytes(values: Sequence[Any]) -> int:
+def _count_bytes(values: Sequence[Any]) -> int:
     """Of arrays, and of those in sequences of them."""
     total = 0
     for value in values:
@@ -135,7 +135,7 @@ def _bytes(values: Sequence[Any]) -> int:
     return total
 
 
-def _table(count: int, lines: dict[str, list[int]]) -> str:
+def _format_table(count: int, lines: dict[str, list[int]]) -> str:
     """The lines as text, the dearest first."""
     whole = sum(spent for _, spent, _ in lines.values())
     width = max(2, *map(len, lines))

@@ -39,7 +39,7 @@ def promoted(x: Any, y: Any) -> tuple[Any, Any]:
     if len(dtypes) <= 1 and all(dtype.kind in "fc" for dtype in dtypes):
         return x, y
     real = real_dtype(np.result_type(x, y, np.float16))
-    return _cast(x, real), _cast(y, real)
+    return _cast_real(x, real), _cast_real(y, real)
 
 
 def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -47,7 +47,7 @@ def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.empty(0, dtype).real.dtype
 
 
-def _cast(v: Any, real: np.dtype[Any]) -> Any:
+def _cast_real(v: Any, real: np.dtype[Any]) -> Any:
     return v if type(v) in NUMBERS or v.dtype.kind == "c" else v.astype(real, copy=False)
 
 

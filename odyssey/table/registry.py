@@ -47,10 +47,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-_OF_OPERANDS = (ShapeError, DTypeError, SettingError, LinAlgError)
+_OPERAND_ERRORS = (ShapeError, DTypeError, SettingError, LinAlgError)
 
 
-def _homes(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _parse_index(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """For each name of the index its family, and its other names."""
     homes = {}
     for family, words in families.items():
@@ -60,7 +60,7 @@ def _homes(families: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return homes
 
 
-_ROW_HOMES, _COMPOSITE_HOMES = _homes(index.ROWS), _homes(index.COMPOSITES)
+_ROW_HOMES, _COMPOSITE_HOMES = _parse_index(index.ROWS), _parse_index(index.COMPOSITES)
 
 # The family of every name, other names among them.
 _HOMES = {
@@ -79,7 +79,7 @@ _LOADED: set[str] = set()
 OP_MODULES.update(index.ROWS, index.COMPOSITES)
 
 
-class _ByName(Mapping[str, T]):
+class _LazyMapping(Mapping[str, T]):
     """A part of the table, read-only: to look up a name loads its family, to go over it all."""
 
     def __init__(self, entered: dict[str, T], homes: Mapping[str, Any]) -> None:
@@ -108,10 +108,10 @@ class _ByName(Mapping[str, T]):
         return f"{{{', '.join(f'{name!r}: {value!r}' for name, value in self.items())}}}"
 
 
-OPS: Mapping[str, Row] = _ByName(_ROWS, _ROW_HOMES)
+OPS: Mapping[str, Row] = _LazyMapping(_ROWS, _ROW_HOMES)
 """Every built-in op by name; read-only."""
 
-COMPOSITES: Mapping[str, Callable[..., Any]] = _ByName(_COMPOSITES, _COMPOSITE_HOMES)
+COMPOSITES: Mapping[str, Callable[..., Any]] = _LazyMapping(_COMPOSITES, _COMPOSITE_HOMES)
 """Every built-in function that is made of ops, by name; likewise."""
 
 FOREIGN: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
@@ -234,7 +234,7 @@ def composite(
                     args = (*args[:k], flag(function.__name__, name, args[k]), *args[k + 1 :])
             try:
                 return function(*args, **named)
-            except _OF_OPERANDS as error:
+            except _OPERAND_ERRORS as error:
                 # What stumbled may be an op that the caller never heard of.
                 who = f"{function.__name__}: "
                 if not str(error).startswith(who):
@@ -245,7 +245,7 @@ def composite(
             except STUMBLES as error:
                 found = call_with_numpy_signature(function.__name__, made, function, args, named)
                 if found is NotImplemented:
-                    raise _misuse(function, error, named) from error
+                    raise _argument_error(function, error, named) from error
                 return found
 
         made.numpy, made.aliases = tuple(numpy), tuple(aliases)  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ def composite(
     return declare
 
 
-def _misuse(
+def _argument_error(
     function: Callable[..., Any], error: Exception, named: Mapping[str, Any]
 ) -> OdysseyError:
     """The error to raise where a composite stumbled over its arguments."""
@@ -294,10 +294,10 @@ def publish(namespace: dict[str, Any]) -> None:
             continue
         row = getattr(value, "row", None)
         if row is not None:
-            _name(names, family, (row.name, *row.aliases), row.call)
+            _register_names(names, family, (row.name, *row.aliases), row.call)
             rows[row.name] = row
         elif hasattr(value, "aliases"):
-            _name(names, family, (value.__name__, *value.aliases), value)
+            _register_names(names, family, (value.__name__, *value.aliases), value)
             composites[value.__name__] = value
     forget_module(family)  # what an import that was broken off has left
     for row in rows.values():
@@ -312,7 +312,7 @@ def publish(namespace: dict[str, Any]) -> None:
     )
 
 
-def _name(
+def _register_names(
     names: dict[str, Any], family: str, wanted: Sequence[str], function: Callable[..., Any]
 ) -> None:
     for name in wanted:

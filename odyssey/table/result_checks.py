@@ -52,12 +52,12 @@ def copy_if_retained(layout: Layout, kernel: Callable[..., Any]) -> Callable[...
 
     def several(*args: Any) -> Any:
         found = kernel(*args)
-        return _each_apart(layout, found, args) if isinstance(found, (tuple, list)) else found
+        return _separate_results(layout, found, args) if isinstance(found, (tuple, list)) else found
 
     return several if layout.cotangents else one
 
 
-def _each_apart(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any]:
+def _separate_results(layout: Layout, found: Any, others: tuple[Any, ...]) -> list[Any]:
     """Results that share memory neither with ``others`` nor with one another."""
     own: list[Any] = []
     box = list(found)
@@ -92,7 +92,11 @@ def copy_residual_if_retained(
                 "residual must be an array, a number or a tuple of them"
             )
         own = tuple([copy_if_shared(part, (*args, *outs)) for part in parts])
-        out = _each_apart(layout, outs, args) if layout.cotangents else copy_if_shared(out, args)
+        out = (
+            _separate_results(layout, outs, args)
+            if layout.cotangents
+            else copy_if_shared(out, args)
+        )
         return out, own if type(residual) is tuple else own[0]
 
     return alone
@@ -115,7 +119,9 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
 
     def several(t: Any, kept: Any, specs: Any) -> Any:
         moved = rule(t, kept, specs)
-        return moved.of({j: one(moved.parts[j], kept, specs[-1].parts[j]) for j in moved.parts})
+        return moved.with_parts(
+            {j: one(moved.parts[j], kept, specs[-1].parts[j]) for j in moved.parts}
+        )
 
     def one(r: Any, kept: Any, wide: Any) -> Any:
         """A tangent of one of several results."""
@@ -132,7 +138,7 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
         box = [rule(g, kept, specs)]
         if not isinstance(box[0], (Value, Symbol)):
             box[0] = plain_result(who, box[0])
-        r = _own(box, (g, *(kept or ())))
+        r = _copy_workspace(box, (g, *(kept or ())))
         own = specs[-1 if forward else place] if specs is not None else g
         wide, narrow = (own, r) if forward else (r, own)
         if own is not None and wide.shape != narrow.shape:
@@ -142,7 +148,7 @@ def check_rule(layout: Layout, place: int, rule: Rule | None, forward: bool = Fa
     return checked
 
 
-def _own(box: list[Any], known: tuple[Any, ...]) -> Any:
+def _copy_workspace(box: list[Any], known: tuple[Any, ...]) -> Any:
     """What a rule returned, alone in ``box``: a copy where it has it, as a workspace for all calls.
 
     It may return what it was given, or show it in another shape.

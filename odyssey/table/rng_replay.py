@@ -33,7 +33,7 @@ class RecordedRng:
         self.starts: dict[int, tuple[Value, Any]] = {}
 
 
-class _First:
+class _RecordingScope:
     """The scope of a first run."""
 
     again = over = False
@@ -42,13 +42,13 @@ class _First:
         self._starts = noted.starts
 
     def stand_in(self, state: Value, outer: Any) -> Value:
-        found = _standing(state, outer)
+        found = _lookup_state(state, outer)
         if id(state) not in self._starts:
             self._starts[id(state)] = (state, store().copied(found))
         return found
 
 
-class _Again:
+class _ReplayScope:
     """The scope of a repetition."""
 
     again, over = True, False
@@ -61,7 +61,7 @@ class _Again:
         if id(state) not in self._others:
             # What drew nothing the first time begins where it stands.
             noted = self._starts.get(id(state))
-            begin = store().copied(_standing(state, outer)) if noted is None else noted[1]
+            begin = store().copied(_lookup_state(state, outer)) if noted is None else noted[1]
             data = begin if isinstance(begin, Symbol) else np.array(begin)
             other = make_value(type(state), data, CONSTANT, free_id())
             self._others[id(state)] = (state, other)
@@ -69,10 +69,10 @@ class _Again:
 
 
 # The scope of the innermost block, with what is around it.
-_AROUND: ContextVar[Any] = ContextVar("odyssey_repeats", default=None)
+_SCOPES: ContextVar[Any] = ContextVar("odyssey_repeats", default=None)
 
 
-def _standing(state: Value, around: Any) -> Value:
+def _lookup_state(state: Value, around: Any) -> Value:
     while around is not None:
         scope, around = around
         if not scope.over:
@@ -83,12 +83,12 @@ def _standing(state: Value, around: Any) -> Value:
 
 def current_rng_state(state: Value) -> Value:
     """The Value that a generator stands at here: its own, but in a repetition."""
-    return _standing(state, _AROUND.get())
+    return _lookup_state(state, _SCOPES.get())
 
 
 def is_replaying() -> bool:
     """Whether what runs here has run before, and left what it leaves."""
-    around = _AROUND.get()
+    around = _SCOPES.get()
     while around is not None:
         scope, around = around
         if scope.again and not scope.over:
@@ -96,32 +96,34 @@ def is_replaying() -> bool:
     return False
 
 
-class _Within(ScopedBlock):
+class _ScopeBlock(ScopedBlock):
     """A block that a scope surrounds, which ends with the block, whatever was entered since."""
 
-    def __init__(self, kind: type[_First] | type[_Again], noted: RecordedRng) -> None:
+    def __init__(
+        self, kind: type[_RecordingScope] | type[_ReplayScope], noted: RecordedRng
+    ) -> None:
         super().__init__()
         self._kind, self._noted = kind, noted
 
     def _begin(self, entry: list[Any]) -> None:
         entry[1] = self._kind(self._noted)
-        _AROUND.set((entry[1], _AROUND.get()))
+        _SCOPES.set((entry[1], _SCOPES.get()))
 
     def _end(self, entry: list[Any]) -> None:
         if entry[1] is None:
             return
         entry[1].over = True
-        around = _AROUND.get()
+        around = _SCOPES.get()
         while around is not None and around[0].over:
             around = around[1]
-        _AROUND.set(around)
+        _SCOPES.set(around)
 
 
 def record_rng(noted: RecordedRng) -> ScopedBlock:
     """A block that notes where generators stand when they are first asked for."""
-    return _Within(_First, noted)
+    return _ScopeBlock(_RecordingScope, noted)
 
 
 def replay_rng(noted: RecordedRng) -> ScopedBlock:
     """A block that runs once more what ran in ``noting(noted)``."""
-    return _Within(_Again, noted)
+    return _ScopeBlock(_ReplayScope, noted)

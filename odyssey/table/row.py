@@ -22,17 +22,17 @@ from odyssey.table.signature import REQUIRED, Layout, Rule, format_call
 __all__ = ["IMMUTABLE_TYPES", "Row", "is_profiled", "profiled"]
 
 # Options that their owner may write to while a tape keeps them, and those that nobody can.
-_OPEN = frozenset({list, dict, set, *ARRAYS})
+_MUTABLE_TYPES = frozenset({list, dict, set, *ARRAYS})
 IMMUTABLE_TYPES = frozenset({int, float, bool, complex, str, type(None), slice, *NUMPY_SCALARS})
 
-_MOST_PLANS = 64
+_MAX_PLANS = 64
 
 
-def _owned(option: Any) -> Any:
+def _copy_mutable(option: Any) -> Any:
     """An option, with copies of what its owner may write to."""
     if type(option) is tuple:
-        return tuple(map(_owned, option))
-    return deepcopy(option) if type(option) in _OPEN else option
+        return tuple(map(_copy_mutable, option))
+    return deepcopy(option) if type(option) in _MUTABLE_TYPES else option
 
 
 _PROFILED = bool(os.environ.get("ODYSSEY_PROFILE"))
@@ -48,9 +48,9 @@ def profiled(name: str, run: Any, nothing: Any = None) -> Any:
     """
     if run is None or not is_profiled():
         return run
-    from odyssey.table.profiling import timed
+    from odyssey.table.profiling import time_calls
 
-    return timed(name, run, nothing)
+    return time_calls(name, run, nothing)
 
 
 def is_profiled() -> bool:
@@ -62,7 +62,7 @@ def is_profiled() -> bool:
     return EVERY > 0
 
 
-def _refuse(*given: Any) -> Any:
+def _no_reference(*given: Any) -> Any:
     raise AssertionError("this row is of no op: it has no meaning, and no shape rule")
 
 
@@ -122,7 +122,6 @@ class Row:
         "optional",
         "options",
         "pack_results",
-        "plans",
         "positional",
         "prepare",
         "primitive",
@@ -138,6 +137,7 @@ class Row:
         "result_rows",
         "results",
         "samples",
+        "save_plans",
         "scalar",
         "selection_pullbacks",
         "selection_pushforwards",
@@ -174,10 +174,10 @@ class Row:
         has_poles: bool = False,
         propagate_selection: Callable[..., Any] | None = None,
         foreign: bool = False,
-        reference: Callable[..., Any] = _refuse,
-        kernel: Callable[..., Any] = _refuse,
+        reference: Callable[..., Any] = _no_reference,
+        kernel: Callable[..., Any] = _no_reference,
         with_residual: Callable[..., tuple[Any, Any] | None] | None = None,
-        infer: Callable[..., Any] = _refuse,
+        infer: Callable[..., Any] = _no_reference,
         prepare: Callable[..., tuple[Any, ...]] | None = None,
         canonical: Callable[..., tuple[Any, ...]] | None = None,
         scalar: Callable[..., Any] | None = None,
@@ -236,7 +236,9 @@ class Row:
         self.needs = tuple(needs or [frozenset()] * count)
         self.pullbacks = tuple(pullbacks)
         self.array_pullbacks = self.pullbacks  # on plain arrays; publish() puts array rules here
-        self.pushforwards = (self._itself,) if pushforwards is None else tuple(pushforwards)
+        self.pushforwards = (
+            (self._linear_pushforward,) if pushforwards is None else tuple(pushforwards)
+        )
         if selection_pullbacks is None:
             selection_pullbacks = self.pullbacks
         if selection_pushforwards is None:
@@ -250,7 +252,7 @@ class Row:
         few = 0 if count > 2 or self.cotangents or propagate_selection is not None else count
         self.small_arity = -few if selects else few
         self.unrolled_arity = 0 if self.nondifferentiable else self.small_arity
-        self.plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
+        self.save_plans: dict[tuple[type, ...], tuple[list[int], list[int]]] = {}  # see keep
         self.numpy, self.aliases, self.kinks = tuple(numpy), tuple(aliases), kinks
         self.samples, self.rejects = tuple(samples), tuple(rejects)
         self.with_arity = None
@@ -258,7 +260,7 @@ class Row:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def _itself(self, t: Any, kept: Any, specs: Any) -> Any:
+    def _linear_pushforward(self, t: Any, kept: Any, specs: Any) -> Any:
         """The forward rule of a linear op."""
         first = len(self.arrays) + len(self.results)
         options = (kept or ())[first : first + len(self.options)]
@@ -275,35 +277,43 @@ class Row:
 
     # -------------------------------------------------------------- calling
 
-    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    def bind_arguments(
+        self, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Split the arguments of a call into operands and options."""
         count = len(self.arrays)
         given = len(args) - count
         if given < 0 and self.optional.issuperset(self.arrays[given:]):
             args, given = (*args, *[None] * -given), 0
-        if given < 0 or given > self.positional or (named and not self._place(named, given)):
-            raise DTypeError(self.misfit(args, named))
+        if (
+            given < 0
+            or given > self.positional
+            or (named and not self._are_free_options(named, given))
+        ):
+            raise DTypeError(self.signature_error(args, named))
         options = (*args[count:], *self.defaults[given:])
         if named:
             options = tuple(map(named.get, self.options, options))
         for k in self.required:
             if options[k] is REQUIRED:
-                raise DTypeError(self.misfit(args, named))
-        return args[:count], self.prepared(options) if self.prepare or self.flags else options
+                raise DTypeError(self.signature_error(args, named))
+        return args[:count], self.prepare_options(
+            options
+        ) if self.prepare or self.flags else options
 
-    def prepared(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    def prepare_options(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
         """The options as the kernel takes them."""
         for k in self.flags:
             if options[k] is not True and options[k] is not False:
-                options = self.checked(options)
+                options = self.check_flags(options)
         if self.prepare is None:
             return options
         try:
             return self.prepare(*options)
         except STUMBLES as error:
-            raise self.failure(error, (), options) from error
+            raise self.kernel_error(error, (), options) from error
 
-    def checked(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    def check_flags(self, options: tuple[Any, ...]) -> tuple[Any, ...]:
         """The options, of which those that are on or off are Python's True or False."""
         if not self.flags:
             return options
@@ -312,11 +322,11 @@ class Row:
             found[k] = flag(self.name, self.options[k], options[k])
         return tuple(found)
 
-    def _place(self, named: Mapping[str, Any], given: int) -> bool:
+    def _are_free_options(self, named: Mapping[str, Any], given: int) -> bool:
         """Whether every named argument is an option that no positional argument gave."""
         return named.keys() <= (set(self.options[given:]) if given else self.named)
 
-    def misfit(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
+    def signature_error(self, args: Sequence[Any], named: Mapping[str, Any]) -> str:
         """What to say of arguments that the signature does not fit."""
         import inspect
 
@@ -330,7 +340,7 @@ class Row:
             )
         raise AssertionError("the arguments fit after all")
 
-    def keep(
+    def save_values(
         self,
         recording: Recording,
         inputs: Sequence[Any],
@@ -340,11 +350,11 @@ class Row:
     ) -> tuple[Any, ...]:
         """What a node saves: arrays and result where a tracked operand's rule asks, and options."""
         key = tuple(map(type, inputs))
-        plan = self.plans.get(key)
+        plan = self.save_plans.get(key)
         if plan is None:
-            if len(self.plans) >= _MOST_PLANS:  # of a hundred operands any may need a gradient
-                self.plans.clear()
-            plan = self.plans[key] = self._plan([id is not None for id in inputs])
+            if len(self.save_plans) >= _MAX_PLANS:  # of a hundred operands any may need a gradient
+                self.save_plans.clear()
+            plan = self.save_plans[key] = self._save_plan([id is not None for id in inputs])
         dropped, constants = plan
         kept = [*values, *options]
         for k in dropped:
@@ -357,21 +367,21 @@ class Row:
                 for k, option in enumerate(options, len(values)):
                     flat = type(option) is tuple and IMMUTABLE_TYPES.issuperset(map(type, option))
                     if not flat and type(option) not in IMMUTABLE_TYPES:
-                        kept[k] = _owned(option)
+                        kept[k] = _copy_mutable(option)
             except STUMBLES as error:
-                raise self.failure(error, values[: len(self.arrays)], options) from error
+                raise self.kernel_error(error, values[: len(self.arrays)], options) from error
         if residual is not None:
             kept.append(residual)
         return tuple(kept)
 
-    def _plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:
+    def _save_plan(self, tracked: list[bool]) -> tuple[list[int], list[int]]:
         """Which arrays and results a node does not save; and which it saves of constants."""
         wanted = frozenset().union(*compress(self.needs, tracked))
         saved = [name in wanted for name in (*self.arrays, *self.results)]
         dropped = [k for k, save in enumerate(saved) if not save]
         return dropped, [k for k, on in enumerate(tracked) if saved[k] and not on]
 
-    def failure(
+    def kernel_error(
         self, error: Exception, values: Sequence[Any], options: tuple[Any, ...]
     ) -> Exception:
         """The error to raise when the kernel refused ``values``, in our words if we have any."""
@@ -394,13 +404,13 @@ class Row:
         return kind_of(error)(f"{self.name}: {error}; came {', '.join(came)}")
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def requested_names(self) -> tuple[str, ...]:
         """The names that the row's rules ask for, in the order of ``backward``'s arguments.
 
         Arrays that may be absent are among them: whether one is, decides about its gradient.
         """
         order = [*self.arrays, *self.results, *self.layout.specs, *self.options]
         rules = [rule for rule in self.vjp.values() if rule]
-        wanted = {name for rule in rules for name in self.layout.wishes(rule)}
+        wanted = {name for rule in rules for name in self.layout.requested_names(rule)}
         wanted |= self.optional
         return tuple(name for name in order if name in wanted)

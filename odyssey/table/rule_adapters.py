@@ -36,7 +36,7 @@ def adapt_rule(layout: Layout, rule: Rule | None) -> Rule | None:
     of_specs = {name: k for k, name in enumerate(layout.specs)}
     names, count = rule_arguments(rule), len(positions)
     # Out of what was saved and the specs, as one tuple.
-    pick = _picker([positions.get(n, count + of_specs.get(n, 0)) for n in names])
+    pick = _tuple_getter([positions.get(n, count + of_specs.get(n, 0)) for n in names])
     if takes_residual(rule):
 
         def with_residual(g: Any, kept: Any, specs: Any) -> Any:
@@ -65,7 +65,7 @@ def adapt_rule(layout: Layout, rule: Rule | None) -> Rule | None:
     return lambda g, kept, specs: rule(g, *pick((*(kept or nothing)[:count], *specs)))
 
 
-def _picker(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
+def _tuple_getter(positions: list[int]) -> Callable[[Any], tuple[Any, ...]]:
     """An itemgetter that returns a tuple, of none or one as well."""
     if len(positions) > 1:
         return itemgetter(*positions)
@@ -116,12 +116,12 @@ def adapt_multi_output_vjp(layout: Layout, rule: Rule | None) -> Rule | None:
     wanted = [layout.cotangents.index(name) for name in names if name in layout.cotangents]
     places = {name: k for k, name in enumerate((*layout.kept, *layout.specs))}
     count = len(layout.kept)
-    pick = _picker([places[name] for name in names[len(wanted) :]])
+    pick = _tuple_getter([places[name] for name in names[len(wanted) :]])
     residual = takes_residual(rule)
 
     def pull(g: MultiOutput, kept: Any, specs: Any) -> Any:
         parts, known = g.parts, specs[-1].parts
-        given = [parts[j] if j in parts else _zeros(known[j]) for j in wanted]
+        given = [parts[j] if j in parts else _zeros_of_spec(known[j]) for j in wanted]
         others = pick((*kept[:count], *specs))
         if residual:
             return rule(*given, *others, kept[count] if len(kept) > count else None)
@@ -130,7 +130,7 @@ def adapt_multi_output_vjp(layout: Layout, rule: Rule | None) -> Rule | None:
     return pull
 
 
-def _zeros(spec: Any) -> Any:
+def _zeros_of_spec(spec: Any) -> Any:
     return np.zeros(spec.shape, spec.dtype)
 
 

@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 # Scopes, None and the number of the thread; of no scopes None alone.
-_NOTHING = (None,)
-_SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=_NOTHING)
+_NO_SCOPES = (None,)
+_SCOPES: ContextVar[tuple[Any, ...]] = ContextVar("odyssey_scopes", default=_NO_SCOPES)
 scopes = _SCOPES.get
 set_scopes = _SCOPES.set
 
@@ -115,7 +115,7 @@ def pop_scope(scope: Any) -> tuple[Any, ...]:
     """The stack without the innermost occurrence of ``scope``."""
     stack = scopes()
     rest = stack[1:] if stack[0] is scope else replace_scope(scope) if scope in stack else stack
-    return rest if rest[0] is not None else _NOTHING
+    return rest if rest[0] is not None else _NO_SCOPES
 
 
 def replace_scope(scope: Any, *others: Any) -> tuple[Any, ...]:
@@ -135,12 +135,12 @@ def innermost_scope() -> Any:
         return None
     if stack[-1] != get_ident():  # entered by another thread, whose context was copied
         CONTEXT_IS_COPIED[:] = [True]
-        _SCOPES.set(_NOTHING)
+        _SCOPES.set(_NO_SCOPES)
         return None
     if not top.over:
         return top
     alive = tuple(scope for scope in stack[:-2] if not scope.over)
-    _SCOPES.set((*alive, *stack[-2:]) if alive else _NOTHING)
+    _SCOPES.set((*alive, *stack[-2:]) if alive else _NO_SCOPES)
     return alive[0] if alive else None
 
 
@@ -194,7 +194,7 @@ def find_recording(
     else:
         if top is not None and not (top.on or top.paused):
             top = None
-        found = top or (homes[0] if homes else _home_of_leaf(operands))
+        found = top or (homes[0] if homes else _recording_of_leaf(operands))
         if found is None:
             return None
         chosen = found
@@ -229,7 +229,7 @@ def recording_of(who: str, value: Value) -> Recording | None:
     return where if where.on else None
 
 
-def _home_of_leaf(operands: Sequence[Any]) -> Recording | None:
+def _recording_of_leaf(operands: Sequence[Any]) -> Recording | None:
     """The recording of the tape that made a leaf by ``tape.variable``, while that tape lives."""
     for operand in operands:
         if isinstance(operand, Value) and operand._recording is LEAF:

@@ -59,7 +59,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None)
     if code is None or hasattr(function, "__signature__"):
-        return _inspected(function)
+        return _inspect_parameters(function)
     names = code.co_varnames[: code.co_argcount]
     defaults = getattr(function, "__defaults__", None) or ()
     values = (*[REQUIRED] * (len(names) - len(defaults)), *defaults)
@@ -72,7 +72,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     return found
 
 
-def _inspected(function: Callable[..., Any]) -> list[Parameter]:
+def _inspect_parameters(function: Callable[..., Any]) -> list[Parameter]:
     import inspect
 
     kinds = {
@@ -95,11 +95,11 @@ def format_call(name: str, shape: Any) -> str:
     "f(x, /, dtype=float, *, order='C')"
     """
     bare = [p.replace(annotation=p.empty) for p in shape.parameters.values()]
-    bare = [p if p.default is p.empty else p.replace(default=_Shown(p.default)) for p in bare]
+    bare = [p if p.default is p.empty else p.replace(default=_DefaultRepr(p.default)) for p in bare]
     return f"{name}{shape.replace(parameters=bare, return_annotation=shape.empty)}"
 
 
-class _Shown:
+class _DefaultRepr:
     """A default as a reader would write it."""
 
     def __init__(self, value: Any) -> None:
@@ -130,7 +130,7 @@ def with_positional_options(reference: Callable[..., Any]) -> Callable[..., Any]
 # ------------------------------------------------------------------ rules
 
 
-def _code_of(function: Callable[..., Any]) -> Any:
+def _code_object(function: Callable[..., Any]) -> Any:
     """The code object that tells the parameters of a function; None where inspect has to."""
     function = getattr(function, "__wrapped__", function)
     return None if hasattr(function, "__signature__") else getattr(function, "__code__", None)
@@ -138,7 +138,7 @@ def _code_of(function: Callable[..., Any]) -> Any:
 
 def rule_arguments(rule: Rule, first: int = 1) -> tuple[str, ...]:
     """The names of a rule's parameters, from the one after the cotangent, but for its residual."""
-    code = _code_of(rule)
+    code = _code_object(rule)
     if code is None:
         names = tuple(p.name for p in parameters_of(rule))
     else:  # a thousand rules are read at import: without a Parameter for each name
@@ -150,13 +150,13 @@ def rule_arguments(rule: Rule, first: int = 1) -> tuple[str, ...]:
 
 def takes_no_arguments(rule: Rule) -> bool:
     """Whether a rule has no place for the cotangent, or tangent, that it is called with."""
-    code = _code_of(rule)
+    code = _code_object(rule)
     return code is not None and not (code.co_argcount or code.co_flags & CO_VARARGS)
 
 
 def takes_residual(rule: Rule) -> bool:
     """Whether a rule's last parameter is ``residual=None``: what ``with_residual`` left."""
-    code = _code_of(rule)
+    code = _code_object(rule)
     if code is not None and "residual" not in code.co_varnames:
         return False
     return parameters_of(rule)[-1:] == [_RESIDUAL]
@@ -219,7 +219,7 @@ class Layout:
         self.variadic = ""
 
     @classmethod
-    def read(cls, reference: Callable[..., Any], results: Sequence[str] = ()) -> Layout:
+    def from_function(cls, reference: Callable[..., Any], results: Sequence[str] = ()) -> Layout:
         """Read the parameters of an op's meaning.
 
         Raises:
@@ -241,7 +241,7 @@ class Layout:
         layout.defaults = tuple(p.default for p in options)
         return layout
 
-    def of(self, count: int) -> Layout:
+    def with_arity(self, count: int) -> Layout:
         """The layout of the calls with so many operands, of an op that takes any number."""
         arrays = [f"x{k}" for k in range(count)]
         layout = Layout(self.name, arrays, self.options)
@@ -250,12 +250,12 @@ class Layout:
         return layout
 
     @property
-    def known(self) -> set[str]:
+    def rule_names(self) -> set[str]:
         """What a rule may ask for besides cotangents."""
         names = {*self.kept, *self.specs}
         return names | {self.variadic, f"{self.variadic}_spec", "place"} if self.variadic else names
 
-    def after_cotangents(self, rule: Rule) -> tuple[str, ...]:
+    def names_after_cotangents(self, rule: Rule) -> tuple[str, ...]:
         """What a reverse rule of several results names behind the cotangents that it begins with.
 
         Raises:
@@ -272,7 +272,7 @@ class Layout:
             )
         return names[first:]
 
-    def wishes(self, rule: Rule) -> tuple[str, ...]:
+    def requested_names(self, rule: Rule) -> tuple[str, ...]:
         """What a rule, of several results a reverse one, asks for besides cotangents."""
         if self.variadic:
             together = {

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from odyssey.checks import asked_outside
+from odyssey.checks import is_called_by_user
 from odyssey.devices.arrays import ARRAYS, NUMPY_SCALARS
 from odyssey.devices.commit import Plan, commit
 from odyssey.spec import Array, Shape, Spec, spec_of
@@ -79,7 +79,7 @@ UNTRACKED = Mark("untracked")
 
 
 # Of leaves that are written to alone.
-_ALONE: list[float] = [0, 0]
+_UNSHARED: list[float] = [0, 0]
 
 # A number that differs from itself, and so from every version that a tape has noted.
 BEING_WRITTEN = float("nan")
@@ -110,7 +110,7 @@ class Info:
         self.loan: Any = None
         self.home: Any = None
         self.own: float = 0
-        self.shared = _ALONE
+        self.shared = _UNSHARED
         self.watched: int | None = None
 
     @property
@@ -159,7 +159,7 @@ class Value:
     @property
     def id(self) -> int:
         """A number that no other Variable of this process has or had."""
-        if isinstance(self._array, Symbol) and asked_outside():
+        if isinstance(self._array, Symbol) and is_called_by_user():
             graph: Any = self._array.graph
             graph.only_eagerly("it asks for the id of what is another Variable in each run")
         return self._id

@@ -24,8 +24,8 @@ __all__ = ["ArityRows", "spread_operands", "variadic_caller"]
 
 # Rules look at the specs of all operands, so that a row of n takes time that grows with n * n. Ops
 # that may be done in bunches are, above so many.
-_AT_ONCE = 32
-_MOST_ROWS = 64
+_BUNCH = 32
+_MAX_ROWS = 64
 
 Member = tuple[Row, Callable[..., Any]]
 
@@ -51,7 +51,7 @@ class ArityRows:
         """The same, and what calls it."""
         found = self._made.get(count)
         if found is None:
-            if len(self._made) >= _MOST_ROWS:
+            if len(self._made) >= _MAX_ROWS:
                 self._made = {2: self._made[2]}
             found = self._make(count)
             found[0].call = self._call
@@ -88,12 +88,12 @@ def variadic_caller(layout: Layout, members: ArityRows, bunches: bool) -> Callab
                 layout.name, call, members.head.reference, args, named | more
             )
             if found is NotImplemented:
-                raise DTypeError(members.head.misfit(args, named))
+                raise DTypeError(members.head.signature_error(args, named))
             return found
-        parts, options = _taken_apart(layout, args)
+        parts, options = _split_arguments(layout, args)
         named = dict(zip(layout.options, options, strict=False)) | named
-        while bunches and len(parts) > _AT_ONCE:
-            each = [parts[k : k + _AT_ONCE] for k in range(0, len(parts), _AT_ONCE)]
+        while bunches and len(parts) > _BUNCH:
+            each = [parts[k : k + _BUNCH] for k in range(0, len(parts), _BUNCH)]
             parts = [members.member(len(few))[1](*few, tape=tape, **named) for few in each]
         return members.member(len(parts))[1](*parts, tape=tape, **named)
 
@@ -105,7 +105,7 @@ def _only_options(args: Sequence[Any]) -> bool:
     return isinstance(args[0], (list, tuple)) and all(map(_is_option, args[1:]))
 
 
-def _taken_apart(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _split_arguments(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The operands, numbers among them as arrays, and options that came by position."""
     name, rest = layout.name, list(args[1:])
     options: list[Any] = []
@@ -117,10 +117,10 @@ def _taken_apart(layout: Layout, args: Sequence[Any]) -> tuple[list[Any], list[A
         raise DTypeError(f"{name}: {shown(args[0])} came; pass a list of arrays") from None
     if not parts:
         raise ShapeError(f"{name}: no arrays came; pass one or more")
-    return _with_arrays_for_numbers(name, parts), options
+    return _numbers_to_arrays(name, parts), options
 
 
-def _with_arrays_for_numbers(name: str, parts: list[Any]) -> list[Any]:
+def _numbers_to_arrays(name: str, parts: list[Any]) -> list[Any]:
     """Operands, of which Python's numbers become arrays of the dtype that all have together."""
     if not any(type(part) in NUMBERS for part in parts):
         return parts

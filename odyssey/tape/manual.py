@@ -203,7 +203,7 @@ def _complete(
     if unknown:
         raise TapeError(f"record: {row.name} has nothing called {', '.join(sorted(unknown))}")
     arrays = [values.get(n) if n in wanted else None for n in (*row.arrays, *row.results)]
-    return (*arrays, *row.prepared(tuple(options[name] for name in row.options))), specs
+    return (*arrays, *row.prepare_options(tuple(options[name] for name in row.options))), specs
 
 
 def _saved(row: Row, saved: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _specs_of_outputs(
     try:
         made = row.infer(*specs, *options)
     except STUMBLES as error:
-        raise row.failure(error, specs, options) from error
+        raise row.kernel_error(error, specs, options) from error
     outs = [made] if row.pack_results is None else list(made)
     for result, spec in zip(results, outs, strict=True):
         if result is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from odyssey.checks import function, sort_of, stands_by_name
+from odyssey.checks import function, is_importable, sort_of
 from odyssey.devices.arrays import as_array
 from odyssey.devices.ownership import is_referenced_elsewhere, is_writable
 from odyssey.errors import DTypeError, ShapeError, TapeError
@@ -106,7 +106,7 @@ class custom_vjp:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A function that was decorated is pickled as functions are: by its name."""
-        return self.__qualname__ if stands_by_name(self) else super().__reduce_ex__(protocol)
+        return self.__qualname__ if is_importable(self) else super().__reduce_ex__(protocol)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)

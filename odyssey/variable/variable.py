@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from odyssey import checks
-from odyssey.checks import STUMBLES, asked_outside, flag, kind_of, label, shown
+from odyssey.checks import STUMBLES, flag, is_called_by_user, kind_of, label, shown
 from odyssey.devices.arrays import as_array, native_dtype
 from odyssey.devices.write_guard import wait_for_programs, write_lock
 from odyssey.errors import (
@@ -428,7 +428,7 @@ class Variable(Value, Operators):
     # -------------------------------------------------------------- text
 
     def __repr__(self) -> str:
-        if asked_outside():
+        if is_called_by_user():
             store().only_eagerly("it writes out a Variable")
         facts = [f"shape={self.shape}", f"dtype={self.dtype}"]
         if self.name is not None:

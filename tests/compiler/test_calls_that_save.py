@@ -175,7 +175,7 @@ def test_calls_that_share_work_give_what_each_gives(row, kernel):
     place = row.options.index(name)
     for sample in row.samples:
         arrays = draw(sample)
-        options = list(row.bind(arrays, sample.options)[1])
+        options = list(row.bind_arguments(arrays, sample.options)[1])
         own = options.pop(place)
         found = answer_all((own,), *arrays, *options)
         options.insert(place, own)

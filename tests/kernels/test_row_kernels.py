@@ -40,7 +40,7 @@ def calls(row):
             for case in (sample, *larger):
                 operands = draw(case, dtype)
                 with suppress(od.errors.OdysseyError):  # an axis that this shape lacks, say
-                    options = row.bind(operands, case.options)[1]
+                    options = row.bind_arguments(operands, case.options)[1]
                     row.infer(*specs_of(operands), *options)
                     with np.errstate(all="ignore"):
                         row.call(*operands, **case.options)
@@ -161,7 +161,7 @@ def test_a_kernel_reads_any_layout_and_leaves_its_operands_alone(row, kernel, la
 @every_kernel
 def test_a_kernel_gives_the_rows_special_values(row, kernel, dtype):
     numbers = scalar_cases.numbers(np.dtype(dtype))
-    options = row.bind(draw(row.samples[0]), row.samples[0].options)[1]
+    options = row.bind_arguments(draw(row.samples[0]), row.samples[0].options)[1]
     if row.elementwise:
         operands = scalar_cases.grid(len(row.arrays), np.dtype(dtype))
     else:  # each number beside each other in a row
@@ -345,7 +345,9 @@ def test_a_device_that_nobody_knows_is_refused():
 )
 def test_derivatives_are_those_of_the_row_in_the_block(row, kernel):
     sample = next(
-        s for s in row.samples if taken(row, kernel, draw(s), row.bind(draw(s), s.options)[1])
+        s
+        for s in row.samples
+        if taken(row, kernel, draw(s), row.bind_arguments(draw(s), s.options)[1])
     )
 
     def call(*operands):

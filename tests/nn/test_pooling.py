@@ -221,7 +221,7 @@ def test_compiled_maxima_are_the_usual_ones_bit_for_bit(options, dtype):
     (kernel,) = row.kernels
     for image in images(10):
         x = np.stack([image, image[::-1]]).astype(dtype)
-        options_of = row.bind((x,), options)[1]
+        options_of = row.bind_arguments((x,), options)[1]
         usual = max_pool("max_pool2d", x, *options_of)
         np.testing.assert_array_equal(kernel.run(x, *options_of), usual)
 
@@ -248,7 +248,7 @@ def test_a_kernel_takes_no_call_whose_shapes_do_not_fit(name):
     row = OPS[name]
     sample = row.samples[0]
     operands = sample.arrays(np.random.default_rng(0))
-    options = row.bind(operands, sample.options)[1]
+    options = row.bind_arguments(operands, sample.options)[1]
     (kernel,) = row.kernels
     specs = [od.spec.spec_of(x) for x in operands]
     assert kernel.takes(*specs, *options)

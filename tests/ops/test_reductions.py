@@ -357,7 +357,7 @@ def test_what_takes_a_number_without_axes_also_has_its_derivative(name, axis, ke
         except OdysseyError as error:
             assert name in str(error)  # noqa: PT017
             return
-    assert row.infer(w._spec, *row.bind((w,), options)[1]) == y._spec
+    assert row.infer(w._spec, *row.bind_arguments((w,), options)[1]) == y._spec
     np.testing.assert_array_equal(y.numpy(), call(np.array(3.0), **options))
     if y.requires_grad:
         slope = tape.gradient(y, w, np.ones(y.shape))

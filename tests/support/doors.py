@@ -94,7 +94,7 @@ def of_backward(name):
         values |= {name: np.asarray(one) for name, one in zip(row.results, made, strict=True)}
         given = [np.ones(values[name].shape) for name in row.results]
         named = {}
-        for asked in row.asks:
+        for asked in row.requested_names:
             if asked in values:
                 named[asked] = values[asked]
         if rng.random() < 0.5:

@@ -13,7 +13,7 @@ import numpy as np
 import odyssey as od
 from odyssey.compiler.machine.state_locks import PROGRAMS
 from odyssey.compiler.tracing.attempt import _TRIALS
-from odyssey.devices.write_guard import _all
+from odyssey.devices.write_guard import _all_locks
 from odyssey.table.declare import OPS
 
 PACKAGE = str(Path(od.__file__).parent)
@@ -57,7 +57,7 @@ def interrupt(n, event="line", within=PACKAGE):
         # A tracer can raise between the body of a ``with`` and the call of ``__exit__``, where no
         # handler of a signal runs: there, and nowhere else, the lock is left held.
         known = "with guard():", "with GUARD:", "with lock:", "try:"
-        for lock in [*_all(), *PROGRAMS.living()]:
+        for lock in [*_all_locks(), *PROGRAMS.living()]:
             while lock._is_owned():
                 lock.release()
                 assert lines[0] in known, (fired, lines)

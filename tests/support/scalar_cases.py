@@ -32,7 +32,7 @@ def scalar_cases():
     for row in OPS.values():
         for sample in row.samples if row.scalar else ():
             operands = sample.arrays(np.random.default_rng(0))
-            options = row.bind(operands, sample.options)[1]
+            options = row.bind_arguments(operands, sample.options)[1]
             if not any(isinstance(option, np.ndarray) for option in options):
                 found[f"{row.name}{options or ''}"] = (row, options)
     return found

@@ -372,14 +372,14 @@ def test_an_interrupt_at_any_line_of_a_first_use_of_a_room_leaves_it_to_the_next
 
 
 def test_the_index_has_what_the_families_have():
-    homes = registry._homes(index.ROWS)
+    homes = registry._parse_index(index.ROWS)
     assert {name: home for name, (home, *_) in homes.items()} == {
         row.name: row.module for row in OPS.values()
     }
     assert {name: tuple(more) for name, (_, *more) in homes.items()} == {
         row.name: row.aliases for row in OPS.values()
     }
-    homes = registry._homes(index.COMPOSITES)
+    homes = registry._parse_index(index.COMPOSITES)
     assert homes == {n: (f.__module__, *f.aliases) for n, f in COMPOSITES.items()}
 
 

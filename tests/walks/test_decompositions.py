@@ -27,7 +27,7 @@ TOLERANCES = {np.dtype("float64"): 1e-14, np.dtype("float32"): 5e-6}
 
 
 def options_of(row, case, operands):
-    return row.bind(operands, case.options)[1]
+    return row.bind_arguments(operands, case.options)[1]
 
 
 def in_ops(row, case):

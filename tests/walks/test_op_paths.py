@@ -104,7 +104,7 @@ def recorded_call(call, operands, positions, intermediate):
 @every_differentiable_sample
 def test_the_shortcuts_record_what_the_general_path_records(row, sample, dtype, intermediate):
     operands = draw(sample, dtype)
-    options = row.bind(operands, sample.options)[1]
+    options = row.bind_arguments(operands, sample.options)[1]
     for positions in subsets(tracked(row, sample)):
         short, kept = recorded_call(
             lambda given, tape: row.call(*given, **sample.options),

@@ -41,7 +41,7 @@ CALLED_LIKE_NUMPY = {
 def bound(row, sample, dtype=np.float64):
     """Operands and complete options of a sample."""
     operands = draw(sample, dtype)
-    return operands, row.bind(operands, sample.options)[1]
+    return operands, row.bind_arguments(operands, sample.options)[1]
 
 
 def specs_of(operands):
@@ -131,7 +131,7 @@ def test_what_must_be_refused_is_refused_under_a_tape_and_records_nothing(row, c
 
 @every_row
 def test_rules_ask_only_for_known_names(row):
-    known = row.layout.known | set(row.cotangents)
+    known = row.layout.rule_names | set(row.cotangents)
     for rules in (row.vjp, row.jvp):
         assert set(rules) == set(row.arrays)
         for rule in rules.values():
@@ -225,15 +225,15 @@ def test_the_backward_function_gives_the_gradient_of_the_tape(row, sample):
     values |= specs | {"out": d.value}
     function = od.backward.TABLE[row.name]
     assert getattr(od.backward, row.name) is function
-    others = {name: values[name] for name in row.arrays if name not in row.asks}
-    results = function(d.cotangent, *[values[name] for name in row.asks], **others)
+    others = {name: values[name] for name in row.arrays if name not in row.requested_names}
+    results = function(d.cotangent, *[values[name] for name in row.requested_names], **others)
     differentiable = [k for k, name in enumerate(row.arrays) if row.vjp[name] is not None]
     results = results if isinstance(results, tuple) else (results,)
     by_position = dict(zip(differentiable, results, strict=True))
     for k, gradient in zip(positions, d.gradients, strict=True):
         assert_same(by_position[k], gradient)
-    options = {name: values[name] for name in row.options if name in row.asks}
-    given = {name: values[name] for name in row.asks if name not in options} | others
+    options = {name: values[name] for name in row.options if name in row.requested_names}
+    given = {name: values[name] for name in row.requested_names if name not in options} | others
     traced = od.compile(lambda g, given: function(g, **given, **options))
     found, _ = traced.lower(d.cotangent, given).evaluate(d.cotangent, given)
     found = found if isinstance(found, tuple) else (found,)

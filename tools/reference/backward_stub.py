@@ -45,7 +45,7 @@ def _backward(row: Row, imports: Imports) -> Iterator[str]:
     defaults = dict(zip(row.options, row.defaults, strict=True))
     texts = [f"{name}: ArrayLike | None" for name in row.cotangents] or ["g: ArrayLike"]
     optional = False
-    for name in row.asks:
+    for name in row.requested_names:
         hint, none = "ArrayLike", name in row.optional
         if none:
             hint, optional = "ArrayLike | None", True
@@ -58,7 +58,7 @@ def _backward(row: Row, imports: Imports) -> Iterator[str]:
         default = defaults.get(name, None if none else REQUIRED)
         shown = "..." if default is REQUIRED else shown_literal(default)
         texts.append(f"{name}: {hint} = {shown}" if optional else f"{name}: {hint}")
-    unasked = [f"{name}: ArrayLike = ..." for name in row.arrays if name not in row.asks]
+    unasked = [f"{name}: ArrayLike = ..." for name in row.arrays if name not in row.requested_names]
     texts += ["*", *unasked] if unasked else []
     results = [name for name, rule in row.vjp.items() if rule]
     kinds = ["_Array | None" if name in row.optional else "_Array" for name in results]

@@ -9,13 +9,13 @@ from weakref import WeakValueDictionary
 
 from numpy import ndarray
 
-from odyssey.devices.write_guard import STATES, Locks, hold_during_forks
+from odyssey.devices.write_guard import STATES, LockRegistry, hold_during_forks
 
 __all__ = ["PROGRAMS", "locks_of", "root_of"]
 
 # Of the memory that is a program's own. What one was in the middle of nobody in a child sees: there
 # is no need to wait for it.
-PROGRAMS = Locks()
+PROGRAMS = LockRegistry()
 hold_during_forks(PROGRAMS.living, 0.0)
 
 

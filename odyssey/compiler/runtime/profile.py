@@ -150,7 +150,7 @@ def timed(
 
 def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
     """A run of a program that is profiled, which notes its kernels; see ``table.profiling``."""
-    from odyssey.table.profiling import note_part
+    from odyssey.table.profiling import record_kernel_time
 
     counts = _Counts(executable)
 
@@ -159,7 +159,7 @@ def with_kernels(name: str, run: Callable[..., Any], executable: Executable) -> 
         made = run(*given)
         for title, kernel in _native(name, counts.times(iter(counts.read()))[0]):
             spent = int(1e3 * kernel.microseconds)
-            note_part(f"{title}: {kernel.kind} of {kernel.what}", spent, kernel.bytes)
+            record_kernel_time(f"{title}: {kernel.kind} of {kernel.what}", spent, kernel.bytes)
         return made
 
     return run_noted

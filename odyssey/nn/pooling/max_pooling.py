@@ -529,7 +529,7 @@ def _with_indices_option(pooled: Any) -> Any:
         if not wanted:
             return out
         tape = named.pop("tape", None)
-        operands, options = row.bind(args, named)
+        operands, options = row.bind_arguments(args, named)
         return out, max_pool_indices(*operands, *options, tape=tape)
 
     call.__name__ = call.__qualname__ = row.name

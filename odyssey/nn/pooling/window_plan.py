@@ -20,8 +20,8 @@ __all__ = [
     "WindowPlan",
     "plan_windows",
     "pooled_shape",
-    "window_options",
     "shapes_fit",
+    "window_options",
 ]
 
 # In a graph, larger windows are read by a gather, not by a slice for each offset: each slice is a

@@ -9,7 +9,7 @@ import pytest
 import odyssey as od
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.table import declare, registry
-from odyssey.table.meaning import Kernel
+from odyssey.table.kernel_selection import Kernel
 from odyssey.table.samples import sample
 from support.cases import lacking, samples_of
 

@@ -79,7 +79,7 @@ def sine_and_cosine(results=("sine", "cosine"), **extra):
 @every_sample
 def test_a_call_gives_what_the_reference_gives_and_variables_of_it(row, sample):
     operands = draw(sample)
-    options = row.bind(operands, sample.options)[1]
+    options = row.bind_arguments(operands, sample.options)[1]
     wanted = row.reference(*operands, *options)
     plain = row.call(*operands, **sample.options)
     with GradientTape():
@@ -107,7 +107,7 @@ def test_a_call_on_symbols_is_one_instruction_of_several_results(row, sample):
 @every_sample
 def test_every_rule_runs_on_symbols_and_means_the_same_there(row, sample):
     operands = draw(sample)
-    options = row.bind(operands, sample.options)[1]
+    options = row.bind_arguments(operands, sample.options)[1]
     values = [*operands, *row.call(*operands, **sample.options)]
     specs = [spec_of(v) for v in values]
     count = len(operands)
@@ -181,7 +181,7 @@ def test_rules_begin_with_cotangents_and_the_row_has_a_part_for_each_result(row)
     assert row.cotangents == tuple(f"g_{result}" for result in row.results)
     assert [part.name for part in row.result_rows] == [f"{row.name}.{r}" for r in row.results]
     for name, rule in row.vjp.items():
-        assert rule is None or row.layout.after_cotangents(rule) is not None
+        assert rule is None or row.layout.names_after_cotangents(rule) is not None
         assert row.jvp[name] is not None
 
 

@@ -7,7 +7,7 @@ import odyssey as od
 from odyssey import ops
 from odyssey.errors import DTypeError, OdysseyError
 from odyssey.ops import OPS, Kernel
-from odyssey.table.meaning import PRIMITIVES
+from odyssey.table.declare import PRIMITIVES
 
 
 def tripled(x, /, by=3.0):
